@@ -1,0 +1,47 @@
+# `make run` and `make test` need nothing but python3 (3.11 or newer); everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help run test lint format setup bench lock clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(READY): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "wharfinger needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+setup: $(READY)  ## make .venv with locked versions of everything
+
+run: $(READY)  ## start the control plane on this machine, with sample nodes and workloads
+	@$(BIN)/wharf up --sample
+
+test: $(READY)  ## the whole test suite
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 && rm -f .lint-imports.log || { cat .lint-imports.log; rm -f .lint-imports.log; exit 1; }
+
+format: $(READY)  ## let ruff mend what it can
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+bench: $(READY)  ## the benchmarks
+	@$(BIN)/wharf bench
+
+lock:  ## choose the newest versions that pyproject.toml allows
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+
+clean:  ## remove what was made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

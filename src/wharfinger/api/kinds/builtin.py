@@ -1,0 +1,62 @@
+"""The names of Kubernetes' own kinds: a `Resource` constant for each collection that code refers to.
+
+What is known of each kind beyond its name (defaults, validation, columns) stands in the file of its family beside this.
+"""
+
+from __future__ import annotations
+
+from wharfinger.api.registry import Resource
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS = Resource("", "v1", "events", "Event")
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CSI_STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+VOLUME_ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
+
+_RBAC = "rbac.authorization.k8s.io"
+ROLES = Resource(_RBAC, "v1", "roles", "Role")
+ROLE_BINDINGS = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS = Resource(
+    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+)
+VALIDATING_WEBHOOKS = Resource(
+    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
+)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+SUBJECT_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)

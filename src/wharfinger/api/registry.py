@@ -1,0 +1,183 @@
+"""The registry of kinds: what an API server serves, and how each kind is named, defaulted, validated and shown.
+
+`Resource` is how every caller names a collection (`PODS`, `DEPLOYMENTS` in `wharfinger.api.kinds`). `Kind` holds all
+that the store, the API server and the command line need to know of it. A `Registry` can grow while it runs, since users
+create CustomResourceDefinitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.fields import FieldError
+
+Document = dict[str, Any]
+"""An object as JSON: the only form in which objects are stored and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One served collection: group, version and plural, with the kind and scope that go with it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_plural(self) -> str:
+        """`pods` or `deployments.apps`, as messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path; an empty namespace means all of them."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`. `cell` computes it from the document and the time now; a path column reads one field."""
+
+    name: str
+    path: str = ""  # dotted JSON path below the document, such as `spec.units[*].name`
+    type: str = "string"  # string, integer, number, boolean, date
+    description: str = ""
+    priority: int = 0  # 0 always shown, 1 with `-o wide`
+    cell: Callable[[Document, float], Any] | None = None
+
+
+DefaultFn = Callable[[Document], None]
+"""Fills absent fields in place."""
+ValidateFn = Callable[[Document, Document | None], list[FieldError]]
+"""All faults of a new document; the old one is given on update."""
+ConvertFn = Callable[[Document, str], Document]
+"""The document in the named served version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where the scale subresource finds its numbers, as in a CRD."""
+
+    spec_path: str = "spec.replicas"
+    status_path: str = "status.replicas"
+    selector_path: str = ""  # a text selector in status; empty: spec.selector as a label selector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Everything known of one kind. `versions` lists the served versions, the preferred one first."""
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[str, ...] = ("v1",)
+    namespaced: bool = True
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    storage_version: str = ""  # default: the first of versions
+    verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+    status: bool = False  # has a status subresource: status is written only there, everything else only outside it
+    scale: Scale | None = None
+    subresources: tuple[
+        str, ...
+    ] = ()  # others that the store or server knows: binding, eviction, ephemeralcontainers, …
+    graceful: bool = False  # deletion waits for the grace period (pods)
+    generation: bool = True  # metadata.generation counts changes of what is neither metadata nor status
+    name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
+    selectable: tuple[str, ...] = ()  # fields for field selectors, beside metadata.name and metadata.namespace
+    columns: tuple[Column, ...] = ()
+    default: DefaultFn | None = None
+    prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
+    validate: ValidateFn | None = None
+    convert: ConvertFn | None = None
+    schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
+    ours: bool = False  # shipped as a CRD by `wharf crds`
+    alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
+
+    def resource(self, version: str = "", group: str | None = None) -> Resource:
+        return Resource(
+            self.group if group is None else group,
+            version or self.versions[0],
+            self.plural,
+            self.kind,
+            self.namespaced,
+        )
+
+    @property
+    def storage(self) -> Resource:
+        """The resource under which objects are stored."""
+        return self.resource(self.storage_version or self.versions[0])
+
+
+@dataclass(slots=True)
+class Registry:
+    """All kinds by what callers have in hand: group and plural, apiVersion and kind, or any name a person types."""
+
+    _by_plural: dict[tuple[str, str], Kind] = field(default_factory=dict)
+    _by_kind: dict[tuple[str, str], Kind] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kinds: Iterable[Kind]) -> Registry:
+        registry = cls()
+        for kind in kinds:
+            registry.add(kind)
+        return registry
+
+    def add(self, kind: Kind) -> None:
+        for group in (kind.group, *kind.alias_groups):
+            self._by_plural[group, kind.plural] = kind
+            self._by_kind[group, kind.kind] = kind
+
+    def remove(self, kind: Kind) -> None:
+        for group in (kind.group, *kind.alias_groups):
+            self._by_plural.pop((group, kind.plural), None)
+            self._by_kind.pop((group, kind.kind), None)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter({id(kind): kind for kind in self._by_plural.values()}.values())
+
+    def of_plural(self, group: str, plural: str) -> Kind | None:
+        return self._by_plural.get((group, plural))
+
+    def of_resource(self, resource: Resource) -> Kind:
+        return self._by_plural[resource.group, resource.plural]
+
+    def of_object(self, api_version: str, kind: str) -> Kind | None:
+        """The kind of a manifest, if this version of it is served."""
+        group, _, version = api_version.rpartition("/")
+        found = self._by_kind.get((group, kind))
+        return found if found is not None and version in found.versions else None
+
+    def resource_of(self, document: Mapping[str, Any]) -> Resource | None:
+        """The resource a manifest belongs to, in the manifest's own version and group."""
+        api_version = str(document.get("apiVersion") or "")
+        found = self.of_object(api_version, str(document.get("kind") or ""))
+        if found is None:
+            return None
+        group, _, version = api_version.rpartition("/")
+        return found.resource(version, group)
+
+    def find(self, name: str) -> Kind | None:
+        """What a person typed: `pods`, `pod`, `po`, `Pod`, `deployments.apps`, `placement`."""
+        lowered, _, group = name.lower().partition(".")
+        for kind in self:
+            names = (kind.plural, kind.singular or kind.kind.lower(), *kind.short_names)
+            if lowered in names and (not group or group in (kind.group, *kind.alias_groups)):
+                return kind
+        return None

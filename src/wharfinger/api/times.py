@@ -1,0 +1,116 @@
+"""Times and durations as Kubernetes writes them: RFC 3339 instants and Go durations, as seconds since the epoch."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+
+_UNITS = {
+    "ns": Fraction(1, 1_000_000_000),
+    "us": Fraction(1, 1_000_000),
+    "µs": Fraction(1, 1_000_000),
+    "μs": Fraction(1, 1_000_000),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+class BadTime(ValueError):
+    """The text is not a time or duration."""
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration such as `1h30m`, `0`, `250ms`, `-5s`."""
+    body, sign = text, 1
+    if body[:1] in "+-" and body:
+        sign, body = (-1 if body[0] == "-" else 1), body[1:]
+    if body == "0":
+        return 0.0
+    total, position = Fraction(0), 0
+    while position < len(body):
+        match = _PART.match(body, position)
+        if match is None:
+            break
+        total += Fraction(match[1]) * _UNITS[match[2]]
+        position = match.end()
+    if not body or position != len(body):
+        raise BadTime(f"invalid duration {text!r}: want numbers with units, such as 90s, 1h30m or 250ms")
+    return float(sign * total)
+
+
+def format_duration(seconds: float) -> str:
+    """A Go duration as Go prints it: `1h30m0s`, `250ms`, `0s`."""
+    nanos = round(seconds * 1_000_000_000)
+    sign, nanos = ("-" if nanos < 0 else ""), abs(nanos)
+    if nanos == 0:
+        return "0s"
+    if nanos < 1_000_000_000:
+        for unit, step in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)):
+            if nanos >= step:
+                return f"{sign}{_trim(nanos, step)}{unit}"
+    hours, rest = divmod(nanos, 3600 * 1_000_000_000)
+    minutes, rest = divmod(rest, 60 * 1_000_000_000)
+    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{head}{_trim(rest, 1_000_000_000)}s"
+
+
+def _trim(nanos: int, step: int) -> str:
+    whole, rest = divmod(nanos, step)
+    if not rest:
+        return str(whole)
+    return f"{whole}.{str(rest).rjust(len(str(step)) - 1, '0').rstrip('0')}"
+
+
+def parse_time(text: str) -> float:
+    """Seconds since the epoch of an RFC 3339 instant."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00") if text.endswith("Z") else text)
+    except ValueError:
+        raise BadTime(f"invalid time {text!r}: want RFC 3339, such as 2026-01-01T00:00:00Z") from None
+    if moment.tzinfo is None:
+        raise BadTime(f"invalid time {text!r}: the time zone is missing (append Z for UTC)")
+    return moment.timestamp()
+
+
+def format_time(seconds: float) -> str:
+    """RFC 3339 to the second, in UTC: how Kubernetes writes `metav1.Time`."""
+    return datetime.fromtimestamp(int(seconds // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(seconds: float) -> str:
+    """RFC 3339 with microseconds: `metav1.MicroTime`, used by leases and events."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def human_duration(seconds: float) -> str:
+    """An age as `kubectl get` shows it: `5s`, `3m20s`, `15m`, `5h10m`, `2d3h`, `40d`, `2y`."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if total < 120:
+        return f"{total}s"
+    minutes = total // 60
+    if minutes < 10:
+        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = total // 3600
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    if years < 8:
+        return f"{years}y{days % 365}d" if days % 365 else f"{years}y"
+    return f"{years}y"

@@ -1,0 +1,58 @@
+"""Views of the metadata and conditions that all kinds share."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from wharfinger.api.views.base import View
+
+
+class OwnerReference(View, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(View, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference of the managing controller, if there is one."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Condition(View, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str = ""
+    last_probe_time: str = ""
+
+
+class Metadata(View, frozen=True):
+    """Any object, seen only by its metadata."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)

@@ -1,0 +1,53 @@
+"""The view of a Node."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from wharfinger.api.views.base import View
+from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.pods import Quantities
+
+
+class Taint(View, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str = ""
+
+
+class ContainerImage(View, frozen=True):
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class ComputeResource(View, frozen=True):
+    """A group of devices of one raw resource with the same properties."""
+
+    name: str = ""
+    resource_name: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    allocatable_devices: tuple[str, ...] | None = None  # absent: all of devices
+
+
+class NodeSpec(View, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    pod_cidr: str = field(name="podCIDR", default="")
+    provider_id: str = field(name="providerID", default="")
+
+
+class NodeStatus(View, frozen=True):
+    capacity: Quantities = field(default_factory=dict)
+    allocatable: Quantities = field(default_factory=dict)
+    images: tuple[ContainerImage, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    declared_features: tuple[str, ...] = ()
+    compute_resources: tuple[ComputeResource, ...] = ()  # embedded server only; elsewhere NodeComputeResources
+
+
+class Node(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)

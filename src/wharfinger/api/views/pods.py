@@ -1,0 +1,192 @@
+"""The view of a Pod: what scheduling, accounting and lifecycle read of it."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from wharfinger.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+from wharfinger.api.views.base import View
+from wharfinger.api.views.meta import Condition, ObjectMeta
+
+Quantities = dict[str, str | int | float]
+"""Resource name to quantity, as written; see `wharfinger.api.quantity`."""
+
+
+class Resources(View, frozen=True):
+    requests: Quantities = field(default_factory=dict)
+    limits: Quantities = field(default_factory=dict)
+
+
+class ContainerPort(View, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(View, frozen=True):
+    name: str = ""
+    image: str = ""
+    resources: Resources = field(default_factory=Resources)
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""  # `Always` on an init container makes it a sidecar
+
+
+class Toleration(View, frozen=True):
+    key: str = ""
+    operator: str = ""  # Equal when empty
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PreferredSchedulingTerm(View, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm = field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(View, frozen=True):
+    required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class PodAffinityTerm(View, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None  # absent matches no pod
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None  # absent: only `namespaces`; empty: all namespaces
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(View, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(View, frozen=True):
+    required: tuple[PodAffinityTerm, ...] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+    preferred: tuple[WeightedPodAffinityTerm, ...] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class Affinity(View, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(View, frozen=True):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None  # Honor when absent
+    node_taints_policy: str | None = None  # Ignore when absent
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingGate(View, frozen=True):
+    name: str = ""
+
+
+class ClaimVolumeSource(View, frozen=True):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(View, frozen=True):
+    """Its presence is what counts: the claim is named after pod and volume."""
+
+
+class InlineCsiVolumeSource(View, frozen=True):
+    driver: str = ""
+
+
+class Volume(View, frozen=True):
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    csi: InlineCsiVolumeSource | None = None
+
+
+class PodResourceClaim(View, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(View, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    service_account_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None  # PreemptLowerPriority when absent
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Quantities = field(default_factory=dict)
+    resources: Resources | None = None  # pod-level resources
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    host_network: bool = False
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    termination_grace_period_seconds: int | None = None
+    restart_policy: str = "Always"
+    active_deadline_seconds: int | None = None
+    runtime_class_name: str | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    allocated_resources: Quantities | None = None
+    resources: Resources | None = None
+
+
+class PodStatus(View, frozen=True):
+    phase: str = ""
+    nominated_node_name: str = ""
+    start_time: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = field(name="podIP", default="")
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resize: str = ""
+    allocated_resources: Quantities | None = None  # pod level
+    resources: Resources | None = None  # pod level
+    observed_generation: int = 0
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class Pod(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def terminal(self) -> bool:
+        """Finished: no longer using anything of its node."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def terminating(self) -> bool:
+        return bool(self.metadata.deletion_timestamp)
+
+    @property
+    def ready(self) -> bool:
+        condition = self.status.condition("Ready")
+        return condition is not None and condition.status == "True"

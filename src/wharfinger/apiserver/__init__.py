@@ -1,0 +1,1 @@
+"""The HTTPS front of the store: REST, watch, discovery, OpenAPI, authentication, authorization."""

@@ -1,0 +1,1 @@
+"""The whole control plane in one process on a virtual clock: scenarios, explanations, plans."""
