@@ -1,0 +1,1 @@
+"""One file for each subcommand. Heavy imports stand inside the functions, so that `wharf --help` stays quick."""

@@ -1,0 +1,51 @@
+"""The `wharf` command: finds its subcommands in `wharfinger.cli.commands`, a file each, and loads only the one asked for."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import click
+
+import wharfinger
+from wharfinger.cli import commands
+
+
+class Commands(click.Group):
+    """A module `foo_bar.py` with a click command named `command` is the subcommand `foo-bar`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = f"{commands.__name__}.{cmd_name.replace('-', '_')}"
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            return None
+        command: click.Command = found.command
+        return command
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with `wharf up`, or try a change without a cluster: `wharf simulate -f manifests/`.",
+)
+@click.version_option(wharfinger.__version__, prog_name="wharf")
+def wharf() -> None:
+    """A scheduling control plane for Kubernetes: who may ask for what, what is promised to whom, which nodes and
+    clusters come first, and what would happen if that changed."""
+
+
+def main() -> None:
+    # As a kubectl plugin the same command answers to `kubectl wharf`.
+    name = "kubectl wharf" if "kubectl-wharf" in sys.argv[0] else "wharf"
+    wharf(prog_name=name)
+
+
+if __name__ == "__main__":
+    main()
