@@ -1,0 +1,131 @@
+"""An event loop in virtual time: when nothing is ready, its clock jumps to the next timer.
+
+The live components run on it unchanged. It stops when a simulation is idle (only background timers are left, see
+`wharfinger.client.timers`) or when a given moment is reached. There is no I/O on such a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from wharfinger.client.timers import in_background
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Deadlock(RuntimeError):
+    """A coroutine waits for something that can never happen: no task is ready and no timer is left."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._horizon: float | None = None  # time never goes beyond this while running towards a moment
+        self._stop_when_idle = False
+        self._foreground: deque[asyncio.TimerHandle] = deque()
+        self._compact_at = 1024
+        super().__init__(_TimeJumpingSelector(self._nothing_ready))
+
+    def time(self) -> float:
+        return self._now
+
+    def run_until_idle(self, *, until: float | None = None) -> None:
+        """Runs until only background timers are left, or loop time `until` has come."""
+        self._run(until=until, stop_when_idle=True)
+
+    def run_to(self, moment: float) -> None:
+        """Runs everything that happens up to and including loop time `moment`."""
+        self._run(until=moment, stop_when_idle=False)
+
+    def complete(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs until the coroutine is done; other tasks and timers go on meanwhile."""
+        self._horizon, self._stop_when_idle = None, False
+        return self.run_until_complete(work)
+
+    def shut_down(self) -> None:
+        """Cancels every task and closes the loop."""
+        self.complete(_cancel(asyncio.all_tasks(self)))
+        self.complete(self.shutdown_asyncgens())
+        self.close()
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        background = in_background() if context is None else context.run(in_background)
+        if not background:
+            self._foreground.append(handle)
+            if len(self._foreground) > self._compact_at:
+                self._foreground = deque(timer for timer in self._foreground if _pending(timer))
+                self._compact_at = max(1024, 2 * len(self._foreground))
+        return handle
+
+    def _run(self, *, until: float | None, stop_when_idle: bool) -> None:
+        self._horizon, self._stop_when_idle = until, stop_when_idle
+        self.run_forever()
+
+    def _busy(self) -> bool:
+        while self._foreground and not _pending(self._foreground[0]):
+            self._foreground.popleft()
+        return bool(self._foreground)
+
+    def _nothing_ready(self, wait: float | None) -> None:
+        """Called by the selector when the loop would block for `wait` seconds: jump, or stop."""
+        if self._stop_when_idle and not self._busy():
+            self.stop()
+        elif wait is None:
+            if self._horizon is None and not self._stop_when_idle:
+                raise Deadlock("nothing is ready and no timer is left")
+            self._now = self._now if self._horizon is None else max(self._now, self._horizon)
+            self.stop()
+        elif self._horizon is not None and self._now + wait > self._horizon:
+            self._now = max(self._now, self._horizon)
+            self.stop()
+        else:
+            self._now += wait
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _pending(handle: asyncio.TimerHandle) -> bool:
+    scheduled: bool = handle._scheduled  # type: ignore[attr-defined]  # the loop clears it when the timer is taken
+    return scheduled and not handle.cancelled()
+
+
+class _TimeJumpingSelector(selectors.BaseSelector):
+    """Holds the loop's own wake-up pipe and nothing else; waiting means letting virtual time pass."""
+
+    def __init__(self, nothing_ready: Callable[[float | None], None]) -> None:
+        self._nothing_ready = nothing_ready
+        self._real = selectors.DefaultSelector()
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout > 0:
+            self._nothing_ready(timeout)
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+    def close(self) -> None:
+        self._real.close()

@@ -1,0 +1,90 @@
+"""The virtual loop: time jumps, idleness is seen, background timers do not hold it up."""
+
+import asyncio
+import time
+
+import pytest
+
+from wharfinger.client.timers import background_sleep
+from wharfinger.simulate.loop import Deadlock, VirtualLoop
+
+
+def test_thirty_days_of_sleeping_take_no_time() -> None:
+    loop = VirtualLoop()
+    woken = []
+
+    async def sleeper() -> None:
+        for day in range(30):
+            await asyncio.sleep(24 * 3600)
+            woken.append((day, loop.time()))
+
+    started = time.monotonic()
+    loop.create_task(sleeper())
+    loop.run_until_idle()
+    loop.shut_down()
+    assert woken[-1] == (29, 30 * 24 * 3600.0)
+    assert time.monotonic() - started < 60
+
+
+def test_idle_means_only_background_timers_are_left() -> None:
+    loop = VirtualLoop()
+    seen = []
+
+    async def renewing() -> None:
+        while True:
+            await background_sleep(10)
+            seen.append(("renewed", loop.time()))
+
+    async def working() -> None:
+        await asyncio.sleep(25)
+        seen.append(("worked", loop.time()))
+
+    loop.create_task(renewing())
+    loop.create_task(working())
+    loop.run_until_idle()
+    assert seen == [("renewed", 10.0), ("renewed", 20.0), ("worked", 25.0)]
+    assert loop.time() == 25.0
+    loop.run_until_idle()
+    assert loop.time() == 25.0
+    loop.run_to(40)
+    assert seen[-2:] == [("renewed", 30.0), ("renewed", 40.0)]
+    assert loop.time() == 40.0
+    loop.shut_down()
+
+
+def test_cancelled_timers_do_not_keep_it_busy() -> None:
+    loop = VirtualLoop()
+    handle = loop.call_later(100, print)
+    loop.call_later(1, handle.cancel)
+    loop.run_until_idle()
+    assert loop.time() == 1.0
+    loop.shut_down()
+
+
+def test_running_to_a_moment_with_nothing_to_do_still_gets_there() -> None:
+    loop = VirtualLoop()
+    loop.run_to(77)
+    assert loop.time() == 77.0
+    loop.run_to(5)
+    assert loop.time() == 77.0
+    loop.shut_down()
+
+
+def test_until_limits_an_idle_run() -> None:
+    loop = VirtualLoop()
+
+    async def ticking() -> None:
+        while True:
+            await asyncio.sleep(3)
+
+    loop.create_task(ticking())
+    loop.run_until_idle(until=10)
+    assert loop.time() == 10.0
+    loop.shut_down()
+
+
+def test_waiting_for_what_never_comes_is_said() -> None:
+    loop = VirtualLoop()
+    with pytest.raises(Deadlock):
+        loop.complete(asyncio.Event().wait())
+    loop.shut_down()
