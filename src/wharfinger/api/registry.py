@@ -120,6 +120,11 @@ class Kind:
         )
 
     @property
+    def stored(self) -> bool:
+        """Whether objects of it exist; reviews and bindings are only ever posted."""
+        return "get" in self.verbs
+
+    @property
     def storage(self) -> Resource:
         """The resource under which objects are stored."""
         return self.resource(self.storage_version or self.versions[0])
