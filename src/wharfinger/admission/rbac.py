@@ -1,0 +1,327 @@
+"""RBAC: who may do what, decided as Kubernetes decides it, from roles and bindings that are fed in as they change.
+
+`RbacIndex` keeps, for each subject and namespace, one table of what it is granted, so that a check costs a few look-ups
+however many bindings there are. Who may hand out permissions is `rbac_escalation`'s part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.admission.request import User
+from wharfinger.api.errors import Forbidden, forbidden
+from wharfinger.api.selectors import compile_label_selector, matches
+from wharfinger.api.views import view
+from wharfinger.api.views.rbac import (
+    ClusterRole,
+    ClusterRoleBinding,
+    PolicyRule,
+    Role,
+    RoleBinding,
+    RoleRef,
+    Subject,
+)
+
+MASTERS = "system:masters"
+"""The group that may do everything, whatever roles say."""
+
+FULL_AUTHORITY = (
+    PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),
+    PolicyRule(verbs=("*",), non_resource_urls=("*",)),
+)
+
+RbacObject = Role | ClusterRole | RoleBinding | ClusterRoleBinding
+_VIEWS: dict[str, type[RbacObject]] = {
+    "Role": Role,
+    "ClusterRole": ClusterRole,
+    "RoleBinding": RoleBinding,
+    "ClusterRoleBinding": ClusterRoleBinding,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """One question: may `user` do `verb` there? A `path` makes it a question about a URL instead of a resource."""
+
+    user: User
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+    path: str = ""
+
+    def denial(self) -> str:
+        """How an API server words a refusal of this."""
+        if self.path:
+            return f'User "{self.user.name}" cannot {self.verb} path "{self.path}"'
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        return f'User "{self.user.name}" cannot {self.verb} resource "{resource}" in API group "{self.group}" {scope}'
+
+    def forbidden(self, reason: str = "") -> Forbidden:
+        why = self.denial().replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return forbidden(self.group, self.resource, self.name, f"{why}: {reason}" if reason else why)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Grants:
+    """All that one subject is granted in one scope; values name the binding that grants."""
+
+    resources: dict[tuple[str, str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
+    """(verb, group, resource) to: binding by object name, and the binding that grants every name, or empty."""
+    urls: list[tuple[frozenset[str], str, str]] = field(default_factory=list)  # verbs, pattern, binding
+
+    def add(self, rules: Iterable[PolicyRule], source: str) -> None:
+        for rule in rules:
+            for verb in rule.verbs:
+                for group in rule.api_groups:
+                    for resource in rule.resources:
+                        by_name, for_all = self.resources.get((verb, group, resource)) or ({}, "")
+                        if not rule.resource_names:
+                            for_all = for_all or source
+                        for name in rule.resource_names:
+                            by_name.setdefault(name, source)
+                        self.resources[verb, group, resource] = (by_name, for_all)
+            for url in rule.non_resource_urls:
+                self.urls.append((frozenset(rule.verbs), url, source))
+
+    def resource_source(self, asked: Attributes) -> str:
+        for by_name, for_all in self._entries(asked):
+            if source := for_all or by_name.get(asked.name, ""):
+                return source
+        return ""
+
+    def url_source(self, asked: Attributes) -> str:
+        for verbs, pattern, source in self.urls:
+            if (asked.verb in verbs or "*" in verbs) and url_matches(pattern, asked.path):
+                return source
+        return ""
+
+    def names(self, asked: Attributes) -> frozenset[str] | None:
+        """The object names granted; None for every name."""
+        found: set[str] = set()
+        for by_name, for_all in self._entries(asked):
+            if for_all:
+                return None
+            found.update(by_name)
+        return frozenset(found)
+
+    def _entries(self, asked: Attributes) -> Iterator[tuple[dict[str, str], str]]:
+        # `pods/*` is not a wildcard in RBAC: only `*` and `*/status` are (rbac/v1/evaluation_helpers.go).
+        if asked.subresource:
+            wanted: tuple[str, ...] = (f"{asked.resource}/{asked.subresource}", "*", f"*/{asked.subresource}")
+        else:
+            wanted = (asked.resource, "*")
+        get = self.resources.get
+        for verb in (asked.verb, "*"):
+            for group in (asked.group, "*"):
+                for resource in wanted:
+                    if entry := get((verb, group, resource)):
+                        yield entry
+
+
+_Scope = tuple[str, str, str]
+"""Namespace (empty: the whole cluster), `User` or `Group`, and the name: service accounts are users."""
+
+
+class RbacIndex:
+    """Roles and bindings, indexed by subject. Not thread-safe."""
+
+    def __init__(self, objects: Iterable[RbacObject | dict[str, Any]] = ()) -> None:
+        self._roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}  # (namespace or "", name)
+        self._bindings: dict[tuple[str, str], RoleBinding | ClusterRoleBinding] = {}
+        self._by_role: dict[tuple[str, str], dict[tuple[str, str], None]] = {}  # role to its bindings
+        self._by_scope: dict[_Scope, dict[tuple[str, str], Subject]] = {}  # subject to its bindings
+        self._grants: dict[_Scope, _Grants] = {}  # built when first asked, dropped when something below changes
+        for item in objects:
+            self.upsert(item)
+
+    # Feeding
+
+    def upsert(self, item: RbacObject | dict[str, Any]) -> None:
+        """Takes in a new or changed object, as a view or a document."""
+        item = as_view(item)
+        if isinstance(item, Role | ClusterRole):
+            key = _key(item)
+            self._roles[key] = item.rules
+            self._forget_role(key)
+            return
+        self.remove(item)
+        key = _key(item)
+        self._bindings[key] = item
+        self._by_role.setdefault(_role_key(item), {})[key] = None
+        for subject in item.subjects:
+            if (scope := _scope(subject, key[0])) is not None:
+                self._by_scope.setdefault(scope, {}).setdefault(key, subject)
+                self._grants.pop(scope, None)
+
+    def remove(self, item: RbacObject | dict[str, Any]) -> None:
+        item = as_view(item)
+        key = _key(item)
+        if isinstance(item, Role | ClusterRole):
+            self._roles.pop(key, None)
+            self._forget_role(key)
+            return
+        old = self._bindings.pop(key, None)
+        if old is None:
+            return
+        self._by_role[_role_key(old)].pop(key, None)
+        for subject in old.subjects:
+            if (scope := _scope(subject, key[0])) is not None and scope in self._by_scope:
+                self._by_scope[scope].pop(key, None)
+                if not self._by_scope[scope]:
+                    del self._by_scope[scope]
+                self._grants.pop(scope, None)
+
+    def _forget_role(self, role: tuple[str, str]) -> None:
+        for key in self._by_role.get(role, ()):
+            for subject in self._bindings[key].subjects:
+                if (scope := _scope(subject, key[0])) is not None:
+                    self._grants.pop(scope, None)
+
+    # Asking
+
+    def allowed(self, asked: Attributes) -> Decision:
+        if MASTERS in asked.user.groups:
+            return Decision(True)
+        for grants in self._grants_of(asked.user, asked.namespace):
+            source = grants.url_source(asked) if asked.path else grants.resource_source(asked)
+            if source:
+                return Decision(True, f"RBAC: allowed by {source}")
+        return Decision(False)
+
+    def names_allowed(self, asked: Attributes) -> frozenset[str] | None:
+        """Of which objects the user may do this (`asked.name` does not count); None for all."""
+        if MASTERS in asked.user.groups:
+            return None
+        found: frozenset[str] = frozenset()
+        for grants in self._grants_of(asked.user, asked.namespace):
+            names = grants.names(asked)
+            if names is None:
+                return None
+            found |= names
+        return found
+
+    def rules_for(self, user: User, namespace: str = "") -> list[PolicyRule]:
+        """All rules that apply to the user there: cluster-wide ones, and with a namespace those bound in it."""
+        rules = list(FULL_AUTHORITY) if MASTERS in user.groups else []
+        seen: set[tuple[str, str]] = set()
+        for scope in _scopes(user, namespace):
+            for key in self._by_scope.get(scope, ()):
+                if key not in seen:
+                    seen.add(key)
+                    rules += self._roles.get(_role_key(self._bindings[key]), ())
+        return rules
+
+    def rules_of(self, reference: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
+        """The rules of the role that a binding in `namespace` refers to; None when there is no such role."""
+        return self._roles.get(("" if reference.kind == "ClusterRole" else namespace, reference.name))
+
+    def subjects_allowed(self, asked: Attributes) -> list[Subject]:
+        """Every user, group and service account that may do this (`asked.user` does not count), sorted."""
+        found = {Subject("Group", MASTERS)}
+        for scope, bindings in self._by_scope.items():
+            if scope[0] in ("", asked.namespace):
+                grants = self._granted(scope)
+                if grants.url_source(asked) if asked.path else grants.resource_source(asked):
+                    subject = next(iter(bindings.values()))
+                    found.add(
+                        Subject("ServiceAccount", subject.name, subject.namespace or scope[0])
+                        if subject.kind == "ServiceAccount"
+                        else Subject(subject.kind, subject.name)
+                    )
+        return sorted(found, key=lambda subject: (subject.kind, subject.namespace, subject.name))
+
+    def _grants_of(self, user: User, namespace: str) -> Iterator[_Grants]:
+        for scope in _scopes(user, namespace):
+            if scope in self._by_scope:
+                yield self._granted(scope)
+
+    def _granted(self, scope: _Scope) -> _Grants:
+        grants = self._grants.get(scope)
+        if grants is None:
+            grants = self._grants[scope] = _Grants()
+            for key, subject in self._by_scope[scope].items():
+                binding = self._bindings[key]
+                grants.add(self._roles.get(_role_key(binding), ()), _describe(binding, subject))
+        return grants
+
+
+def as_view(item: RbacObject | dict[str, Any]) -> RbacObject:
+    if isinstance(item, dict):
+        kind = item.get("kind")
+        if kind not in _VIEWS:
+            raise ValueError(f"{kind} is not an RBAC kind")
+        return view(item, _VIEWS[kind])
+    return item
+
+
+def url_matches(pattern: str, path: str) -> bool:
+    return pattern == path or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))
+
+
+def aggregated_rules(role: ClusterRole, all_roles: Iterable[ClusterRole]) -> tuple[PolicyRule, ...]:
+    """The rules of a ClusterRole with an aggregation rule: those of all that its selectors find, without repeats."""
+    if role.aggregation_rule is None:
+        return role.rules
+    others = sorted((other for other in all_roles if other.metadata.name != role.metadata.name), key=_name)
+    found: dict[PolicyRule, None] = {}
+    for selector in role.aggregation_rule.cluster_role_selectors:
+        wanted = compile_label_selector(selector)
+        for other in others:
+            if matches(wanted, other.metadata.labels):
+                found.update(dict.fromkeys(other.rules))
+    return tuple(found)
+
+
+def _name(role: ClusterRole) -> str:
+    return role.metadata.name
+
+
+def _key(item: RbacObject) -> tuple[str, str]:
+    namespaced = isinstance(item, Role | RoleBinding)
+    return (item.metadata.namespace if namespaced else "", item.metadata.name)
+
+
+def _role_key(binding: RoleBinding | ClusterRoleBinding) -> tuple[str, str]:
+    local = binding.role_ref.kind == "Role"
+    # A ClusterRoleBinding to a Role resolves to nothing: no role has this key.
+    return (binding.metadata.namespace or "-" if local else "", binding.role_ref.name)
+
+
+def _scope(subject: Subject, namespace: str) -> _Scope | None:
+    if subject.kind == "ServiceAccount":
+        account_namespace = subject.namespace or namespace
+        if not account_namespace:
+            return None
+        return (namespace, "User", f"system:serviceaccount:{account_namespace}:{subject.name}")
+    return (namespace, subject.kind, subject.name) if subject.kind in ("User", "Group") else None
+
+
+def _scopes(user: User, namespace: str) -> Iterator[_Scope]:
+    for where in ("", namespace) if namespace else ("",):
+        yield (where, "User", user.name)
+        for group in user.groups:
+            yield (where, "Group", group)
+
+
+def _describe(binding: RoleBinding | ClusterRoleBinding, subject: Subject) -> str:
+    namespace = binding.metadata.namespace
+    if isinstance(binding, ClusterRoleBinding):
+        kind, name, namespace = "ClusterRoleBinding", binding.metadata.name, ""
+    else:
+        kind, name = "RoleBinding", f"{binding.metadata.name}/{namespace}"
+    who = subject.name
+    if subject.kind == "ServiceAccount":
+        who = f"{who}/{subject.namespace or namespace}"
+    return f'{kind} "{name}" of {binding.role_ref.kind} "{binding.role_ref.name}" to {subject.kind} "{who}"'
