@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from types import ModuleType
+from typing import Any
 
 import click
 
@@ -13,13 +15,17 @@ from wharfinger.cli import commands
 
 
 class Commands(click.Group):
-    """A module `foo_bar.py` with a click command named `command` is the subcommand `foo-bar`."""
+    """A module `foo_bar.py` of the package with a click command named `command` is the subcommand `foo-bar`."""
+
+    def __init__(self, *args: Any, package: ModuleType = commands, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
+        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(self._package.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = f"{commands.__name__}.{cmd_name.replace('-', '_')}"
+        module = f"{self._package.__name__}.{cmd_name.replace('-', '_')}"
         try:
             found = importlib.import_module(module)
         except ModuleNotFoundError as error:

@@ -1,0 +1,30 @@
+"""What tests of several layers need: outside programs, and a clear word where one is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from typing import NoReturn
+
+import pytest
+
+
+def require(program: str) -> str:
+    """The path of a program on the PATH; without it the test is skipped, or fails where WHARF_REQUIRE lists it."""
+    found = shutil.which(program)
+    if found is None:
+        missing(program)
+    return found
+
+
+def require_module(name: str) -> None:
+    """As `require`, for a Python package."""
+    if find_spec(name) is None:
+        missing(name)
+
+
+def missing(what: str) -> NoReturn:
+    if what in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
+        pytest.fail(f"{what} is missing, and WHARF_REQUIRE lists it")
+    pytest.skip(f"{what} is missing")
