@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -57,3 +57,17 @@ def in_background() -> bool:
 async def background_sleep(seconds: float) -> None:
     with background():
         await asyncio.sleep(seconds)
+
+
+def call_later(delay: float, callback: Callable[[], None], *, background: bool) -> asyncio.TimerHandle:
+    """Calls back after `delay`. What the callback starts is in the foreground again, whichever way it was called."""
+
+    def fire() -> None:
+        _BACKGROUND.set(False)  # in the timer's own copy of the context
+        callback()
+
+    token = _BACKGROUND.set(background)
+    try:
+        return asyncio.get_running_loop().call_later(delay, fire)
+    finally:
+        _BACKGROUND.reset(token)

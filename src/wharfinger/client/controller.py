@@ -1,0 +1,129 @@
+"""Controllers: a queue of keys, workers that reconcile them, and errors that are logged and tried again.
+
+A controller watches through informers whose handlers add keys to its queue. What `reconcile` does with a key is the
+controller's own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from wharfinger.api.errors import ApiError, Conflict
+from wharfinger.client.backoff import Backoff
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.workqueue import QueueClosed, WorkQueue
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+CONFLICT_LIMIT = 1.0  # seconds: a conflict means that our copy is a moment old, so the next try comes soon
+
+
+class Observer(Protocol):
+    """What metrics want to know of a controller."""
+
+    def added(self, controller: str) -> None: ...
+    def reconciled(self, controller: str, seconds: float, outcome: str) -> None:
+        """`outcome` is success, conflict or error."""
+        ...
+
+
+class Controller(ABC, Generic[K]):
+    """Base of controllers. Subclasses set `name`, connect informers to `self.queue` when made, and write `reconcile`.
+
+    `reconcile` returns when the key is as it should be for now, and asks for a later look by `self.queue.add_after`.
+    """
+
+    name: str
+    workers: int = 1
+
+    def __init__(self, *, observer: Observer | None = None) -> None:
+        self.observer = observer
+        self.queue: WorkQueue[K] = WorkQueue(on_add=self._added)
+
+    @abstractmethod
+    async def reconcile(self, key: K) -> None: ...
+
+    async def prepare(self) -> None:
+        """Runs when the informers have synced and before any key is worked on; again after an ApiError."""
+        return
+
+    async def run(self) -> None:
+        """Works on keys until cancelled or until the queue is shut down. The informers must have synced."""
+        await self._prepare()
+        workers = [asyncio.create_task(self._work(), name=f"{self.name} worker {i}") for i in range(self.workers)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _prepare(self) -> None:
+        backoff = Backoff(0.1, 30.0, jitter=0.0)
+        while True:
+            try:
+                return await self.prepare()
+            except ApiError as error:
+                delay = backoff.next()
+                log.warning("%s: cannot start, again in %.1f s: %s", self.name, delay, error)
+                await asyncio.sleep(delay)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosed:
+                return
+            try:
+                await self._attempt(key)
+            finally:
+                self.queue.done(key)
+
+    async def _attempt(self, key: K) -> None:
+        loop = asyncio.get_running_loop()
+        started, outcome = loop.time(), "success"
+        try:
+            await self.reconcile(key)
+        except Conflict as error:
+            outcome = "conflict"
+            delay = self.queue.retry(key, limit=CONFLICT_LIMIT)
+            log.debug("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
+        except ApiError as error:
+            outcome = "error"
+            delay = self.queue.retry(key, at_least=error.retry_after or 0.0)
+            log.warning("%s: %s, again in %.3f s: %s", self.name, key, delay, error)
+        except Exception:
+            outcome = "error"
+            delay = self.queue.retry(key)
+            log.exception("%s: %s, again in %.3f s", self.name, key, delay)
+        else:
+            self.queue.forget(key)
+        if self.observer is not None:
+            self.observer.reconciled(self.name, loop.time() - started, outcome)
+
+    def _added(self, key: K) -> None:
+        if self.observer is not None:
+            self.observer.added(self.name)
+
+
+async def run_controllers(controllers: Sequence[Controller[Any]], informers: InformerSet) -> None:
+    """Starts the informers, waits until they have synced, and runs the controllers until cancelled."""
+    informers.start()
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        await informers.wait_synced()
+        tasks += [asyncio.create_task(controller.run(), name=controller.name) for controller in controllers]
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for controller in controllers:
+            controller.queue.shut_down()
+        await informers.stop()

@@ -1,0 +1,418 @@
+"""Informers: a local copy of a collection, kept current by list and watch, that tells its handlers every change in order.
+
+An informer survives what API servers do: closed watches, expired versions, lost connections. A deletion that happened
+while it was not looking is reported by the next list. It decides nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from wharfinger.api.errors import (
+    ApiError,
+    Expired,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from wharfinger.api.registry import Resource
+from wharfinger.client.backoff import Backoff
+from wharfinger.client.interface import Client, EventType, Page
+from wharfinger.client.timers import background_sleep
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-wide object is empty."""
+
+PAGE_SIZE = 500
+RETRY_BASE, RETRY_LIMIT = 0.8, 30.0  # seconds; client-go's reflector uses the same
+LONG_WATCH = 1.0  # a watch that held this long counts as a success, so that a server cannot make us spin
+BURST = 256  # events handled in a row before other tasks get a turn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler(Generic[T]):
+    """What to call on each change. Calls are synchronous and in order; the informer already shows the new state."""
+
+    on_add: Callable[[T], None] | None = None
+    on_update: Callable[[T, T], None] | None = None  # the old and the new state
+    on_delete: Callable[[T], None] | None = None  # the last known state
+
+
+class Index(Generic[T]):
+    """Objects of an informer by computed keys; an object may stand under several keys, or under none."""
+
+    def __init__(self, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
+        self._keys_of = keys_of
+        self._objects: dict[Hashable, dict[Key, T]] = {}
+        self._keys: dict[Key, tuple[Hashable, ...]] = {}
+
+    def get(self, key: Hashable) -> list[T]:
+        found = self._objects.get(key)
+        return list(found.values()) if found else []
+
+    def keys(self) -> list[Hashable]:
+        return list(self._objects)
+
+    def _put(self, key: Key, item: T) -> None:
+        new = tuple(self._keys_of(item))
+        for old in self._keys.get(key, ()):
+            if old not in new:
+                self._drop(old, key)
+        for each in new:
+            self._objects.setdefault(each, {})[key] = item
+        self._keys[key] = new
+
+    def _remove(self, key: Key) -> None:
+        for old in self._keys.pop(key, ()):
+            self._drop(old, key)
+
+    def _drop(self, index_key: Hashable, key: Key) -> None:
+        bucket = self._objects.get(index_key)
+        if bucket is not None:
+            bucket.pop(key, None)
+            if not bucket:
+                del self._objects[index_key]
+
+
+class Informer(Generic[T]):
+    """The objects of one collection (all of it, or what the selectors match) as views of one type.
+
+    `view=dict` keeps whole documents; handlers must not change them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        view: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = PAGE_SIZE,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.last_error: ApiError | None = None
+        self.relists = 0  # lists after the first
+        self._client = client
+        self._view = view
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._page_size = page_size
+        self._backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=rng)
+        self._objects: dict[Key, T] = {}
+        self._indexes: dict[str, Index[T]] = {}
+        self._handlers: list[Handler[T]] = []
+        self._version = ""
+        self._synced = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def items(self) -> Mapping[Key, T]:
+        """All objects by namespace and name, as the API server last told."""
+        return MappingProxyType(self._objects)
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self._objects.get((namespace, name))
+
+    def __iter__(self) -> Iterator[T]:
+        """All objects; safe to use while the informer changes."""
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> Index[T]:
+        """The index of that name, made at the first call; `keys_of` gives the keys under which an object stands."""
+        if name not in self._indexes:
+            made = Index(keys_of)
+            for key, item in self._objects.items():
+                made._put(key, item)
+            self._indexes[name] = made
+        return self._indexes[name]
+
+    def add_handler(
+        self,
+        on_add: Callable[[T], None] | None = None,
+        on_update: Callable[[T, T], None] | None = None,
+        on_delete: Callable[[T], None] | None = None,
+    ) -> Callable[[], None]:
+        """Calls from now on; objects already known are told as added at once. Returns what removes the handler."""
+        handler = Handler(on_add, on_update, on_delete)
+        self._handlers.append(handler)
+        if on_add is not None:
+            for item in list(self._objects.values()):
+                self._call(on_add, item)
+        return lambda: self._handlers.remove(handler) if handler in self._handlers else None
+
+    @property
+    def synced(self) -> bool:
+        """Whether a first list is complete."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self.run(), name=f"informer {self.resource.group_plural}")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except (ServiceUnavailable, TooManyRequests) as error:
+                await self._pause(error)  # the version is still good: resume where we were
+            except Expired as error:
+                self._version = ""
+                # The first expiry is answered by a list at once; a server that keeps saying it is given time.
+                if self._backoff.failures:
+                    await self._pause(error)
+                else:
+                    self._backoff.failures = 1
+            except ApiError as error:
+                self._version = ""
+                await self._pause(error)
+
+    async def _pause(self, error: ApiError | None) -> None:
+        """Waits after a failure. A simulation waits with us, unless there is little hope that it helps."""
+        delay = self._backoff.next()
+        if error is not None:
+            self.last_error = error
+            log.warning("cannot follow %s, next try in %.1f s: %s", self.resource.group_plural, delay, error)
+        if delay >= RETRY_LIMIT or isinstance(error, NotFound | Forbidden | Unauthorized):
+            await background_sleep(delay)
+        else:
+            await asyncio.sleep(delay)
+
+    async def _list(self) -> None:
+        items, version = await self._list_all()
+        if self.synced:
+            self.relists += 1
+        self._replace(items)
+        self._version = version
+        self._synced.set()
+
+    async def _list_all(self) -> tuple[list[T], str]:
+        items: list[T] = []
+        token = ""
+        while True:
+            try:
+                page = await self._page(token, self._page_size)
+            except Expired:
+                if not token:
+                    raise
+                # The list outlived its snapshot: only a list in one piece is sure to be consistent.
+                page = await self._page("", 0)
+                return list(page.items), page.resource_version
+            items.extend(page.items)
+            token = page.continue_token
+            if not token:
+                return items, page.resource_version
+
+    async def _page(self, token: str, limit: int) -> Page[T]:
+        return await self._client.list(
+            self.resource,
+            self._namespace,
+            view=self._view,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            limit=limit,
+            continue_token=token,
+        )
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        started, version, seen = loop.time(), self._version, 0
+        stream = self._client.watch(
+            self.resource,
+            self._namespace,
+            view=self._view,
+            resource_version=version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        try:
+            async for event in stream:
+                if event.object is not None:
+                    self._apply(event.type, event.object)
+                if event.resource_version:
+                    self._version = event.resource_version
+                self.last_error = None
+                seen += 1
+                if not seen % BURST:
+                    await asyncio.sleep(0)
+        finally:
+            if loop.time() - started >= LONG_WATCH:
+                self._backoff.reset()
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+        if self._version == version and loop.time() - started < LONG_WATCH:
+            await self._pause(None)  # a server that closes at once must not make us spin
+
+    def _replace(self, items: Iterable[T]) -> None:
+        """Makes the copy equal to a list and tells the difference, deletions that no watch reported first."""
+        fresh = {_key(item): item for item in items}
+        for key, old in list(self._objects.items()):
+            new = fresh.get(key)
+            if new is None or _uid(new) != _uid(old):
+                self._remove(key)
+        for key, item in fresh.items():
+            old_item = self._objects.get(key)
+            if old_item is None or _version(old_item) != _version(item):
+                self._put(key, item)
+
+    def _apply(self, type: EventType, item: T) -> None:
+        key = _key(item)
+        if type is EventType.DELETED:
+            self._remove(key)
+            return
+        old = self._objects.get(key)
+        if old is not None and _uid(old) != _uid(item):
+            self._remove(key)
+        self._put(key, item)
+
+    def _put(self, key: Key, item: T) -> None:
+        old = self._objects.get(key)
+        self._objects[key] = item
+        for index in self._indexes.values():
+            index._put(key, item)
+        for handler in tuple(self._handlers):
+            if old is None:
+                if handler.on_add is not None:
+                    self._call(handler.on_add, item)
+            elif handler.on_update is not None:
+                self._call(handler.on_update, old, item)
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key, None)
+        if old is None:
+            return
+        for index in self._indexes.values():
+            index._remove(key)
+        for handler in tuple(self._handlers):
+            if handler.on_delete is not None:
+                self._call(handler.on_delete, old)
+
+    def _call(self, function: Callable[..., None], *args: T) -> None:
+        try:
+            function(*args)
+        except Exception:  # one consumer's defect must not stop the others' view of the world
+            log.exception("a handler of %s failed on %s", self.resource.group_plural, _key(args[0]))
+
+
+class InformerSet:
+    """The informers of one process: controllers that ask for the same collection and view share one."""
+
+    def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
+        self.client = client
+        self._rng = rng
+        self._informers: dict[tuple[Any, ...], Informer[Any]] = {}
+        self._running = False
+
+    def of(
+        self,
+        resource: Resource,
+        view: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Informer[T]:
+        key = (resource, view, namespace, label_selector, field_selector)
+        if key not in self._informers:
+            self._informers[key] = Informer(
+                self.client,
+                resource,
+                view,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                rng=self._rng,
+            )
+            if self._running:
+                self._informers[key].start()
+        found: Informer[T] = self._informers[key]
+        return found
+
+    def __iter__(self) -> Iterator[Informer[Any]]:
+        return iter(list(self._informers.values()))
+
+    def start(self) -> None:
+        """Starts all informers; those asked for later start when they are asked for."""
+        self._running = True
+        for informer in self:
+            informer.start()
+
+    async def wait_synced(self) -> None:
+        for informer in self:
+            await informer.wait_synced()
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.synced for informer in self)
+
+    async def stop(self) -> None:
+        self._running = False
+        for informer in self:
+            await informer.stop()
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """No cyclic collection inside: decoding a big list allocates much and leaves no cycles behind."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def freeze_heap() -> None:
+    """Takes everything alive out of later collections. For live processes, once, after the informers have synced."""
+    gc.collect()
+    gc.freeze()
+
+
+def _key(item: Any) -> Key:
+    if isinstance(item, dict):
+        metadata = item["metadata"]
+        return metadata.get("namespace") or "", metadata["name"]
+    return item.metadata.namespace, item.metadata.name
+
+
+def _uid(item: Any) -> str:
+    return str(item["metadata"].get("uid", "")) if isinstance(item, dict) else str(item.metadata.uid)
+
+
+def _version(item: Any) -> str:
+    if isinstance(item, dict):
+        return str(item["metadata"].get("resourceVersion", ""))
+    return str(item.metadata.resource_version)

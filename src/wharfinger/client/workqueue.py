@@ -1,0 +1,147 @@
+"""A queue of keys to work on: each key at most once, never in two hands at a time, failed ones after a growing wait.
+
+The semantics are client-go's `util/workqueue`: a key added again while it is being worked on is worked on again after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from wharfinger.client.timers import call_later
+
+K = TypeVar("K", bound=Hashable)
+
+BASE_DELAY, LIMIT_DELAY = 0.005, 60.0  # seconds before the first retry of a key, and at most
+
+
+class QueueClosed(Exception):
+    """The queue was shut down and has nothing left."""
+
+
+class WorkQueue(Generic[K]):
+    """First in, first out. A key must be given back by `done` before it is handed out again."""
+
+    def __init__(
+        self,
+        *,
+        base: float = BASE_DELAY,
+        limit: float = LIMIT_DELAY,
+        on_add: Callable[[K], None] | None = None,
+    ) -> None:
+        self._base = base
+        self._limit = limit
+        self._on_add = on_add
+        self._ready: deque[K] = deque()
+        self._wanted: set[K] = set()  # in `_ready`, or added again while in process
+        self._in_process: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[tuple[K, bool], asyncio.TimerHandle] = {}  # by key and whether it is a background timer
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many keys wait to be handed out now."""
+        return len(self._ready)
+
+    @property
+    def in_process(self) -> int:
+        return len(self._in_process)
+
+    @property
+    def delayed(self) -> int:
+        return len(self._timers)
+
+    def add(self, key: K) -> None:
+        if self._closed or key in self._wanted:
+            return
+        self._wanted.add(key)
+        if self._on_add is not None:
+            self._on_add(key)
+        if key not in self._in_process:
+            self._ready.append(key)
+            self._wake()
+
+    def add_after(self, key: K, delay: float, *, background: bool = False) -> None:
+        """Adds the key after `delay` seconds, unless it is to be added sooner anyway. A `background` wait (expiry, resync)
+        does not keep a simulation busy."""
+        if self._closed:
+            return
+        if delay <= 0:
+            self.add(key)
+            return
+        slot = (key, background)
+        pending = self._timers.get(slot)
+        if pending is not None:
+            if pending.when() <= asyncio.get_running_loop().time() + delay:
+                return
+            pending.cancel()
+
+        def fire() -> None:
+            self._timers.pop(slot, None)
+            self.add(key)
+
+        self._timers[slot] = call_later(delay, fire, background=background)
+
+    def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0) -> float:
+        """Adds the key after a wait that doubles with every failure since `forget`; returns the wait.
+
+        A key that has reached the longest wait does not keep a simulation busy any more.
+        """
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        cap = self._limit if limit is None else limit
+        delay = max(at_least, min(cap, self._base * 2.0 ** min(failures, 40)))
+        self.add_after(key, delay, background=delay >= self._limit)
+        return delay
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure waits the shortest time again."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K:
+        """The next key; raises QueueClosed after `shut_down` once nothing is left."""
+        while not self._ready:
+            if self._closed:
+                raise QueueClosed
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                elif not waiter.cancelled():
+                    self._wake()  # we were woken for a key and cannot take it: let another worker
+                raise
+        key = self._ready.popleft()
+        self._wanted.discard(key)
+        self._in_process.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        self._in_process.discard(key)
+        if key in self._wanted:
+            self._ready.append(key)
+            self._wake()
+
+    def shut_down(self) -> None:
+        """No more adds; waiting workers finish what is ready and then get QueueClosed."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        while self._waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return

@@ -1,0 +1,233 @@
+"""Informers: what handlers are told when servers close, expire, fail and forget."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.client.scripted import ScriptedClient, pod
+from tests.client.virtual import run_virtual
+
+from wharfinger.api.errors import ApiError, Expired, Forbidden, ServiceUnavailable, TooManyRequests
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.views import Node, Pod
+from wharfinger.client.informer import Informer, InformerSet
+
+Told = list[tuple[str, ...]]
+
+
+def record(informer: Informer[Pod]) -> Told:
+    told: Told = []
+    informer.add_handler(
+        on_add=lambda new: told.append(("add", new.metadata.name)),
+        on_update=lambda old, new: told.append(("update", new.metadata.name, old.spec.node_name, new.spec.node_name)),
+        on_delete=lambda old: told.append(("delete", old.metadata.name, old.spec.node_name)),
+    )
+    return told
+
+
+def with_informer(
+    body: Callable[[ScriptedClient, Informer[Pod], Told], Awaitable[None]], *initial: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        client = ScriptedClient()
+        for document in initial:
+            client.put(document)
+        informer: Informer[Pod] = Informer(client, PODS, Pod, rng=random.Random(1))
+        told = record(informer)
+        informer.start()
+        try:
+            await body(client, informer, told)
+        finally:
+            await informer.stop()
+
+    run_virtual(main())
+
+
+def test_tells_adds_updates_and_deletions_in_order() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        await informer.wait_synced()
+        client.put(pod("b"))
+        client.put(pod("a", node="n1"))
+        client.remove("a")
+        await asyncio.sleep(1)
+        assert told == [("add", "a"), ("add", "b"), ("update", "a", "", "n1"), ("delete", "a", "n1")]
+        assert list(informer.items) == [("default", "b")]
+        assert informer.get("b", "default") is not None and len(informer) == 1
+
+    with_informer(body, pod("a"))
+
+
+def test_a_closed_watch_is_resumed_from_the_last_version_without_a_list() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        await asyncio.sleep(5)
+        client.put(pod("b"))
+        await asyncio.sleep(5)
+        client.close_watches()
+        client.put(pod("c"))
+        await asyncio.sleep(5)
+        assert told == [("add", "a"), ("add", "b"), ("add", "c")]
+        assert len(client.lists) == 1
+        assert [version for _, version in client.watches] == ["2", "3"]
+
+    with_informer(body, pod("a"))
+
+
+def test_an_expired_version_is_answered_by_a_list_that_tells_missed_deletions_with_their_last_state() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        await informer.wait_synced()
+        await asyncio.sleep(5)
+        told.clear()
+        client.remove("gone")
+        client.put(pod("changed", node="n9"))
+        client.put(pod("new"))
+        client.remove("replaced")
+        client.put(pod("replaced", uid="second", node="n3"))
+        client.compact()
+        # The watch is closed without having told anything: as if the connection had hung all the time.
+        await asyncio.sleep(5)
+        assert told == [
+            ("delete", "gone", "n1"),
+            ("delete", "replaced", "n2"),
+            ("update", "changed", "", "n9"),
+            ("add", "new"),
+            ("add", "replaced"),
+        ]
+        assert informer.relists == 1
+
+    with_informer(body, pod("gone", node="n1"), pod("changed"), pod("same"), pod("replaced", node="n2"))
+
+
+def test_a_storm_of_expired_answers_is_met_with_growing_waits() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        client.fail_watch = [Expired("too old resource version") for _ in range(1000)]
+        await asyncio.sleep(600)
+        assert 15 < len(client.lists) < 60
+        gaps = [after - before for before, after in zip(client.lists, client.lists[1:], strict=False)]
+        assert gaps[0] == 0, "the first expiry is listed for at once"
+        assert all(gap <= 60 for gap in gaps) and min(gaps[6:]) >= 30
+        assert told == [("add", "a")], "an unchanged object is told once"
+
+    with_informer(body, pod("a"))
+
+
+def test_a_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        async def nothing(*_: Any, **__: Any) -> Any:
+            client.watches.append((0.0, ""))
+            return
+            yield
+
+        client.watch = nothing
+        await asyncio.sleep(300)
+        assert 5 < len(client.watches) < 40 and len(client.lists) == 1
+
+    with_informer(body, pod("a"))
+
+
+@pytest.mark.parametrize(
+    ("error", "lists"),
+    [(ServiceUnavailable("down"), 1), (TooManyRequests("slow down"), 1), (ApiError("broken"), 2)],
+    ids=["unreachable keeps the version", "throttled keeps the version", "anything else lists anew"],
+)
+def test_a_failed_watch(error: ApiError, lists: int) -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        client.fail_watch = [error]
+        await asyncio.sleep(1)
+        assert informer.last_error is error
+        client.put(pod("b"))
+        await asyncio.sleep(30)
+        assert told == [("add", "a"), ("add", "b")]
+        assert len(client.lists) == lists and informer.last_error is None
+
+    with_informer(body, pod("a"))
+
+
+def test_it_is_not_synced_before_a_list_succeeds() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        client.fail_list = [Forbidden("no"), ServiceUnavailable("down")]
+        await asyncio.sleep(0.1)
+        assert not informer.synced and told == []
+        await informer.wait_synced()
+        assert told == [("add", "a")]
+
+    with_informer(body, pod("a"))
+
+
+def test_indexes_follow_changes() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        by_node = informer.index("node", lambda item: [item.spec.node_name] if item.spec.node_name else [])
+        names = lambda node: [item.metadata.name for item in by_node.get(node)]  # noqa: E731  # short for this test
+        await informer.wait_synced()
+        assert names("n1") == ["a", "b"] and by_node.keys() == ["n1"]
+        client.put(pod("a", node="n2"))
+        client.remove("b")
+        await asyncio.sleep(1)
+        assert names("n1") == [] and names("n2") == ["a"] and by_node.keys() == ["n2"]
+        assert informer.index("node", lambda item: []) is by_node
+
+    with_informer(body, pod("a", node="n1"), pod("b", node="n1"), pod("c"))
+
+
+def test_a_late_handler_is_told_what_is_known_and_a_removed_one_nothing_more() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        await informer.wait_synced()
+        late: list[str] = []
+        remove = informer.add_handler(on_add=lambda new: late.append(new.metadata.name))
+        assert late == ["a"]
+        remove()
+        client.put(pod("b"))
+        await asyncio.sleep(1)
+        assert late == ["a"]
+
+    with_informer(body, pod("a"))
+
+
+def test_a_handler_that_fails_does_not_keep_others_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        client = ScriptedClient()
+        informer: Informer[Pod] = Informer(client, PODS, Pod)
+        informer.add_handler(on_add=lambda new: 1 / 0)
+        told = record(informer)
+        informer.start()
+        client.put(pod("a"))
+        await asyncio.sleep(1)
+        assert told == [("add", "a")]
+        await informer.stop()
+
+    run_virtual(main())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_documents_can_be_followed_whole() -> None:
+    async def main() -> None:
+        client = ScriptedClient()
+        client.put(pod("a", labels={"x": "y"}))
+        informer = Informer(client, PODS, dict)
+        informer.start()
+        await informer.wait_synced()
+        assert informer.items[("default", "a")]["metadata"]["labels"] == {"x": "y"}
+        await informer.stop()
+
+    run_virtual(main())
+
+
+def test_a_set_shares_informers_of_the_same_collection_view_and_selectors() -> None:
+    async def main() -> None:
+        client = ScriptedClient()
+        informers = InformerSet(client)
+        pods = informers.of(PODS, Pod)
+        assert informers.of(PODS, Pod) is pods
+        assert informers.of(PODS, Pod, label_selector="a=b") is not pods
+        informers.start()
+        await informers.wait_synced()
+        nodes = informers.of(NODES, Node)  # asked for late, started at once
+        await nodes.wait_synced()
+        assert informers.synced
+        await informers.stop()
+        assert len(client.lists) == 3
+
+    run_virtual(main())

@@ -1,0 +1,160 @@
+"""The work queue: each key once, never twice at a time, again after a change, later after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.client.virtual import run_virtual
+
+from wharfinger.client.timers import in_background
+from wharfinger.client.workqueue import QueueClosed, WorkQueue
+
+
+def test_a_key_added_twice_is_handed_out_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        queue.add("b")
+        queue.add("a")
+        assert [await queue.get(), await queue.get()] == ["a", "b"]
+        assert len(queue) == 0
+
+    run_virtual(main())
+
+
+def test_a_key_added_while_in_process_waits_until_done_and_goes_behind_the_others() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        assert await queue.get() == "a"
+        queue.add("a")
+        queue.add("b")
+        assert list(queue._ready) == ["b"]
+        queue.done("a")
+        assert [await queue.get(), await queue.get()] == ["b", "a"]
+
+    run_virtual(main())
+
+
+def test_a_failing_key_waits_twice_as_long_each_time_until_it_is_forgotten() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(base=1.0, limit=5.0)
+        loop = asyncio.get_running_loop()
+        waits = []
+        for _ in range(5):
+            before = loop.time()
+            queue.retry("a")
+            queue.done(await queue.get())
+            waits.append(round(loop.time() - before, 3))
+        assert waits == [1, 2, 4, 5, 5]
+        queue.forget("a")
+        assert queue.retry("a") == 1.0
+
+    run_virtual(main())
+
+
+def test_the_earliest_delayed_add_wins() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for delay in (5, 2, 9):
+            queue.add_after("a", delay)
+        await queue.get()
+        assert asyncio.get_running_loop().time() == 2
+        assert queue.delayed == 0
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_only_a_delayed_add_in_the_background_uses_a_background_timer(background: bool) -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 5, background=background)
+        (handle,) = queue._timers.values()
+        assert handle._context.run(in_background) is background
+
+    run_virtual(main())
+
+
+def test_a_key_at_its_longest_wait_no_longer_keeps_a_simulation_busy() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(base=1.0, limit=2.0)
+        queue.retry("a")
+        assert [slot[1] for slot in queue._timers] == [False]
+        queue.done(await queue.get())
+        queue.retry("a")
+        assert [slot[1] for slot in queue._timers] == [True]
+
+    run_virtual(main())
+
+
+def test_shut_down_lets_workers_finish_what_is_ready() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        idle = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.shut_down()
+        with pytest.raises(QueueClosed):
+            await idle
+        queue.add("late")
+        with pytest.raises(QueueClosed):
+            await queue.get()
+
+    run_virtual(main())
+
+
+def test_a_worker_cancelled_while_being_woken_leaves_the_key_to_another() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.add("a")
+        first.cancel()
+        assert await second == "a"
+
+    run_virtual(main())
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3)), min_size=1, max_size=40),
+    workers=st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_change_is_lost_and_no_key_is_in_two_hands(steps: list[tuple[str, float]], workers: int) -> None:
+    """Whatever the timing, the last work on a key starts at or after its last add."""
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        loop = asyncio.get_running_loop()
+        busy: Counter[str] = Counter()
+        started: dict[str, float] = {}
+        added: dict[str, float] = {}
+
+        async def work() -> None:
+            while True:
+                key = await queue.get()
+                busy[key] += 1
+                assert busy[key] == 1
+                started[key] = loop.time()
+                await asyncio.sleep(1.5)
+                busy[key] -= 1
+                queue.done(key)
+
+        tasks = [asyncio.create_task(work()) for _ in range(workers)]
+        for key, pause in steps:
+            queue.add(key)
+            added[key] = loop.time()
+            await asyncio.sleep(pause)
+        await asyncio.sleep(1000)
+        assert all(started[key] >= added[key] for key in added)
+        assert not len(queue) and not queue.in_process
+        for task in tasks:
+            assert not task.done(), task
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_virtual(main())
