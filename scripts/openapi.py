@@ -1,4 +1,4 @@
-"""Makes `src/wharfinger/apiserver/data/definitions.json.gz`: the schemas of Kubernetes' own kinds.
+"""Makes `src/wharfinger/api/data/definitions.json.gz`: the schemas of Kubernetes' own kinds.
 
 The source is the OpenAPI document inside the Go module `k8s.io/kubernetes`, in the version that
 `tests/kubernetes/binaries/go.mod` pins (Apache-2.0, as this project). Run `python scripts/openapi.py`, with Go on the PATH
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src/wharfinger/apiserver/data/definitions.json.gz"
+TARGET = ROOT / "src/wharfinger/api/data/definitions.json.gz"
 
 # Stable versions of the groups that the embedded server may serve; everything they refer to comes along.
 ROOTS = (

@@ -1,0 +1,75 @@
+"""Shapes of Kubernetes' own kinds: wrong types are found by path, and merge rules are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wharfinger.api.kinds import known_kinds
+from wharfinger.api.shapes import Shape, check, kind_shape, unknown_fields
+
+
+def pod_shape() -> Shape:
+    shape = kind_shape("", "v1", "Pod")
+    assert shape is not None
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        ({"spec": []}, "spec: Invalid value: []: must be of type object"),
+        ({"spec": {"containers": {}}}, "spec.containers: Invalid value: {}: must be of type array"),
+        ({"spec": {"containers": [1]}}, "spec.containers[0]: Invalid value: 1: must be of type object"),
+        ({"spec": {"containers": [None]}}, "spec.containers[0]: Invalid value: null: must be of type object"),
+        ({"spec": {"priority": "1"}}, 'spec.priority: Invalid value: "1": must be of type integer'),
+        ({"spec": {"priority": 1 << 31}}, "spec.priority: Invalid value: 2147483648: must be of type int32"),
+        ({"spec": {"priority": True}}, "spec.priority: Invalid value: true: must be of type integer"),
+        ({"spec": {"nodeSelector": {"a": 1}}}, "spec.nodeSelector[a]: Invalid value: 1: must be of type string"),
+        ({"spec": {"hostNetwork": "yes"}}, 'spec.hostNetwork: Invalid value: "yes": must be of type boolean'),
+        ({"metadata": {"labels": ["a"]}}, 'metadata.labels: Invalid value: ["a"]: must be of type object'),
+        (
+            {"spec": {"containers": [{"resources": {"requests": {"cpu": "two"}}}]}},
+            "spec.containers[0].resources.requests[cpu]: Invalid value: 'two': quantities must match the regular "
+            "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+    ],
+)
+def test_a_wrong_type_is_named_by_its_path(document: dict[str, Any], fault: str) -> None:
+    assert [str(error) for error in check(pod_shape(), document)] == [fault]
+
+
+def test_null_counts_as_absent_and_numbers_as_quantities() -> None:
+    document = {
+        "metadata": {"creationTimestamp": None},
+        "spec": {"containers": [{"resources": {"limits": {"cpu": 2}}}]},
+    }
+    assert check(pod_shape(), document) == []
+
+
+def test_unknown_fields_are_listed_for_strict_decoding() -> None:
+    document = {"spec": {"containers": [{"imgae": "a"}], "nodeSelector": {"any": "key"}}, "speck": 1}
+    assert list(unknown_fields(pod_shape(), document)) == ["spec.containers[0].imgae", "speck"]
+
+
+def test_merge_rules_of_lists() -> None:
+    spec = pod_shape().fields["spec"]
+    containers, volumes = spec.fields["containers"], spec.fields["volumes"]
+    assert (containers.merge_key, containers.patch_strategy) == ("name", ("merge",))
+    assert (volumes.merge_key, volumes.patch_strategy) == ("name", ("merge", "retainKeys"))
+    assert containers.item is not None
+    ports = containers.item.fields["ports"]
+    assert (ports.list_type, ports.map_keys) == ("map", ("containerPort", "protocol"))
+    deployment = kind_shape("apps", "v1", "Deployment")
+    assert deployment is not None
+    strategy = deployment.fields["spec"].fields["strategy"]
+    assert strategy.patch_strategy == ("retainKeys",)
+    assert "rollingUpdate" in strategy.fields
+
+
+@pytest.mark.parametrize("kind", [kind for kind in known_kinds() if not kind.ours], ids=lambda kind: kind.kind)
+def test_every_built_in_kind_has_a_shape_in_every_version(kind: Any) -> None:
+    for group in (kind.group, *kind.alias_groups):
+        for version in kind.versions:
+            assert kind_shape(group, version, kind.kind) is not None
