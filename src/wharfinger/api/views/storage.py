@@ -1,0 +1,131 @@
+"""Views of volumes, claims, storage classes and CSI."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from wharfinger.api.selectors import LabelSelector, NodeSelector
+from wharfinger.api.views.base import View
+from wharfinger.api.views.core import ObjectReference
+from wharfinger.api.views.meta import ObjectMeta
+from wharfinger.api.views.pods import Quantities, Resources
+
+
+class VolumeNodeAffinity(View, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CsiVolumeSource(View, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(View, frozen=True):
+    capacity: Quantities = field(default_factory=dict)
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    persistent_volume_reclaim_policy: str = "Retain"
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiVolumeSource | None = None
+
+
+class PersistentVolumeStatus(View, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
+    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+
+
+class PersistentVolumeClaimSpec(View, frozen=True):
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: Resources = field(default_factory=Resources)
+    volume_name: str = ""
+    storage_class_name: str | None = None  # absent: the default class; empty: no class
+    volume_mode: str = "Filesystem"
+
+
+class PersistentVolumeClaimStatus(View, frozen=True):
+    phase: str = ""
+    capacity: Quantities = field(default_factory=dict)
+
+
+class PersistentVolumeClaim(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+
+
+class TopologyExpression(View, frozen=True):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(View, frozen=True):
+    match_label_expressions: tuple[TopologyExpression, ...] = ()
+
+
+class StorageClass(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    provisioner: str = ""
+    reclaim_policy: str = "Delete"
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class VolumeNodeResources(View, frozen=True):
+    count: int | None = None
+
+
+class CsiNodeDriver(View, frozen=True):
+    name: str = ""
+    node_id: str = field(name="nodeID", default="")
+    topology_keys: tuple[str, ...] = ()
+    allocatable: VolumeNodeResources | None = None
+
+
+class CsiNodeSpec(View, frozen=True):
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+class CSINode(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: CsiNodeSpec = field(default_factory=CsiNodeSpec)
+
+
+class CsiDriverSpec(View, frozen=True):
+    attach_required: bool = True
+    storage_capacity: bool = False
+
+
+class CSIDriver(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: CsiDriverSpec = field(default_factory=CsiDriverSpec)
+
+
+class CSIStorageCapacity(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    node_topology: LabelSelector | None = None
+    storage_class_name: str = ""
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+
+class VolumeAttachmentSource(View, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(View, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
+
+
+class VolumeAttachment(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

@@ -1,0 +1,61 @@
+"""Views read the fields Kubernetes has: every wire name exists, and defaults stand for what is absent."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from wharfinger.api import views
+from wharfinger.api.kinds import known_kinds
+from wharfinger.api.shapes import Shape, kind_shape
+from wharfinger.api.views import Condition, Deployment, Pod, view
+
+EMBEDDED_ONLY = {"Node.status.computeResources", "Pod.status.resize"}  # not (or no longer) in Kubernetes' own schema
+VIEWS = {
+    kind.kind: (kind, getattr(views, kind.kind))
+    for kind in known_kinds()
+    if not kind.ours and hasattr(views, kind.kind)
+}
+
+
+def structs_in(annotation: Any) -> list[type[msgspec.Struct]]:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in structs_in(part)]
+
+
+def unknown_wire_names(struct: type[msgspec.Struct], shape: Shape | None, path: str) -> list[str]:
+    while shape is not None and shape.type in ("list", "map"):
+        shape = shape.item
+    if shape is None or shape.type == "any":
+        return []
+    unknown = []
+    for info in msgspec.structs.fields(struct):
+        here = f"{path}.{info.encode_name}"
+        known = shape.fields.get(info.encode_name)
+        if known is None:
+            unknown.append(here)
+            continue
+        for inner in (found for found in structs_in(info.type) if found is not Condition):  # one view for all kinds
+            unknown += unknown_wire_names(inner, known, here)
+    return [name for name in unknown if name not in EMBEDDED_ONLY]
+
+
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_every_field_of_a_view_is_a_field_of_the_kind(name: str) -> None:
+    kind, struct = VIEWS[name]
+    shape = kind_shape(kind.group, kind.versions[0], kind.kind)
+    assert shape is not None
+    assert unknown_wire_names(struct, shape, name) == []
+
+
+def test_what_is_absent_has_the_default_of_kubernetes() -> None:
+    deployment = view({"spec": {"strategy": {}}}, Deployment)
+    assert (deployment.spec.replicas, deployment.spec.strategy.type) == (1, "RollingUpdate")
+
+
+def test_null_is_absent() -> None:
+    pod = view({"metadata": {"creationTimestamp": None, "labels": None}, "spec": {"nodeName": None}}, Pod)
+    assert (pod.metadata.creation_timestamp, pod.metadata.labels, pod.spec.node_name) == ("", {}, "")
