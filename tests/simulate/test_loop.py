@@ -88,3 +88,31 @@ def test_waiting_for_what_never_comes_is_said() -> None:
     with pytest.raises(Deadlock):
         loop.complete(asyncio.Event().wait())
     loop.shut_down()
+
+
+def test_a_task_on_the_loop_can_wait_for_stillness_idleness_and_the_next_moment() -> None:
+    loop = VirtualLoop()
+    seen: list[float] = []
+
+    async def working() -> None:
+        for _ in range(3):
+            await asyncio.sleep(2)
+            seen.append(loop.time())
+
+    async def driver() -> list[tuple[float, int]]:
+        notes = []
+        await loop.still()
+        notes.append((loop.time(), len(seen)))
+        await loop.next_moment(until=100)
+        notes.append((loop.time(), len(seen)))
+        await loop.idle()
+        notes.append((loop.time(), len(seen)))
+        await loop.moment(50)
+        notes.append((loop.time(), len(seen)))
+        await loop.next_moment(until=60)
+        notes.append((loop.time(), len(seen)))
+        return notes
+
+    loop.create_task(working())
+    assert loop.complete(driver()) == [(0, 0), (2, 1), (6, 3), (50, 3), (60, 3)]
+    loop.shut_down()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
-from wharfinger.client.timers import in_background
+from wharfinger.client.timers import background, in_background
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -30,6 +30,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stop_when_idle = False
         self._foreground: deque[asyncio.TimerHandle] = deque()
         self._compact_at = 1024
+        self._waiting_for_still: list[asyncio.Future[None]] = []
+        self._waiting_for_idle: list[asyncio.Future[None]] = []
+        self._waiting_for_move: list[asyncio.Future[None]] = []
         super().__init__(_TimeJumpingSelector(self._nothing_ready))
 
     def time(self) -> float:
@@ -47,6 +50,35 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Runs until the coroutine is done; other tasks and timers go on meanwhile."""
         self._horizon, self._stop_when_idle = None, False
         return self.run_until_complete(work)
+
+    async def still(self) -> None:
+        """Waits, without letting time pass, until everything that can happen now has happened."""
+        await self._wait_in(self._waiting_for_still)
+
+    async def idle(self) -> None:
+        """Lets time pass until only background timers are left."""
+        await self._wait_in(self._waiting_for_idle)
+
+    async def moment(self, when: float) -> None:
+        """Lets time pass until loop time `when`, and everything due then happen."""
+        with background():
+            await asyncio.sleep(max(0.0, when - self._now))
+        await self.still()
+
+    async def next_moment(self, until: float) -> None:
+        """Lets time move on to the next timer, at most to `until`, and everything due then happen."""
+        with background():
+            limit = self.call_at(until, lambda: None)
+        try:
+            await self._wait_in(self._waiting_for_move)
+            await self.still()
+        finally:
+            limit.cancel()
+
+    async def _wait_in(self, waiting: list[asyncio.Future[None]]) -> None:
+        future: asyncio.Future[None] = self.create_future()
+        waiting.append(future)
+        await future
 
     def shut_down(self) -> None:
         """Cancels every task and closes the loop."""
@@ -81,7 +113,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _nothing_ready(self, wait: float | None) -> None:
         """Called by the selector when the loop would block for `wait` seconds: jump, or stop."""
-        if self._stop_when_idle and not self._busy():
+        if self._waiting_for_still:
+            _release(self._waiting_for_still)
+        elif self._waiting_for_idle and not self._busy():
+            _release(self._waiting_for_idle)
+        elif self._stop_when_idle and not self._busy():
             self.stop()
         elif wait is None:
             if self._horizon is None and not self._stop_when_idle:
@@ -93,6 +129,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.stop()
         else:
             self._now += wait
+            _release(self._waiting_for_move)
+
+
+def _release(waiting: list[asyncio.Future[None]]) -> None:
+    released, waiting[:] = waiting[:], []
+    for future in released:
+        if not future.done():
+            future.set_result(None)
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:

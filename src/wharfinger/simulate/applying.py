@@ -1,0 +1,115 @@
+"""Writes manifests as `kubectl apply` would: create what is missing, merge into what is there, status as a component would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.errors import BadRequest, NotFound
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.client.interface import Client, PatchType
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# What a snapshot carries that the server owns; a client that sends it back means nothing by it.
+_SERVER_OWNED = ("resourceVersion", "managedFields", "selfLink", "generation", "deletionTimestamp")
+
+
+def resource_for(document: Document, registry: Registry) -> Resource:
+    """The collection a manifest goes to. BadRequest when no such kind is served."""
+    resource = registry.resource_of(document)
+    if resource is None:
+        api_version, kind = document.get("apiVersion"), document.get("kind")
+        raise BadRequest(f'no matches for kind "{kind}" in version "{api_version}"')
+    return resource
+
+
+def namespace_of(document: Document, resource: Resource) -> str:
+    if not resource.namespaced:
+        return ""
+    return str((document.get("metadata") or {}).get("namespace") or "default")
+
+
+async def apply(client: Client, document: Document, registry: Registry) -> Document:
+    """Creates or updates the object, then writes its status where one is given."""
+    resource = resource_for(document, registry)
+    namespace = namespace_of(document, resource)
+    wanted = _cleaned(document)
+    status = wanted.pop("status", None) if registry.of_resource(resource).status else None
+    name = str(wanted["metadata"].get("name") or "")
+    current = await _get(client, resource, name, namespace) if name else None
+    if current is None:
+        written = await client.create(resource, wanted, namespace)
+        name = written["metadata"]["name"]
+    else:
+        patch = three_way(_last_applied(current), wanted, current)
+        written = await client.patch(resource, name, patch, namespace) if patch else current
+    if status:
+        written = await client.patch(
+            resource, name, {"status": status}, namespace, type=PatchType.MERGE, subresource="status"
+        )
+    return written
+
+
+async def patch(
+    client: Client, resource: Resource, name: str, namespace: str, merge: Document, registry: Registry
+) -> None:
+    """A merge patch whose `status` part goes to the status subresource."""
+    merge = dict(merge)
+    status = merge.pop("status", None) if registry.of_resource(resource).status else None
+    if merge:
+        await client.patch(resource, name, merge, namespace)
+    if status is not None:
+        await client.patch(resource, name, {"status": status}, namespace, subresource="status")
+
+
+async def _get(client: Client, resource: Resource, name: str, namespace: str) -> Document | None:
+    try:
+        return await client.get(resource, name, namespace)
+    except NotFound:
+        return None
+
+
+def _cleaned(document: Document) -> Document:
+    """A copy with the server's own fields taken out, and the note of what was applied put in."""
+    metadata = dict(document.get("metadata") or {})
+    for key in _SERVER_OWNED:
+        metadata.pop(key, None)
+    cleaned = {**document, "metadata": metadata}
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(LAST_APPLIED, None)
+    plain = {key: value for key, value in cleaned.items() if key != "status"}
+    if "metadata" in plain and annotations != (metadata.get("annotations") or {}):
+        plain["metadata"] = {**metadata, "annotations": annotations}
+    applied = msgspec.json.encode(plain, order="deterministic").decode()
+    metadata["annotations"] = {**annotations, LAST_APPLIED: applied}
+    return cleaned
+
+
+def _last_applied(current: Document) -> Document:
+    text = ((current.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+    if not text:
+        return {}
+    try:
+        decoded = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def three_way(original: Document, modified: Document, current: Document) -> Document:
+    """The merge patch that brings what is wanted and takes away what was wanted before and no longer is."""
+    patch: dict[str, Any] = {}
+    for key, value in modified.items():
+        present = current.get(key)
+        if isinstance(value, dict) and isinstance(present, dict):
+            before = original.get(key)
+            inner = three_way(before if isinstance(before, dict) else {}, value, present)
+            if inner:
+                patch[key] = inner
+        elif value != present:
+            patch[key] = value
+    for key in original:
+        if key not in modified and key in current:
+            patch[key] = None
+    return patch
