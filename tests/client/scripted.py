@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from wharfinger.api.errors import Expired
+from wharfinger.api.errors import Expired, already_exists, conflict, not_found
 from wharfinger.api.views import view as as_view
 from wharfinger.client.interface import EventType, Page, WatchEvent
 
@@ -89,3 +90,62 @@ class ScriptedClient:
                     yield WatchEvent(type, as_view(document, view), str(version))
             if not closing.is_set() and at >= self.version:
                 await self._changed.wait()
+
+
+class MemoryClient:
+    """Objects in memory with optimistic locking, and faults to order: `fail` is asked before every call."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.calls: list[tuple[str, str, str]] = []
+        self.fail: Callable[[str, str], Exception | None] = lambda verb, name: None
+        self.delay = 0.0
+        self._version = 0
+
+    async def _enter(self, verb: str, resource: Any, name: str) -> None:
+        self.calls.append((verb, resource.plural, name))
+        await asyncio.sleep(self.delay)
+        error = self.fail(verb, name)
+        if error is not None:
+            raise error
+
+    def _stamp(self, document: dict[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        stamped = copy.deepcopy(document)
+        stamped["metadata"]["resourceVersion"] = str(self._version)
+        return stamped
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> dict[str, Any]:
+        await self._enter("get", resource, name)
+        try:
+            return copy.deepcopy(self.objects[resource.plural, namespace, name])
+        except KeyError:
+            raise not_found(resource.group, resource.plural, name) from None
+
+    async def create(self, resource: Any, document: dict[str, Any], namespace: str = "", **_: Any) -> dict[str, Any]:
+        name = document["metadata"]["name"]
+        await self._enter("create", resource, name)
+        key = (resource.plural, namespace, name)
+        if key in self.objects:
+            raise already_exists(resource.group, resource.plural, name)
+        self.objects[key] = self._stamp(document)
+        return copy.deepcopy(self.objects[key])
+
+    async def update(self, resource: Any, document: dict[str, Any], namespace: str = "", **_: Any) -> dict[str, Any]:
+        name = document["metadata"]["name"]
+        await self._enter("update", resource, name)
+        key = (resource.plural, namespace, name)
+        if key not in self.objects:
+            raise not_found(resource.group, resource.plural, name)
+        if self.objects[key]["metadata"]["resourceVersion"] != document["metadata"]["resourceVersion"]:
+            raise conflict(resource.group, resource.plural, name)
+        self.objects[key] = self._stamp(document)
+        return copy.deepcopy(self.objects[key])
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str = "", **_: Any) -> dict[str, Any]:
+        await self._enter("patch", resource, name)
+        key = (resource.plural, namespace, name)
+        if key not in self.objects:
+            raise not_found(resource.group, resource.plural, name)
+        self.objects[key] = self._stamp({**self.objects[key], **patch})
+        return copy.deepcopy(self.objects[key])

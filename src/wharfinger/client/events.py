@@ -1,0 +1,249 @@
+"""The event recorder: tells people what was done to an object and why, without ever holding up or failing the teller.
+
+It aggregates as client-go's `tools/record` does: a repeated event raises the count of the first, many similar ones are
+combined, and an object that causes too many is silenced for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
+from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import format_time
+from wharfinger.client.backoff import Backoff
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock, background
+
+log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+EventKind = Literal["Normal", "Warning"]
+
+REMEMBERED = 4096  # entries of each of the memories below
+SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600.0  # so many different messages with one reason in that time are combined
+SPAM_BURST, SPAM_SECONDS = 25, 300.0  # events about one object at once, and how long one more takes to be earned
+MESSAGE_LIMIT = 1024
+QUEUE_LIMIT = 8192
+SENDERS = 4
+TRIES = 12
+COMBINED = "(combined from similar events): "
+
+
+def reference(resource: Resource, item: Any) -> Document:
+    """An object reference to a view or a document of `resource`."""
+    if isinstance(item, dict):
+        metadata = item.get("metadata", {})
+        fields = {name: metadata.get(name, "") for name in ("name", "namespace", "uid", "resourceVersion")}
+    else:
+        found = item.metadata
+        fields = {
+            "name": found.name,
+            "namespace": found.namespace,
+            "uid": found.uid,
+            "resourceVersion": found.resource_version,
+        }
+    set_fields = {name: value for name, value in fields.items() if value}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **set_fields}
+
+
+class _Recent(Generic[V]):
+    """The entries used last."""
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make = make
+        self._entries: OrderedDict[tuple[str, ...], V] = OrderedDict()
+
+    def __getitem__(self, key: tuple[str, ...]) -> V:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._make()
+            if len(self._entries) > REMEMBERED:
+                self._entries.popitem(last=False)
+        else:
+            self._entries.move_to_end(key)
+        return entry
+
+
+@dataclass(slots=True)
+class _Similar:
+    messages: dict[str, None] = field(default_factory=dict)
+    last: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One event object: `count` occurrences since `first`."""
+
+    name: str = ""
+    count: int = 0
+    first: float = 0.0
+
+
+@dataclass(slots=True)
+class _Allowance:
+    tokens: float = float(SPAM_BURST)
+    at: float = 0.0
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(float(SPAM_BURST), self.tokens + max(0.0, now - self.at) / SPAM_SECONDS)
+        self.at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class EventRecorder:
+    """Records events of one component. `event` may be called from anywhere on the loop; `start` sends what was recorded."""
+
+    def __init__(self, client: Client, component: str, clock: Clock, *, host: str = "") -> None:
+        self.dropped = 0  # events lost because the queue was full or the server refused them
+        self._client = client
+        self._component = component
+        self._host = host
+        self._clock = clock
+        self._similar: _Recent[_Similar] = _Recent(_Similar)
+        self._seen: _Recent[_Seen] = _Recent(_Seen)
+        self._allowances: _Recent[_Allowance] = _Recent(_Allowance)
+        self._tick = 0
+        self._own_bits = zlib.crc32(f"{component}/{host}".encode()) & 0xFFFF
+        self._queues: list[deque[Document]] = [deque() for _ in range(SENDERS)]
+        self._wake: list[asyncio.Event] = [asyncio.Event() for _ in range(SENDERS)]
+        self._busy = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def event(self, resource: Resource, item: Any, type: EventKind, reason: str, message: str) -> None:
+        """Records an event about `item`, a view or a document of `resource`. Never fails and never waits."""
+        try:
+            self._record(reference(resource, item), type, reason, message)
+        except Exception:
+            self.dropped += 1
+            log.exception("cannot record the event %s of %s", reason, resource.group_plural)
+
+    def start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._send(i), name=f"events {i}") for i in range(SENDERS)]
+
+    async def stop(self, timeout: float = 2.0) -> None:
+        """Sends what is queued, for at most `timeout` seconds, and ends."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while self._tasks and self.pending and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    @property
+    def pending(self) -> int:
+        return sum(len(queue) for queue in self._queues) + self._busy
+
+    def _record(self, involved: Document, type: str, reason: str, message: str) -> None:
+        now = self._clock.now()
+        if len(message) > MESSAGE_LIMIT:
+            message = message[: MESSAGE_LIMIT - 4] + " ..."
+        about = tuple(str(involved.get(name, "")) for name in ("kind", "namespace", "name", "uid", "apiVersion"))
+        key: tuple[str, ...] = (*about, type, reason, message)
+        if self._is_similar((*about, type, reason), message, now):
+            key = (*about, type, reason)
+            message = COMBINED + message
+        seen = self._seen[key]
+        seen.count += 1
+        if seen.count == 1:
+            seen.name, seen.first = self._name(str(involved.get("name", "")), now), now
+        if not self._allowances[(*about, type)].take(now):
+            return
+        self._enqueue(self._document(involved, type, reason, message, seen, now))
+
+    def _is_similar(self, key: tuple[str, ...], message: str, now: float) -> bool:
+        """Whether this message joins the combined event of its reason."""
+        similar = self._similar[key]
+        if now - similar.last > SIMILAR_SECONDS:
+            similar.messages.clear()
+        similar.messages[message] = None
+        similar.last = now
+        if len(similar.messages) < SIMILAR_LIMIT:
+            return False
+        similar.messages.popitem()
+        return True
+
+    def _name(self, name: str, now: float) -> str:
+        # Names carry the time, as client-go's do. Time that stands still must not make two of them equal, nor may two
+        # components that speak in the same instant: the low bits tell them apart.
+        self._tick = max(self._tick + 1, int(now * 1_000_000_000) >> 16)
+        return f"{name[:236]}.{self._tick << 16 | self._own_bits:x}"
+
+    def _document(self, involved: Document, type: str, reason: str, message: str, seen: _Seen, now: float) -> Document:
+        source = {"component": self._component, **({"host": self._host} if self._host else {})}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": seen.name, "namespace": involved.get("namespace") or "default"},
+            "involvedObject": involved,
+            "reason": reason,
+            "message": message,
+            "source": source,
+            "firstTimestamp": format_time(seen.first),
+            "lastTimestamp": format_time(now),
+            "count": seen.count,
+            "type": type,
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+        }
+
+    def _enqueue(self, document: Document) -> None:
+        if self.pending >= QUEUE_LIMIT:
+            self.dropped += 1
+            return
+        # All that concerns one event goes through one sender, so that counts arrive in order.
+        shard = zlib.crc32(document["metadata"]["name"].encode()) % SENDERS
+        self._queues[shard].append(document)
+        self._wake[shard].set()
+
+    async def _send(self, shard: int) -> None:
+        queue, wake = self._queues[shard], self._wake[shard]
+        while True:
+            while queue:
+                self._busy += 1
+                try:
+                    await self._deliver(queue.popleft())
+                finally:
+                    self._busy -= 1
+            wake.clear()
+            await wake.wait()
+
+    async def _deliver(self, document: Document) -> None:
+        backoff = Backoff(0.5, 10.0)
+        for _ in range(TRIES):
+            try:
+                await self._write(document)
+                return
+            except (ServiceUnavailable, TooManyRequests, ServerTimeout) as error:
+                with background():
+                    await asyncio.sleep(max(backoff.next(), error.retry_after or 0.0))
+            except ApiError as error:
+                log.info("the event %s was refused: %s", document["metadata"]["name"], error)
+                break
+        self.dropped += 1
+
+    async def _write(self, document: Document) -> None:
+        metadata = document["metadata"]
+        if document["count"] > 1:
+            change = {name: document[name] for name in ("count", "lastTimestamp", "message")}
+            try:
+                await self._client.patch(EVENTS, metadata["name"], change, metadata["namespace"])
+                return
+            except NotFound:
+                pass  # events expire on the server, or the first one was never accepted
+        with suppress(AlreadyExists):  # an earlier try whose answer was lost
+            await self._client.create(EVENTS, document, metadata["namespace"])

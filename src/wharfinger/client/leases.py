@@ -1,0 +1,223 @@
+"""Leader election over a Lease: of several processes with the same name, one leads.
+
+The holder trusts only its own clock that cannot jump: it stops leading, and its fenced client stops writing, before
+others may take the lease, even when the process was frozen meanwhile. Compatible with client-go's election records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from wharfinger.api.kinds.builtin import LEASES
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_micro_time
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock, background_sleep
+
+log = logging.getLogger(__name__)
+
+
+class NotLeading(ApiError):
+    """This process does not hold the lease (any more), so it must not write."""
+
+    code, reason = 503, "NotLeading"
+
+
+def steady_time() -> float:
+    """Seconds on a clock that never jumps and that also runs while the machine sleeps.
+
+    Not the event loop's time: uvloop keeps that constant within an iteration, so it is stale after a freeze.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def process_identity() -> str:
+    """A name for this process that no other process, not even its successor, has."""
+    return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4()}"
+
+
+class Leader:
+    """One candidate. `run(lead)` waits for the lease and leads while it holds."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        *,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+        steady: Callable[[], float] = steady_time,
+        rng: random.Random | None = None,
+    ) -> None:
+        if not lease_duration > renew_deadline > retry_period * 1.2 > 0:
+            raise ValueError(
+                "leader election needs leaseDuration > renewDeadline > 1.2 × retryPeriod > 0, "
+                f"not {lease_duration}, {renew_deadline}, {retry_period}"
+            )
+        self.identity = identity
+        self.holder = ""  # whom we last saw holding the lease
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._clock = clock
+        self._duration = lease_duration
+        self._renew_deadline = renew_deadline
+        self._retry_period = retry_period
+        self._steady = steady
+        self._rng = rng or random.Random()
+        self._deadline = float("-inf")
+        self._lease: Document | None = None  # as last read or written
+        self._changed_at = 0.0  # when we first saw it so
+
+    @property
+    def leading(self) -> bool:
+        return self._steady() < self._deadline
+
+    def check(self) -> None:
+        """Raises NotLeading unless this process leads at this moment; to be asked before every write."""
+        if not self.leading:
+            raise NotLeading(f"not the leader: the lease {self._namespace}/{self._name} is not held by {self.identity}")
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Leads whenever it can: `lead` is started with each term and cancelled when the term ends.
+
+        Returns when `lead` returns; the lease is given up then, and when this is cancelled.
+        """
+        while True:
+            await self._acquire()
+            work = asyncio.ensure_future(lead())
+            renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
+            try:
+                await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+                    return
+                log.warning("lost the lease %s/%s", self._namespace, self._name)
+            finally:
+                # Whatever `lead` started must have ended before anybody else may lead.
+                for task in (work, renewal):
+                    task.cancel()
+                await asyncio.gather(work, renewal, return_exceptions=True)
+                if self.leading:
+                    await self._release()
+                self._deadline = float("-inf")
+
+    async def _acquire(self) -> None:
+        while not await self._try(self._take):
+            await background_sleep(self._retry_period * (1 + 1.2 * self._rng.random()))
+        log.info("%s leads by the lease %s/%s", self.identity, self._namespace, self._name)
+
+    async def _renew(self) -> None:
+        """Returns when the lease is lost: taken by another, or not renewed in time."""
+        while True:
+            await background_sleep(self._retry_period)
+            if not self.leading:
+                return
+            if not await self._try(self._extend) and self.holder != self.identity:
+                self._deadline = float("-inf")
+                return
+
+    async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool:
+        try:
+            async with asyncio.timeout(self._renew_deadline / 2):
+                return await step()
+        except ApiError as error:
+            log.info("the lease %s/%s: %s", self._namespace, self._name, error)
+        except TimeoutError:
+            log.info("the lease %s/%s: no answer in time", self._namespace, self._name)
+        return False
+
+    async def _extend(self) -> bool:
+        assert self._lease is not None
+        try:
+            return await self._write(self._lease)
+        except Conflict:
+            # Somebody touched the lease, or the answer to a write of ours was lost.
+            self._observe(await self._client.get(LEASES, self._name, self._namespace))
+        except NotFound:
+            return await self._create()
+        return self.holder == self.identity and await self._write(self._lease)
+
+    async def _take(self) -> bool:
+        try:
+            found = await self._client.get(LEASES, self._name, self._namespace)
+        except NotFound:
+            return await self._create()
+        if self._lease is None or self._lease.get("spec") != found.get("spec"):
+            self._changed_at = self._steady()
+        self._observe(found)
+        if self.holder not in ("", self.identity):
+            valid = float(found["spec"].get("leaseDurationSeconds") or 0)
+            if self._steady() < self._changed_at + valid:
+                return False
+        return await self._write(found)
+
+    async def _create(self) -> bool:
+        sent = self._steady()
+        document: Document = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec({}),
+        }
+        try:
+            self._won(await self._client.create(LEASES, document, self._namespace), sent)
+        except AlreadyExists:
+            return False
+        return True
+
+    async def _write(self, current: Document) -> bool:
+        # The server refuses this if the lease changed since `current`. The term is counted from before the request left:
+        # others count it from when they see the change.
+        sent = self._steady()
+        document = {**current, "spec": {**current.get("spec", {}), **self._spec(current.get("spec", {}))}}
+        self._won(await self._client.update(LEASES, document, self._namespace), sent)
+        return True
+
+    def _spec(self, old: dict[str, Any]) -> dict[str, Any]:
+        now = format_micro_time(self._clock.now())
+        renewing = old.get("holderIdentity") == self.identity
+        transitions = int(old.get("leaseTransitions") or 0)
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration)),
+            "acquireTime": old.get("acquireTime", now) if renewing else now,
+            "renewTime": now,
+            "leaseTransitions": transitions if renewing or not old else transitions + 1,
+        }
+
+    def _won(self, lease: Document, sent: float) -> None:
+        self._observe(lease)
+        self._changed_at = sent
+        self._deadline = sent + self._renew_deadline
+
+    def _observe(self, lease: Document) -> None:
+        self._lease = lease
+        self.holder = str(lease.get("spec", {}).get("holderIdentity") or "")
+
+    async def _release(self) -> None:
+        """Gives the lease up, so that another need not wait for its end."""
+        lease, self._deadline = self._lease, float("-inf")
+        if lease is None:
+            return
+        now = format_micro_time(self._clock.now())
+        free = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now}
+        try:
+            async with asyncio.timeout(self._retry_period):
+                self._observe(await self._client.update(LEASES, {**lease, "spec": free}, self._namespace))
+        except (ApiError, TimeoutError) as error:
+            log.info("could not give up the lease %s/%s: %s", self._namespace, self._name, error)
