@@ -1,0 +1,84 @@
+"""The SimulationReport: what became of everything, as plain data; how it is shown is the command line's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
+from wharfinger.simulate.runner import Results
+
+
+def build(
+    *,
+    now: float,
+    objects: Sequence[Document],
+    events: Sequence[Document],
+    reasons: Mapping[tuple[str, str], Mapping[str, int]],
+    results: Results,
+) -> Document:
+    """`reasons` tells for each pending pod how many nodes were refused for what."""
+    return {
+        "kind": "SimulationReport",
+        "apiVersion": "wharfinger.dev/v1alpha1",
+        "time": format_time(now),
+        "objects": sorted(objects, key=_order),
+        "rejections": [
+            {
+                "kind": each.kind,
+                "namespace": each.namespace,
+                "name": each.name,
+                "user": each.user,
+                "message": each.message,
+            }
+            for each in results.rejections
+        ],
+        "unscheduled": list(_unscheduled(objects, reasons)),
+        "events": sorted(events, key=_event_order),
+        "expectations": [
+            *(
+                {
+                    "step": where,
+                    "expect": outcome.expectation.describe(),
+                    "ok": outcome.ok,
+                    **({"problems": list(outcome.problems)} if outcome.problems else {}),
+                }
+                for where, outcome in results.outcomes
+            ),
+            *({"step": where, "ok": False, "problems": [problem]} for where, problem in results.failures),
+        ],
+    }
+
+
+def _unscheduled(
+    objects: Iterable[Document], reasons: Mapping[tuple[str, str], Mapping[str, int]]
+) -> Iterable[dict[str, Any]]:
+    for document in sorted(objects, key=_order):
+        if document.get("kind") != "Pod" or (document.get("spec") or {}).get("nodeName"):
+            continue
+        if (document.get("status") or {}).get("phase", "Pending") != "Pending":
+            continue
+        metadata = document["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        conditions = (document.get("status") or {}).get("conditions") or ()
+        message = next((each.get("message", "") for each in conditions if each.get("type") == "PodScheduled"), "")
+        counted = reasons.get(key, {})
+        yield {
+            "namespace": key[0],
+            "name": key[1],
+            "message": message,
+            "reasons": dict(sorted(counted.items(), key=lambda item: (-item[1], item[0]))),
+        }
+
+
+def _order(document: Document) -> tuple[str, str, str, str]:
+    metadata = document.get("metadata") or {}
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    return group, str(document.get("kind")), str(metadata.get("namespace") or ""), str(metadata.get("name"))
+
+
+def _event_order(event: Document) -> tuple[str, str, str]:
+    metadata = event.get("metadata") or {}
+    when = event.get("lastTimestamp") or event.get("eventTime") or metadata.get("creationTimestamp") or ""
+    return str(when), str(metadata.get("namespace") or ""), str(metadata.get("name"))
