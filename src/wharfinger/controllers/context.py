@@ -1,0 +1,39 @@
+"""What a controller is given: the client, the shared informers, the event recorder, the clock and the configuration."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.configuration import Configuration
+from wharfinger.api.registry import Document, Registry
+from wharfinger.client.controller import Observer
+from wharfinger.client.events import EventRecorder
+from wharfinger.client.informer import Informer, InformerSet
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock, SystemClock
+from wharfinger.api.registry import Resource
+
+
+@dataclass(slots=True)
+class ControllerContext:
+    client: Client
+    informers: InformerSet
+    recorder: EventRecorder
+    registry: Registry  # the kinds whose objects are collected and emptied out of namespaces
+    clock: Clock = field(default_factory=SystemClock)
+    configuration: Configuration = field(default_factory=Configuration)
+    random: random.Random = field(default_factory=random.Random)
+    observer: Observer | None = None
+    implicit_heartbeats: bool = False  # simulation: nodes are taken to be alive until they are said to be down
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def documents(self, resource: Resource) -> Informer[Document]:
+        """The shared informer of whole documents, for kinds whose templates controllers copy."""
+        return self.informers.of(resource, _DOCUMENT)
+
+
+_DOCUMENT: type[dict[str, Any]] = dict

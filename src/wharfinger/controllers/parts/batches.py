@@ -1,0 +1,31 @@
+"""Calls in batches of growing size, so that what fails for one reason does not fail a thousand times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+INITIAL_BATCH = 1
+BURST = 500  # most pods one sync of a controller creates or deletes
+
+
+async def slow_start(
+    count: int, call: Callable[[int], Awaitable[None]], initial: int = INITIAL_BATCH
+) -> tuple[int, Exception | None]:
+    """Calls `call(0)` to `call(count - 1)` in batches that double as long as all succeed.
+
+    Returns how many succeeded and the first failure; what comes after a batch with a failure is not tried.
+    """
+    done, succeeded, size = 0, 0, min(count, initial)
+    while size > 0:
+        outcomes = await asyncio.gather(*(call(done + index) for index in range(size)), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        succeeded += size - len(failures)
+        for failure in failures:
+            if not isinstance(failure, Exception):
+                raise failure
+        if failures:
+            return succeeded, next(failure for failure in failures if isinstance(failure, Exception))
+        done += size
+        size = min(size * 2, count - done)
+    return succeeded, None

@@ -1,0 +1,27 @@
+"""Counts that may be percentages, rounded as Kubernetes rounds them."""
+
+from __future__ import annotations
+
+import re
+
+from wharfinger.api.views.workloads import IntOrString
+
+
+def scaled(value: IntOrString, total: int, *, round_up: bool) -> int:
+    """The count that `3` or `25%` means of `total`. Raises ValueError for any other text."""
+    if isinstance(value, int):
+        return value
+    if not re.fullmatch(r"\d+%", value):
+        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
+    product = int(value[:-1]) * total
+    return -(-product // 100) if round_up else product // 100
+
+
+def surge_and_unavailable(surge: IntOrString | None, unavailable: IntOrString | None, desired: int) -> tuple[int, int]:
+    """Both limits of a rolling update; surge rounds up, unavailability down, and they are never both nothing."""
+    most_surge = scaled(surge if surge is not None else 0, desired, round_up=True)
+    most_unavailable = scaled(unavailable if unavailable is not None else 0, desired, round_up=False)
+    if most_surge == 0 and most_unavailable == 0:
+        # Validation forbids two plain zeros, but percentages may round to them; the update must be able to move.
+        most_unavailable = 1
+    return most_surge, most_unavailable

@@ -1,0 +1,57 @@
+"""Writing status: only what changed, as a merge patch on the status subresource; and lists of conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wharfinger.api.registry import Document, Resource
+from wharfinger.client.interface import Client
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Document:
+    """The members of `new` that differ from `old`; None removes one that is there. A count of 0 equals none at all."""
+    return {
+        key: value
+        for key, value in new.items()
+        if old.get(key) != value and not (key not in old and value in (0, None, "", []))
+    }
+
+
+async def patch_status(
+    client: Client, resource: Resource, document: Document, status: Mapping[str, Any], *, locked: bool = False
+) -> bool:
+    """Writes what of `status` differs from the document's; says whether anything did. `locked` refuses a stale document."""
+    difference = changes(document.get("status") or {}, status)
+    if not difference:
+        return False
+    metadata = document["metadata"]
+    patch: Document = {"status": difference}
+    if locked:
+        patch["metadata"] = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
+    else:
+        patch["metadata"] = {"uid": metadata["uid"]}
+    await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
+    return True
+
+
+def condition_of(conditions: Sequence[Document], kind: str) -> Document | None:
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
+
+
+def with_condition(conditions: Sequence[Document], condition: Document) -> list[Document]:
+    """The list with the condition in place of the one of its type, at the end, as upstream's helpers append it.
+
+    One of the same status and reason is kept as it is; one of the same status keeps its transition time.
+    """
+    current = condition_of(conditions, condition["type"])
+    if current is not None and current["status"] == condition["status"]:
+        if current.get("reason") == condition.get("reason"):
+            return list(conditions)
+        if "lastTransitionTime" in current:
+            condition = {**condition, "lastTransitionTime": current["lastTransitionTime"]}
+    return [*without_condition(conditions, condition["type"]), condition]
+
+
+def without_condition(conditions: Sequence[Document], kind: str) -> list[Document]:
+    return [condition for condition in conditions if condition.get("type") != kind]

@@ -1,0 +1,197 @@
+"""ReplicaSets and ReplicationControllers: as many pods as they ask for, and which go when there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.kinds.builtin import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Requirements, matches
+from wharfinger.api.times import format_time
+from wharfinger.api.views import ObjectMeta, Pod, view
+from wharfinger.client.informer import Key
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.base import PodOwner, selector_of
+from wharfinger.controllers.parts.batches import BURST, slow_start
+from wharfinger.controllers.parts.ownership import claim
+from wharfinger.controllers.parts.pods import (
+    active,
+    available,
+    controller_reference,
+    generated_prefix,
+    next_availability,
+    pod_from_template,
+)
+from wharfinger.controllers.parts.scale_in import pods_to_delete
+from wharfinger.controllers.parts.statuses import condition_of, patch_status, with_condition, without_condition
+
+
+class ReplicaSetController(PodOwner):
+    name = "replicaset"
+    resource = REPLICA_SETS
+    counts_terminating = True
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self._siblings = self.owners.index("controller", _controller_uid)
+
+    async def reconcile(self, key: Key) -> None:
+        document = self.owners.get(key[1], key[0])
+        if document is None:
+            self.expectations.forget(key)
+            return
+        selector = selector_of(document)
+        if selector is None:
+            return
+        metadata = view(document["metadata"], ObjectMeta)
+        satisfied = self.expectations.satisfied(key, self.context.now())
+        everything = self.candidates(metadata)
+        pods = await claim(
+            self.client,
+            owner=metadata,
+            owner_resource=self.resource,
+            resource=PODS,
+            candidates=[pod for pod in everything if active(pod)],
+            matches=lambda pod: matches(selector, pod.metadata.labels),
+        )
+        failure = None
+        if satisfied and not metadata.deletion_timestamp:
+            failure = await self._manage(key, document, metadata, pods)
+        await self._report(key, document, metadata, selector, pods, everything, failure)
+        if failure is not None:
+            raise failure
+
+    async def _manage(
+        self, key: Key, document: Document, metadata: ObjectMeta, pods: Sequence[Pod]
+    ) -> Exception | None:
+        surplus = len(pods) - _replicas(document)
+        if surplus < 0:
+            return await self._create(key, document, metadata, min(-surplus, BURST))
+        if surplus > 0:
+            return await self._delete(key, document, metadata, pods, min(surplus, BURST))
+        return None
+
+    async def _create(self, key: Key, document: Document, metadata: ObjectMeta, count: int) -> Exception | None:
+        owner = controller_reference(self.resource, metadata)
+        template = document["spec"].get("template") or {}
+
+        async def create(index: int) -> None:
+            pod = pod_from_template(template, owner, prefix=generated_prefix(metadata.name))
+            if await self.create_pod(document, pod) is None:
+                self.expectations.creation_observed(key)
+
+        self.expectations.expect_creations(key, count, self.context.now())
+        created, failure = await slow_start(count, create)
+        # What was never created will never be seen.
+        self.expectations.creation_observed(key, count - created)
+        return failure
+
+    async def _delete(
+        self, key: Key, document: Document, metadata: ObjectMeta, pods: Sequence[Pod], count: int
+    ) -> Exception | None:
+        leaving = pods_to_delete(pods, self._related(document), count, self.context.now())
+        self.expectations.expect_deletions(key, (pod.metadata.name for pod in leaving), self.context.now())
+
+        async def delete(pod: Pod) -> None:
+            try:
+                gone = not await self.delete_pod(document, pod)
+            except ApiError:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+                raise
+            if gone:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+
+        outcomes = await asyncio.gather(*(delete(pod) for pod in leaving), return_exceptions=True)
+        return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+
+    def _related(self, document: Document) -> list[Pod]:
+        """All pods of the sets that share our controller: a node with pods of an older revision is crowded too."""
+        controller = _controller_uid(document)
+        siblings = self._siblings.get(controller[0]) if controller else [document]
+        found: dict[str, Pod] = {}
+        for sibling in siblings:
+            selector = selector_of(sibling)
+            if selector is None:
+                continue
+            for pod in self.pods_by_owner.get(sibling["metadata"]["uid"]):
+                if matches(selector, pod.metadata.labels):
+                    found[pod.metadata.uid] = pod
+        return list(found.values())
+
+    async def _report(
+        self,
+        key: Key,
+        document: Document,
+        metadata: ObjectMeta,
+        selector: Requirements,
+        pods: Sequence[Pod],
+        everything: Sequence[Pod],
+        failure: Exception | None,
+    ) -> None:
+        now = self.context.now()
+        seconds = int(document["spec"].get("minReadySeconds") or 0)
+        terminating = sum(
+            pod.terminating
+            and not pod.terminal
+            and pod.metadata.controller is not None
+            and matches(selector, pod.metadata.labels)
+            for pod in everything
+        )
+        status = replica_status(document, pods, failure, now)
+        if self.counts_terminating:
+            status["terminatingReplicas"] = terminating
+        await patch_status(self.client, self.resource, document, status)
+        if seconds and status["readyReplicas"] != status["availableReplicas"]:
+            wait = next_availability(pods, seconds, now)
+            self.queue.add_after(key, seconds if wait is None else wait)
+
+
+class ReplicationControllerController(ReplicaSetController):
+    name = "replicationcontroller"
+    resource = REPLICATION_CONTROLLERS
+    counts_terminating = False
+
+
+def replica_status(document: Document, pods: Sequence[Pod], failure: Exception | None, now: float) -> dict[str, Any]:
+    """The status a set should show for its active pods (replica_set_utils.go calculateStatus)."""
+    spec = document["spec"]
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    seconds = int(spec.get("minReadySeconds") or 0)
+    conditions: list[Document] = list((document.get("status") or {}).get("conditions") or [])
+    failed = condition_of(conditions, "ReplicaFailure")
+    if failure is not None and failed is None:
+        surplus = len(pods) - _replicas(document)
+        reason = "FailedCreate" if surplus < 0 else "FailedDelete" if surplus > 0 else ""
+        conditions = with_condition(
+            conditions,
+            {
+                "type": "ReplicaFailure",
+                "status": "True",
+                "lastTransitionTime": format_time(now),
+                "reason": reason,
+                "message": str(failure),
+            },
+        )
+    elif failure is None and failed is not None:
+        conditions = without_condition(conditions, "ReplicaFailure")
+    return {
+        "replicas": len(pods),
+        "fullyLabeledReplicas": sum(labels.items() <= pod.metadata.labels.items() for pod in pods),
+        "readyReplicas": sum(pod.ready for pod in pods),
+        "availableReplicas": sum(available(pod, seconds, now) for pod in pods),
+        "observedGeneration": int(document["metadata"].get("generation") or 0),
+        "conditions": conditions,
+    }
+
+
+def _replicas(document: Document) -> int:
+    replicas = document["spec"].get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def _controller_uid(document: Document) -> tuple[str, ...]:
+    owners = document["metadata"].get("ownerReferences") or ()
+    return tuple(owner["uid"] for owner in owners if owner.get("controller"))
