@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.registry import Document, Registry
+from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.controller import Observer
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
-from wharfinger.api.registry import Resource
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.base import PodOwner, selector_of
 from wharfinger.controllers.parts.batches import BURST, slow_start
-from wharfinger.controllers.parts.ownership import claim
+from wharfinger.controllers.parts.ownership import claim, document_owner_index
 from wharfinger.controllers.parts.pods import (
     active,
     available,
@@ -36,7 +36,7 @@ class ReplicaSetController(PodOwner):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._siblings = self.owners.index("controller", _controller_uid)
+        self._siblings = document_owner_index(self.owners)
 
     async def reconcile(self, key: Key) -> None:
         document = self.owners.get(key[1], key[0])
@@ -109,8 +109,8 @@ class ReplicaSetController(PodOwner):
 
     def _related(self, document: Document) -> list[Pod]:
         """All pods of the sets that share our controller: a node with pods of an older revision is crowded too."""
-        controller = _controller_uid(document)
-        siblings = self._siblings.get(controller[0]) if controller else [document]
+        controller = view(document["metadata"], ObjectMeta).controller
+        siblings = self._siblings.get(controller.uid) if controller is not None else [document]
         found: dict[str, Pod] = {}
         for sibling in siblings:
             selector = selector_of(sibling)
@@ -190,8 +190,3 @@ def replica_status(document: Document, pods: Sequence[Pod], failure: Exception |
 def _replicas(document: Document) -> int:
     replicas = document["spec"].get("replicas")
     return 1 if replicas is None else int(replicas)
-
-
-def _controller_uid(document: Document) -> tuple[str, ...]:
-    owners = document["metadata"].get("ownerReferences") or ()
-    return tuple(owner["uid"] for owner in owners if owner.get("controller"))

@@ -10,6 +10,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, matches
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.client.controller import Controller
+from wharfinger.client.events import EventKind
 from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.expectations import Expectations
@@ -87,7 +88,7 @@ class PodOwner(Controller[Key]):
         found = self.pods_by_owner.get(owner.uid) + self.pods_by_owner.get((ORPHANS, owner.namespace))
         return sorted((pod for pod in found if keep(pod)), key=lambda pod: pod.metadata.name)
 
-    def event(self, owner: Document, type: str, reason: str, message: str) -> None:
+    def event(self, owner: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(self.resource, owner, type, reason, message)
 
     async def create_pod(self, owner: Document, pod: Document) -> Document | None:

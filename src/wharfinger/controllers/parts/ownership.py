@@ -36,6 +36,18 @@ def owner_index(informer: Informer[O]) -> Index[O]:
     return informer.index("controller", keys)
 
 
+def document_owner_index(informer: Informer[Document]) -> Index[Document]:
+    """The same for an informer of documents."""
+
+    def keys(document: Document) -> Iterable[Any]:
+        metadata = document["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        found = [owner["uid"] for owner in owners if owner.get("controller")]
+        return found or ((ORPHANS, metadata.get("namespace") or ""),)
+
+    return informer.index("controller", keys)
+
+
 async def claim(
     client: Client,
     *,
@@ -99,9 +111,7 @@ async def _adopt(
     change: Document = {"ownerReferences": [controller_reference(owner_resource, owner)], "uid": metadata.uid}
     if finalizers:
         change["finalizers"] = list(finalizers)
-    await client.patch(
-        resource, metadata.name, {"metadata": change}, metadata.namespace, type=PatchType.STRATEGIC
-    )
+    await client.patch(resource, metadata.name, {"metadata": change}, metadata.namespace, type=PatchType.STRATEGIC)
 
 
 async def _release(
@@ -111,8 +121,6 @@ async def _release(
     if finalizers:
         change["$deleteFromPrimitiveList/finalizers"] = list(finalizers)
     try:
-        await client.patch(
-            resource, metadata.name, {"metadata": change}, metadata.namespace, type=PatchType.STRATEGIC
-        )
+        await client.patch(resource, metadata.name, {"metadata": change}, metadata.namespace, type=PatchType.STRATEGIC)
     except (NotFound, Invalid):
         return  # gone, or replaced by another of the same name: either way not ours
