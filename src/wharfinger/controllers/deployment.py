@@ -368,7 +368,7 @@ class DeploymentController(Controller[Key]):
             and not deployment.spec.paused
             and not rules.is_complete(deployment, counts)
         ):
-            deadline = parse_time(current["lastUpdateTime"]) + (deployment.spec.progress_deadline_seconds or 0)
+            deadline = parse_time(current["lastUpdateTime"]) + deployment.spec.progress_deadline_seconds
             self.queue.add_after(key, max(deadline - self.context.now() + 1, 1), background=True)
 
     def _progressing(self, rollout: Rollout, status: str, reason: str, message: str) -> None:

@@ -77,7 +77,7 @@ def new_size(deployment: Deployment, sets: Iterable[ReplicaSet], current: int) -
     if not is_rolling(deployment):
         return replicas
     rolling = deployment.spec.strategy.rolling_update
-    surge = rolling.max_surge if rolling and rolling.max_surge is not None else 0
+    surge = rolling.max_surge if rolling else 0
     room = replicas + scaled(surge, replicas, round_up=True) - total(sets)
     return current + min(room, replicas - current) if room > 0 else current
 
@@ -229,7 +229,7 @@ def new_set_annotations(deployment: Deployment, current: dict[str, str], number:
 def superfluous(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Old sets beyond the history limit that have no pods left."""
     limit = deployment.spec.revision_history_limit
-    if limit is None or limit == NO_LIMIT:
+    if limit == NO_LIMIT:
         return []
     alive = [each for each in by_age(old) if not each.metadata.deletion_timestamp]
     alive.sort(key=lambda each: revision(each) or 0)
@@ -243,8 +243,7 @@ def superfluous(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[Repli
 
 
 def has_deadline(deployment: Deployment) -> bool:
-    seconds = deployment.spec.progress_deadline_seconds
-    return seconds is not None and seconds != NO_LIMIT
+    return deployment.spec.progress_deadline_seconds != NO_LIMIT
 
 
 def is_complete(deployment: Deployment, status: Document) -> bool:
@@ -278,7 +277,7 @@ def has_timed_out(deployment: Deployment, progressing: Document | None, now: flo
         return False
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         return True
-    return parse_time(progressing["lastUpdateTime"]) + (deployment.spec.progress_deadline_seconds or 0) < now
+    return parse_time(progressing["lastUpdateTime"]) + deployment.spec.progress_deadline_seconds < now
 
 
 def replica_counts(deployment: Deployment, sets: Sequence[ReplicaSet], new: ReplicaSet | None) -> Document:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 
-from wharfinger.api.views.workloads import IntOrString
+from wharfinger.api.views.workloads import IntOrPercent
 
 
-def scaled(value: IntOrString, total: int, *, round_up: bool) -> int:
+def scaled(value: IntOrPercent, total: int, *, round_up: bool) -> int:
     """The count that `3` or `25%` means of `total`. Raises ValueError for any other text."""
     if isinstance(value, int):
         return value
     if not re.fullmatch(r"\d+%", value):
-        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
+        raise ValueError("invalid value for IntOrPercent: invalid type: string is not a percentage")
     product = int(value[:-1]) * total
     return -(-product // 100) if round_up else product // 100
 
 
-def surge_and_unavailable(surge: IntOrString | None, unavailable: IntOrString | None, desired: int) -> tuple[int, int]:
+def surge_and_unavailable(surge: IntOrPercent | None, unavailable: IntOrPercent | None, desired: int) -> tuple[int, int]:
     """Both limits of a rolling update; surge rounds up, unavailability down, and they are never both nothing."""
     most_surge = scaled(surge if surge is not None else 0, desired, round_up=True)
     most_unavailable = scaled(unavailable if unavailable is not None else 0, desired, round_up=False)
