@@ -17,7 +17,9 @@ def scaled(value: IntOrPercent, total: int, *, round_up: bool) -> int:
     return -(-product // 100) if round_up else product // 100
 
 
-def surge_and_unavailable(surge: IntOrPercent | None, unavailable: IntOrPercent | None, desired: int) -> tuple[int, int]:
+def surge_and_unavailable(
+    surge: IntOrPercent | None, unavailable: IntOrPercent | None, desired: int
+) -> tuple[int, int]:
     """Both limits of a rolling update; surge rounds up, unavailability down, and they are never both nothing."""
     most_surge = scaled(surge if surge is not None else 0, desired, round_up=True)
     most_unavailable = scaled(unavailable if unavailable is not None else 0, desired, round_up=False)
