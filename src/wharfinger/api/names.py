@@ -57,6 +57,10 @@ def path_segment(text: str) -> list[str]:
 def qualified_name(text: str) -> list[str]:
     """Label and annotation keys, taint keys, resource names: an optional DNS prefix, a slash, a name of at most 63."""
     prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a qualified name {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
     faults = []
     if slash:
         if not prefix:

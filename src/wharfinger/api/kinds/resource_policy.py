@@ -1,0 +1,135 @@
+"""ResourcePolicy: which kinds of node first, how many pods on each. This file is the model for kinds of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, duplicate, invalid
+from wharfinger.api.kinds.ours import RESOURCE_POLICIES, SIGS
+from wharfinger.api.names import dns_label
+from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.schemas import ATOMIC, Conditions, Int32, Model, defaulter, doc, keyed, kind_schema, validator
+from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.validation.selectors import each, label_key_faults, label_selector_faults
+
+REQUIRED = "required"
+PREFER = "prefer"
+
+
+class MatchPolicy(Model):
+    """How governed pods are counted."""
+
+    ignore_terminating_pod: Annotated[bool, doc("Leave out pods that are being deleted.")] = False
+
+
+class Unit(Model):
+    """A kind of node, and how many pods of a group may be on it."""
+
+    name: Annotated[str, Meta(max_length=63), doc("What messages call the unit; unit-<index> when absent.")] = ""
+    priority: Annotated[Int32, Meta(ge=0, le=2147483647), doc("Units with a higher priority are filled first.")] = 0
+    max_count: Annotated[Int32, Meta(ge=0), doc("At most this many pods of a group; 0 closes the unit.")] | None = None
+    node_selector: Annotated[LabelSelector, doc("The nodes of the unit; absent or empty means every node.")] | None = (
+        None
+    )
+
+
+class ResourcePolicySpec(Model):
+    """Which pods are governed, and where they go."""
+
+    units: Annotated[list[Unit], Meta(min_length=1, max_length=100), ATOMIC, doc("The kinds of node.")]
+    pod_selector: (
+        Annotated[LabelSelector, doc("The pods governed; absent or empty means all of the namespace.")] | None
+    ) = None
+    match_label_keys: Annotated[
+        list[str], ATOMIC, doc("Pods with equal values for these label keys form a group that is counted by itself.")
+    ] = field(default_factory=list)
+    match_policy: MatchPolicy | None = None
+    strategy: Annotated[
+        Literal["required", "prefer"],
+        doc("Whether nodes of no unit are refused (required) or come last (prefer)."),
+    ] = "required"
+
+
+class UnitStatus(Model):
+    """How full a unit is."""
+
+    name: Annotated[str, doc("The unit.")]
+    count: Annotated[Int32, doc("Pods charged to the unit, summed over groups.")] = 0
+
+
+class ResourcePolicyStatus(Model):
+    """What the controller found."""
+
+    conditions: Conditions = field(default_factory=list)
+    units: Annotated[list[UnitStatus], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
+
+
+class ResourcePolicy(Model):
+    """Orders kinds of node for the pods of a namespace, with a limit for each."""
+
+    spec: ResourcePolicySpec
+    status: ResourcePolicyStatus | None = None
+
+
+def _name_units(document: Document) -> None:
+    spec = document.get("spec")
+    units = spec.get("units") if isinstance(spec, dict) else None
+    for index, unit in enumerate(units if isinstance(units, list) else ()):
+        if isinstance(unit, dict) and unit.get("name") in (None, ""):
+            unit["name"] = f"unit-{index}"
+
+
+def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document["spec"]
+    yield from label_selector_faults(spec.get("podSelector"), "spec.podSelector")
+    yield from _key_faults(spec)
+    names: set[str] = set()
+    for index, unit in each(spec, "units"):
+        path = f"spec.units[{index}]"
+        name = unit.get("name", "")
+        for fault in dns_label(name):
+            yield invalid(f"{path}.name", name, fault)
+        if name in names:
+            yield duplicate(f"{path}.name", name)
+        names.add(name)
+        yield from label_selector_faults(unit.get("nodeSelector"), f"{path}.nodeSelector")
+
+
+def _key_faults(spec: dict[str, Any]) -> Iterator[FieldError]:
+    """The rule of topology spread: a key of the selector cannot also split what it selects."""
+    selector = spec.get("podSelector") or {}
+    selected = set(selector.get("matchLabels") or ()) | {e.get("key") for _, e in each(selector, "matchExpressions")}
+    seen: set[str] = set()
+    for index, key in each(spec, "matchLabelKeys"):
+        path = f"spec.matchLabelKeys[{index}]"
+        yield from label_key_faults(key, path)
+        if key in seen:
+            yield duplicate(path, key)
+        if key in selected:
+            yield invalid(path, key, "exists in both matchLabelKeys and podSelector")
+        seen.add(key)
+
+
+KIND = Kind(
+    SIGS,
+    RESOURCE_POLICIES.kind,
+    RESOURCE_POLICIES.plural,
+    versions=("v1alpha1",),
+    short_names=("rsp",),
+    status=True,
+    columns=(
+        Column("Strategy", "spec.strategy", description="Whether nodes of no unit are refused or come last."),
+        Column("Units", "spec.units[*].name", description="The kinds of node, as listed."),
+        Column("Counts", "status.units[*].count", description="Pods charged to each unit.", priority=1),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+    ),
+    default=defaulter(ResourcePolicy, _name_units),
+    validate=validator(ResourcePolicy, _faults),
+    schema=lambda version: kind_schema(ResourcePolicy),
+    ours=True,
+)
+
+KINDS = (KIND,)
