@@ -31,6 +31,7 @@ class ApiError(Exception):
         reason: str | None = None,
         details: dict[str, Any] | None = None,
         retry_after: float | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -38,6 +39,7 @@ class ApiError(Exception):
         self.reason = self.reason if reason is None else reason
         self.details = details or {}
         self.retry_after = retry_after
+        self.metadata = metadata or {}  # of the Status: `continue` where a list may go on inconsistently
 
     def status(self) -> dict[str, Any]:
         """The Kubernetes `Status` document of this error."""
@@ -47,7 +49,7 @@ class ApiError(Exception):
         return {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -179,4 +181,5 @@ def from_status(document: dict[str, Any], code: int = 500) -> ApiError:
         reason=reason or None,
         details=details,
         retry_after=details.get("retryAfterSeconds"),
+        metadata=document.get("metadata"),
     )

@@ -3,3 +3,22 @@
 One store, two back ends: in memory for simulation, SQLite for the embedded API server. Takes the admission chain as a
 parameter and knows no HTTP.
 """
+
+from wharfinger.store.chain import Chain, RemoteReviewer
+from wharfinger.store.collection import Limits
+from wharfinger.store.objects import DeleteOptions, Listing, Stored, StoreEvent, Written
+from wharfinger.store.store import Store
+from wharfinger.store.watch import Watch
+
+__all__ = [
+    "Chain",
+    "DeleteOptions",
+    "Limits",
+    "Listing",
+    "RemoteReviewer",
+    "Store",
+    "StoreEvent",
+    "Stored",
+    "Watch",
+    "Written",
+]

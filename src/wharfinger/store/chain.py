@@ -1,0 +1,61 @@
+"""The admission chain: who reviews a write, in which order, and the warnings they leave.
+
+Reviewers see documents in the storage version; `request.resource` is the resource as it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from wharfinger.admission.request import Request, Review, Reviewer
+
+
+class RemoteReviewer(Protocol):
+    """A reviewer that has to wait, such as one that calls users' webhooks."""
+
+    async def review(self, request: Request) -> Review: ...
+
+
+@dataclass(slots=True)
+class Chain:
+    """In order: mutating, remote mutating, (validation of the kind), validating, remote validating, final.
+
+    Final reviewers decide in the same step as the write is taken: nothing can happen in between, so a count they
+    check is exact.
+    """
+
+    mutating: list[Reviewer] = field(default_factory=list)
+    remote_mutating: list[RemoteReviewer] = field(default_factory=list)
+    validating: list[Reviewer] = field(default_factory=list)
+    remote_validating: list[RemoteReviewer] = field(default_factory=list)
+    final: list[Reviewer] = field(default_factory=list)
+
+    @property
+    def mutates(self) -> bool:
+        return bool(self.mutating or self.remote_mutating)
+
+    async def mutate(self, request: Request, warnings: list[str]) -> None:
+        _decide(self.mutating, request, warnings)
+        for remote in self.remote_mutating:
+            _take(await remote.review(request), warnings)
+
+    async def validate(self, request: Request, warnings: list[str]) -> None:
+        _decide(self.validating, request, warnings)
+        for remote in self.remote_validating:
+            _take(await remote.review(request), warnings)
+
+    def finish(self, request: Request, warnings: list[str]) -> None:
+        _decide(self.final, request, warnings)
+
+
+def _decide(reviewers: Iterable[Reviewer], request: Request, warnings: list[str]) -> None:
+    for reviewer in reviewers:
+        _take(reviewer.review(request), warnings)
+
+
+def _take(review: Review, warnings: list[str]) -> None:
+    warnings.extend(review.warnings)
+    if review.denied is not None:
+        raise review.denied

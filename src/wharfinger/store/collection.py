@@ -1,0 +1,180 @@
+"""The objects of one kind in key order, and the recent changes to them that watches and old lists are read from."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from wharfinger.store.objects import ADDED, DELETED, MODIFIED, Stored, StoreEvent, key_of
+
+_FEW = 64  # so many keys are inserted into the order one by one; more are merged by sorting
+
+
+class Index:
+    """Objects by key. The order is brought up to date only when it is read, since most writes come in bursts."""
+
+    __slots__ = ("_dead", "_fresh", "_order", "objects")
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Stored] = {}
+        self._order: list[str] = []
+        self._fresh: list[str] = []  # keys not yet in the order
+        self._dead: set[str] = set()  # keys in the order whose objects are gone
+
+    def put(self, key: str, stored: Stored) -> None:
+        if key not in self.objects:
+            if key in self._dead:
+                self._dead.remove(key)
+            else:
+                self._fresh.append(key)
+        self.objects[key] = stored
+
+    def remove(self, key: str) -> None:
+        if self.objects.pop(key, None) is not None:
+            self._dead.add(key)
+
+    def keys(self, prefix: str = "", start: str = "") -> list[str]:
+        """The keys that begin with `prefix`, in order, from `start` on."""
+        order = self._sorted()
+        low = bisect_left(order, max(prefix, start))
+        high = bisect_left(order, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(order)
+        return [key for key in order[low:high] if key in self.objects] if self._dead else order[low:high]
+
+    def values(self, prefix: str = "") -> list[Stored]:
+        objects = self.objects
+        return [objects[key] for key in self.keys(prefix)]
+
+    def _sorted(self) -> list[str]:
+        # A key that was added, removed and not added again before being ordered must not enter the order.
+        if self._fresh:
+            fresh = [key for key in self._fresh if key not in self._dead]
+            self._dead.difference_update(self._fresh)
+            self._fresh = []
+            if len(fresh) <= _FEW:
+                for key in fresh:
+                    insort(self._order, key)
+            else:
+                self._order += fresh
+                self._order.sort()
+        if len(self._dead) > _FEW and len(self._dead) * 4 > len(self._order):
+            self._order = [key for key in self._order if key not in self._dead]
+            self._dead.clear()
+        return self._order
+
+
+class Change(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One change of one object; `before` is None for a creation, and `event` is what an unselective watch shows."""
+
+    key: str
+    version: int
+    after: Stored | None
+    before: Stored | None
+    at: float
+    event: StoreEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of the past is kept for each kind: changes younger than `age`, at least `least` and at most `most`."""
+
+    most: int = 50_000
+    least: int = 1_000
+    age: float = 300.0
+
+
+class Collection:
+    """`latest` holds every write taken; `visible` only durable ones, which is all that readers and watches see."""
+
+    def __init__(self, group: str, plural: str, limits: Limits, compacted: int, *, durable_at_once: bool) -> None:
+        self.group = group
+        self.plural = plural
+        self.latest = Index()
+        self.visible = self.latest if durable_at_once else Index()
+        self.compacted = compacted  # changes up to this version are forgotten
+        self.first = 0  # how many changes were forgotten: the number of changes[0]
+        self.changes: list[Change] = []
+        self.closed = False
+        self._limits = limits
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def change(self, before: Stored | None, after: Stored | None, version: int, at: float) -> Change:
+        if after is not None:
+            shown, kind = after, MODIFIED if before is not None else ADDED
+        else:
+            assert before is not None
+            shown, kind = before.at_version(version), DELETED
+        key = key_of(shown.namespace, shown.name)
+        return Change(key, version, after, before, at, StoreEvent(kind, shown, version))
+
+    def publish(self, change: Change) -> None:
+        """Shows a durable change to readers and wakes the watches."""
+        if self.visible is not self.latest:
+            if change.after is None:
+                self.visible.remove(change.key)
+            else:
+                self.visible.put(change.key, change.after)
+        self.changes.append(change)
+        if len(self.changes) > self._limits.least:
+            self._forget(change.at)
+        if self._waiting:
+            self.wake()
+
+    def _forget(self, now: float) -> None:
+        changes, limits = self.changes, self._limits
+        if len(changes) <= limits.most and now - changes[0].at <= limits.age:
+            return
+        horizon = now - limits.age
+        aged = bisect_right(changes, horizon, hi=len(changes) - limits.least, key=lambda change: change.at)
+        # A tenth more than needed, so that a full history is not moved for every change.
+        excess = len(changes) - limits.most + limits.most // 10 if len(changes) > limits.most else 0
+        self.compact(self.first + max(aged, excess))
+
+    def compact(self, number: int) -> None:
+        """Forgets the changes before the one with this number."""
+        count = number - self.first
+        if count > 0:
+            self.compacted = self.changes[count - 1].version
+            del self.changes[:count]
+            self.first += count
+
+    def number_after(self, version: int) -> int:
+        """The number of the first change later than `version`."""
+        return self.first + bisect_right(self.changes, version, key=lambda change: change.version)
+
+    def since(self, version: int) -> Iterator[Change]:
+        """The changes later than `version`, newest first."""
+        return reversed(self.changes[self.number_after(version) - self.first :])
+
+    async def changed(self, timeout: float | None) -> None:
+        """Waits for the next change, the end, or the timeout."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        timer = None
+        if timeout is not None:
+            timer = loop.call_later(timeout, _wake, future)
+        try:
+            await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _wake(future)
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,69 @@
+"""Patches: how each media type turns a document into another one. Strategic merge has its own file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
+from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
+from wharfinger.api.registry import Document, Kind
+from wharfinger.store import rules, strategic
+from wharfinger.store.versions import copy
+
+JSON = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+_MOST_OPERATIONS = 10_000
+
+
+def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str) -> Document:
+    """The patched document; `document` itself may be used up."""
+    if media_type == JSON:
+        return _json_patched(document, patch)
+    if media_type == MERGE:
+        return dict(merged(document, _object(patch)))
+    if media_type == STRATEGIC and rules.built_in(kind):
+        return strategic.merged(document, _object(patch), kind.kind)
+    accepted = [JSON, MERGE, *([STRATEGIC] if rules.built_in(kind) else [])]
+    raise UnsupportedMediaType(
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    )
+
+
+def _object(patch: Any) -> Document:
+    if not isinstance(patch, dict):
+        raise BadRequest("error decoding patch: the patch must be an object")
+    return patch
+
+
+def _json_patched(document: Document, patch: Any) -> Document:
+    if not isinstance(patch, list):
+        raise BadRequest("error decoding patch: a JSON patch is an array of operations")
+    if len(patch) > _MOST_OPERATIONS:
+        raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(patch)}")
+    for operation in patch:
+        if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
+            raise BadRequest("error decoding patch: every operation needs an op and a path")
+    try:
+        return dict(jsonpatch.apply_patch(document, copy({"patch": patch})["patch"], in_place=True))
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, ValueError) as error:
+        raise ApiError(
+            f"the server rejected our request due to an error in our request: {error}", code=422, reason="Invalid"
+        ) from None
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386): members are merged, null removes, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result

@@ -1,0 +1,262 @@
+"""What is special to pods: binding them to a node, and evicting them within their disruption budgets.
+
+After pkg/registry/core/pod/storage (storage.go, eviction.go) of Kubernetes. Both decide and write in one step.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from wharfinger.api.errors import ApiError, BadRequest, TooManyRequests, conflict, forbidden, invalid_object
+from wharfinger.api.fields import FieldError, not_supported, required
+from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS
+from wharfinger.api.registry import Document, Kind
+from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
+from wharfinger.store.deletion import Deleter, check_preconditions
+from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
+from wharfinger.store.versions import copy
+from wharfinger.store.writes import Call, Writer
+
+_CANNOT_EVICT = "Cannot evict pod as it would violate the pod's disruption budget."
+_SEVERAL_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_DISRUPTED_LIMIT = 2000
+
+
+def success(call: Call) -> Written:
+    """The Status that answers a request which shows no object."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return Written(status, encode(status), True, tuple(call.warnings))
+
+
+def set_condition(status: Document, condition: Document, now: str) -> None:
+    """Sets a pod condition as upstream's UpdatePodCondition: the transition time moves with the status only."""
+    conditions = list(status.get("conditions") or ())
+    for position, present in enumerate(conditions):
+        if present.get("type") == condition["type"]:
+            same = present.get("status") == condition["status"]
+            moment = present.get("lastTransitionTime") if same else now
+            conditions[position] = {"lastProbeTime": None, "lastTransitionTime": moment, **condition}
+            break
+    else:
+        conditions.append({"lastProbeTime": None, "lastTransitionTime": now, **condition})
+    status["conditions"] = [{key: value for key, value in item.items() if value is not None} for item in conditions]
+
+
+class Pods:
+    def __init__(self, writer: Writer, deleter: Deleter) -> None:
+        self._writer = writer
+        self._deleter = deleter
+
+    async def bind(self, call: Call, document: Document) -> Written:
+        """Gives a pod its node, once, with the Binding's annotations and labels in the same write."""
+        binding = copy(document)
+        metadata = binding.get("metadata") or {}
+        call.name = call.name or metadata.get("name") or ""
+        if metadata.get("name", call.name) != call.name:
+            raise BadRequest("name in URL does not match name in Binding object")
+        target = binding.get("target") or {}
+        if faults := _target_faults(target):
+            raise invalid_object("", "Binding", call.name, faults)
+        binding = {"apiVersion": "v1", "kind": "Binding", **binding}
+        request = call.request("CREATE", binding, None)
+        chain = self._writer.chain
+        await chain.mutate(request, call.warnings)
+        await chain.validate(request, call.warnings)
+        binding = request.object or binding
+        metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+        stored = self._writer.existing(call)
+        self._check_binding(call, metadata, stored)
+        pod = stored.document()
+        spec = pod.setdefault("spec", {})
+        if why := _unbindable(pod):
+            raise conflict("", "pods/binding", call.name, why)
+        chain.finish(request, call.warnings)
+        spec["nodeName"] = target["name"]
+        for part in ("annotations", "labels"):
+            if metadata.get(part):
+                pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
+        status = pod.setdefault("status", {})
+        status.pop("nominatedNodeName", None)
+        set_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
+        if not call.dry_run:
+            self._writer.ledger.put(call.kind, pod, stored)
+            await self._writer.ledger.settled()
+        return success(call)
+
+    def _check_binding(self, call: Call, metadata: Document, stored: Stored) -> None:
+        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+        if uid and uid != stored.uid:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
+            raise conflict("", "pods", call.name, why)
+        if version and version != str(stored.version):
+            why = (
+                f"Precondition failed: ResourceVersion in precondition: {version}, "
+                f"ResourceVersion in object meta: {stored.version}"
+            )
+            raise conflict("", "pods", call.name, why)
+
+    async def evict(self, call: Call, document: Document) -> Written:
+        """Deletes a pod if its disruption budget, should it have one, allows."""
+        eviction = copy(document)
+        name = (eviction.get("metadata") or {}).get("name", call.name)
+        call.name = call.name or name
+        if name != call.name:
+            raise BadRequest("name in URL does not match name in Eviction object")
+        given = eviction.get("deleteOptions") or {}
+        call.dry_run = call.dry_run or bool(given.get("dryRun"))
+        preconditions = given.get("preconditions") or {}
+        options = DeleteOptions(
+            given.get("gracePeriodSeconds"),
+            given.get("propagationPolicy") or "",
+            preconditions.get("uid") or "",
+            preconditions.get("resourceVersion") or "",
+        )
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **eviction}
+        request = call.request("CREATE", eviction, None)
+        chain = self._writer.chain
+        await chain.mutate(request, call.warnings)
+        await chain.validate(request, call.warnings)
+        stored = self._writer.existing(call)
+        check_preconditions(call, stored, options)
+        chain.finish(request, call.warnings)
+        pod = stored.document()
+        if not _beyond_budgets(pod):
+            budgets = self._budgets(stored)
+            if len(budgets) > 1:
+                raise ApiError(_SEVERAL_BUDGETS, code=500, reason="")
+            for kind, budget in budgets:
+                self._take_disruption(call, kind, budget, pod)
+        if not call.dry_run:
+            status = pod.setdefault("status", {})
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            }
+            set_condition(status, condition, self._writer.identities.time())
+            pod, stored = self._writer.ledger.put(call.kind, pod, stored)
+        await self._deleter.carry_out(call, pod, stored, options)
+        return success(call)
+
+    def _budgets(self, pod: Stored) -> list[tuple[Kind, Stored]]:
+        kind = self._writer.registry.of_plural(POD_DISRUPTION_BUDGETS.group, POD_DISRUPTION_BUDGETS.plural)
+        if kind is None:
+            return []
+        budgets = self._writer.ledger.collection(kind.group, kind.plural).latest.values(f"{pod.namespace}/")
+        return [(kind, budget) for budget in budgets if _selects(budget, pod)]
+
+    def _take_disruption(self, call: Call, kind: Kind, stored: Stored, pod: Document) -> None:
+        budget = stored.document()
+        status = budget.setdefault("status", {})
+        healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+        if not _ready(pod):
+            policy = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy")
+            # An unhealthy pod does not count as healthy, so its going takes nothing from the budget.
+            if policy == "AlwaysAllow" or healthy >= desired > 0:
+                return
+        _check_budget(budget, status, healthy, desired)
+        status["disruptionsAllowed"] -= 1
+        now = self._writer.identities.time()
+        if status["disruptionsAllowed"] == 0:
+            _set_disruption_allowed(budget, status, now)
+        if call.dry_run:
+            return
+        status["disruptedPods"] = {**(status.get("disruptedPods") or {}), call.name: now}
+        self._writer.ledger.put(kind, budget, stored)
+
+
+def _target_faults(target: Document) -> list[FieldError]:
+    faults = []
+    if target.get("kind") not in (None, "", "Node"):
+        faults.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        faults.append(required("target.name"))
+    return faults
+
+
+def _unbindable(pod: Document) -> str:
+    metadata, spec = pod["metadata"], pod["spec"]
+    if metadata.get("deletionTimestamp"):
+        return f"pod {metadata['name']} is being deleted, cannot be assigned to a host"
+    if spec.get("nodeName"):
+        return f'pod {metadata["name"]} is already assigned to node "{spec["nodeName"]}"'
+    if spec.get("schedulingGates"):
+        return f"pod {metadata['name']} has non-empty .spec.schedulingGates"
+    return ""
+
+
+def _beyond_budgets(pod: Document) -> bool:
+    """Pods that do not run yet, or no longer, are disrupted by nothing."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _ready(pod: Document) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
+def _selects(budget: Stored, pod: Stored) -> bool:
+    selector = (budget.document().get("spec") or {}).get("selector")
+    if selector is None:
+        return False
+    try:
+        return matches(compile_label_selector(msgspec.convert(selector, LabelSelector)), pod.labels)
+    except (BadSelector, msgspec.ValidationError):
+        return False
+
+
+def _refused(message: str, retry_after: float | None = None) -> TooManyRequests:
+    details = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
+    return TooManyRequests(_CANNOT_EVICT, details=details, retry_after=retry_after)
+
+
+def _check_budget(budget: Document, status: Document, healthy: int, desired: int) -> None:
+    metadata = budget["metadata"]
+    name = metadata["name"]
+    if status.get("observedGeneration", 0) < metadata.get("generation", 0):
+        raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
+    allowed = status.get("disruptionsAllowed", 0)
+    if allowed < 0:
+        raise forbidden("policy", "poddisruptionbudget", name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > _DISRUPTED_LIMIT:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden("policy", "poddisruptionbudget", name, why)
+    if allowed:
+        return
+    conditions = status.get("conditions") or ()
+    condition: Document = next((item for item in conditions if item.get("type") == "DisruptionAllowed"), {})
+    told = condition.get("status") == "False" and condition.get("message")
+    if told and condition.get("reason") == "SyncFailed":
+        why = f"does not allow evicting pods currently because it failed sync: {told}"
+    elif healthy <= desired:
+        why = f"needs {desired} healthy pods and has {healthy} currently"
+    elif told:
+        why = f"does not allow evicting pods currently ({condition.get('reason', '')}): {told}"
+    else:
+        why = "does not allow evicting pods currently"
+    raise _refused(f"The disruption budget {name} {why}")
+
+
+def _set_disruption_allowed(budget: Document, status: Document, now: str) -> None:
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "observedGeneration": status.get("observedGeneration", 0),
+        "reason": "InsufficientPods",
+        "message": "",
+    }
+    conditions = list(status.get("conditions") or ())
+    for position, present in enumerate(conditions):
+        if present.get("type") == "DisruptionAllowed":
+            same = present.get("status") == "False"
+            conditions[position] = {
+                **present,
+                **condition,
+                "lastTransitionTime": present.get("lastTransitionTime", now) if same else now,
+            }
+            break
+    else:
+        conditions.append({**condition, "lastTransitionTime": now})
+    status["conditions"] = conditions

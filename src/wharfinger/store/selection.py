@@ -1,0 +1,74 @@
+"""Which objects of a kind a list or watch asks for: by namespace, labels and fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wharfinger.api.errors import BadRequest
+from wharfinger.api.registry import Kind
+from wharfinger.api.selectors import FieldRequirement, Requirements, field_text, matches
+from wharfinger.store.objects import Stored
+
+# What an absent field reads as where Go's zero value is not the empty text.
+_ZERO = {
+    "spec.unschedulable": "false",
+    "spec.hostNetwork": "false",
+    "status.replicas": "0",
+    "status.successful": "0",
+}
+# Events of the core group may be selected by `source`, the reporting component.
+_ELSEWHERE = {("Event", "source"): "source.component"}
+
+
+def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
+    """The texts of the kind's selectable fields, in the kind's order."""
+    return tuple(
+        field_text(document, _ELSEWHERE.get((kind.kind, path), path)) or _ZERO.get(path, "") for path in kind.selectable
+    )
+
+
+class Selection:
+    """Labels and fields, compiled for one kind. An empty one is false."""
+
+    __slots__ = ("_fields", "_kind", "_labels", "_names", "empty")
+
+    def __init__(self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]) -> None:
+        self._kind = kind
+        self._labels = labels
+        self._names: list[FieldRequirement] = []
+        self._fields: list[tuple[int, str, bool]] = []
+        for field in fields:
+            if field.path in ("metadata.name", "metadata.namespace"):
+                self._names.append(field)
+            elif field.path in kind.selectable:
+                self._fields.append((kind.selectable.index(field.path), field.value, field.equal))
+            elif kind.selectable:
+                raise BadRequest(f"field label not supported: {field.path}")
+            else:
+                raise BadRequest(
+                    f'"{field.path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+                )
+        self.empty = not (labels or fields)
+
+    def __bool__(self) -> bool:
+        return not self.empty
+
+    @property
+    def name(self) -> str:
+        """The one name asked for, if there is one."""
+        return next((field.value for field in self._names if field.equal and field.path == "metadata.name"), "")
+
+    def matches(self, stored: Stored) -> bool:
+        for field in self._names:
+            text = stored.name if field.path == "metadata.name" else stored.namespace
+            if (text == field.value) is not field.equal:
+                return False
+        if self._fields:
+            texts = stored._fields
+            if texts is None:
+                texts = stored._fields = selectable_fields(self._kind, stored.document())
+            for position, value, equal in self._fields:
+                if (texts[position] == value) is not equal:
+                    return False
+        return not self._labels or matches(self._labels, stored.labels)

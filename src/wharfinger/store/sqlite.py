@@ -1,0 +1,236 @@
+"""The data file: rows of objects in SQLite, with a write-ahead log that is on disk before a commit returns.
+
+A file that is not ours, of another schema, or damaged is refused and left as it is. One process at a time may hold it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from wharfinger.store.ledger import Row
+
+APPLICATION_ID = 0x57484152  # "WHAR"
+SCHEMA = 1
+_MAGIC = b"SQLite format 3\0"
+
+_TABLES = """
+CREATE TABLE objects (
+    created INTEGER PRIMARY KEY,  -- the version at which the object was created: unique over all kinds
+    version INTEGER NOT NULL,
+    grp TEXT NOT NULL,
+    plural TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    uid TEXT NOT NULL,
+    data BLOB NOT NULL,
+    sum INTEGER NOT NULL
+);
+CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
+INSERT INTO state VALUES (1, 1);
+"""
+_PUT = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class DataFileError(Exception):
+    """The data file cannot be used; the message says why and what to do. It was not changed."""
+
+
+class DataFile:
+    """The back end of one data file. Commits run in a thread of their own, one at a time."""
+
+    durable_at_once = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock(path)
+        try:
+            if not path.exists():
+                _make(path)
+            self._connection = _open(path)
+        except BaseException:
+            self._lock.close()
+            raise
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+
+    def load(self) -> tuple[int, Iterator[Row]]:
+        try:
+            (version,) = self._connection.execute("SELECT version FROM state").fetchone()
+        except (sqlite3.DatabaseError, TypeError) as error:
+            self.close()
+            raise _damaged(self.path, str(error)) from None
+        return version, self._rows(version)
+
+    def _rows(self, last: int) -> Iterator[Row]:
+        seen = set()
+        try:
+            for values in self._connection.execute("SELECT * FROM objects ORDER BY created"):
+                *fields, total = values
+                row = Row(*fields)
+                key = (row.group, row.plural, row.namespace, row.name)
+                if total != _sum(row) or key in seen or row.version > last:
+                    raise sqlite3.DatabaseError(f"the row of {row.plural} {row.namespace}/{row.name} is wrong")
+                seen.add(key)
+                yield row
+        except (sqlite3.DatabaseError, TypeError, AttributeError) as error:
+            self.close()
+            raise _damaged(self.path, str(error)) from None
+
+    async def commit(self, rows: Iterable[Row], version: int) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._commit, list(rows), version)
+
+    def _commit(self, rows: list[Row], version: int) -> None:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            # Runs of puts go down together; a removal must not overtake the put before it.
+            puts: list[tuple[object, ...]] = []
+            for row in rows:
+                if row.data is not None:
+                    puts.append(
+                        (
+                            row.created,
+                            row.version,
+                            row.group,
+                            row.plural,
+                            row.namespace,
+                            row.name,
+                            row.uid,
+                            row.data,
+                            _sum(row),
+                        )
+                    )
+                    continue
+                if puts:
+                    connection.executemany(_PUT, puts)
+                    puts = []
+                connection.execute("DELETE FROM objects WHERE created = ?", (row.created,))
+            if puts:
+                connection.executemany(_PUT, puts)
+            connection.execute("UPDATE state SET version = ?", (version,))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise OSError(f"{self.path}: {error}") from error
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+        self._lock.close()
+
+
+def _sum(row: Row) -> int:
+    """Guards a row's content and place against what SQLite's own checks cannot see."""
+    head = f"{row.created}\0{row.version}\0{row.group}\0{row.plural}\0{row.namespace}\0{row.name}\0{row.uid}"
+    return zlib.crc32(row.data or b"", zlib.crc32(head.encode()))
+
+
+def _damaged(path: Path, why: str) -> DataFileError:
+    return DataFileError(
+        f"{path} is damaged and was left as it is ({why}); restore it from a backup, or move it away to start empty"
+    )
+
+
+def _lock(path: Path) -> IO[str]:
+    """Holds the file beside the data file that one process at a time may lock; the lock ends with the process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        holder = Path(f"{path}.lock").open("a+", encoding="utf-8")  # noqa: SIM115 - held as long as the store
+    except OSError as error:
+        raise DataFileError(f"{path} cannot be opened: {error}") from None
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder.seek(0)
+        owner = holder.read().strip()
+        holder.close()
+        by = f" (process {owner})" if owner else ""
+        raise DataFileError(f"{path} is in use by another process{by}; stop that first") from None
+    holder.seek(0)
+    holder.truncate()
+    holder.write(f"{os.getpid()}\n")
+    holder.flush()
+    return holder
+
+
+def _make(path: Path) -> None:
+    """Makes a new data file under another name first, so that a crash leaves either none or a whole one."""
+    draft = Path(f"{path}.new")
+    for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+        leftover.unlink(missing_ok=True)
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_TABLES)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        raise DataFileError(f"{path} cannot be made: {error}") from None
+    finally:
+        connection.close()
+    _sync(draft)
+    draft.rename(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # Looked at by hand first: SQLite would take an empty file for a new database.
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError as error:
+        raise DataFileError(f"{path} cannot be opened: {error}") from None
+    if head[: len(_MAGIC)] != _MAGIC:
+        what = "is empty" if not head else "is not an SQLite file"
+        raise DataFileError(f"{path} {what}, so it is no data file of Wharfinger; it was left as it is")
+    if len(head) < 100 or int.from_bytes(head[68:72], "big") != APPLICATION_ID:
+        raise DataFileError(f"{path} is an SQLite file of another program; it was left as it is")
+    schema = int.from_bytes(head[60:64], "big")
+    if schema != SCHEMA:
+        raise DataFileError(
+            f"{path} has data schema {schema}, and this version of Wharfinger knows schema {SCHEMA}; "
+            "it was left as it is"
+        )
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise DataFileError(f"{path} cannot be opened: {error}") from None
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -16000")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        connection.execute("SELECT version FROM state")
+        connection.execute("SELECT * FROM objects LIMIT 1")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if "locked" in str(error):
+            raise DataFileError(f"{path} is in use by another process; stop that first") from None
+        raise _damaged(path, str(error)) from None
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise _damaged(path, str(error)) from None
+    return connection

@@ -1,0 +1,301 @@
+"""The store: documents with Kubernetes semantics over a back end, and the one object that others hold.
+
+Reads (`get`, `list`, `watch`) show durable state only. `peek` and `scan` see every write taken, at once, for reviewers
+that decide in process.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from wharfinger.admission.request import SYSTEM, User
+from wharfinger.api.errors import BadRequest, NotFound, not_found
+from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.selectors import FieldRequirement, Requirements
+from wharfinger.store import rules
+from wharfinger.store.chain import Chain
+from wharfinger.store.collection import Limits
+from wharfinger.store.deletion import Deleter
+from wharfinger.store.ledger import Backend, Ledger, Memory
+from wharfinger.store.lists import list_objects
+from wharfinger.store.metadata import Identities
+from wharfinger.store.objects import DeleteOptions, Listing, Stored, Written, encode, key_of
+from wharfinger.store.patches import apply_patch
+from wharfinger.store.pods import Pods
+from wharfinger.store.scale import scale_of, scaled
+from wharfinger.store.selection import Selection
+from wharfinger.store.versions import copy, kind_of, outgoing, present
+from wharfinger.store.watch import Watch
+from wharfinger.store.writes import Call, Writer
+
+NO_OPTIONS = DeleteOptions()
+
+
+class Store:
+    """One for each API server or simulation; all calls belong to one event loop."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        backend: Backend | None = None,
+        *,
+        chain: Chain | None = None,
+        now: Callable[[], float] = time.time,
+        source: random.Random | None = None,
+        limits: Limits | None = None,
+        bookmark_every: float = 60.0,
+    ) -> None:
+        self.registry = registry
+        self.chain = chain if chain is not None else Chain()
+        self._bookmark_every = bookmark_every
+        self._ledger = Ledger(backend if backend is not None else Memory(), limits or Limits(), now)
+        self._writer = Writer(registry, self.chain, self._ledger, Identities(now, source or random.Random()))
+        self._deleter = Deleter(self._writer)
+        self._pods = Pods(self._writer, self._deleter)
+
+    @classmethod
+    def open(cls, path: Path, registry: Registry, **options: Any) -> Store:
+        """The store kept in this data file, which is made if there is none. Raises `DataFileError`."""
+        from wharfinger.store.sqlite import DataFile
+
+        return cls(registry, DataFile(path), **options)
+
+    @property
+    def version(self) -> int:
+        """The version that readers see."""
+        return self._ledger.version
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Stored:
+        kind = kind_of(self.registry, resource)
+        collection = self._ledger.collection(kind.group, kind.plural)
+        stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
+        if stored is None:
+            raise not_found(resource.group, kind.plural, name)
+        return present(kind, resource, stored)
+
+    async def get_subresource(self, resource: Resource, name: str, namespace: str, subresource: str) -> Document:
+        """What `GET …/name/subresource` shows: a Scale, or the whole object."""
+        kind = kind_of(self.registry, resource)
+        document = (await self.get(kind.storage, name, namespace)).document()
+        if subresource == "scale":
+            return scale_of(kind, document)
+        self._check_subresource(kind, subresource)
+        return outgoing(kind, resource, document)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: Requirements = (),
+        fields: Sequence[FieldRequirement] = (),
+        limit: int = 0,
+        continue_token: str = "",
+        version: str = "",
+        version_match: str = "",
+    ) -> Listing:
+        """Objects in key order. `version` and `version_match` are the query's resourceVersion and its match."""
+        kind = kind_of(self.registry, resource)
+        listing = list_objects(
+            self._ledger.collection(kind.group, kind.plural),
+            self._ledger.version,
+            Selection(kind, labels, fields),
+            _prefix(kind, namespace),
+            limit=limit,
+            continue_token=continue_token,
+            version=version,
+            version_match=version_match,
+        )
+        if resource.api_version != kind.storage.api_version:
+            listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
+        return listing
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        after: int | None,
+        labels: Requirements = (),
+        fields: Sequence[FieldRequirement] = (),
+        bookmarks: bool = False,
+        initial_events: bool = False,
+    ) -> Watch:
+        """Events after a version. None and 0 begin with the present state as ADDED events.
+
+        `initial_events` (watch-list) does so too, and marks the end of that state with a bookmark. Raises Expired where
+        `after` is no longer remembered. An object that begins or ceases to match is seen as ADDED or DELETED.
+        """
+        kind = kind_of(self.registry, resource)
+        converts = resource.api_version != kind.storage.api_version
+        return Watch(
+            self._ledger.collection(kind.group, kind.plural),
+            self._ledger,
+            Selection(kind, labels, fields),
+            _prefix(kind, namespace),
+            after=after,
+            initial_events=initial_events,
+            bookmark_every=self._bookmark_every if bookmarks else None,
+            present=(lambda stored: present(kind, resource, stored)) if converts else None,
+        )
+
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None:
+        """The latest state, durable or not, in the storage version."""
+        kind = kind_of(self.registry, resource)
+        return self._writer.latest(kind, namespace if kind.namespaced else "", name)
+
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Stored]:
+        """The latest state of all objects, durable or not, in key order and the storage version."""
+        kind = kind_of(self.registry, resource)
+        return self._ledger.collection(kind.group, kind.plural).latest.values(_prefix(kind, namespace))
+
+    async def create(
+        self,
+        resource: Resource,
+        document: Document,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        user: User = SYSTEM,
+        dry_run: bool = False,
+        manager: str = "",
+    ) -> Written:
+        """Creates an object, or posts to a subresource of `name`: a Binding or an Eviction."""
+        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
+        if call.kind.kind == "Binding" and not call.kind.group and not subresource:
+            pods = replace(resource, plural="pods", kind="Pod")
+            call = self._call(pods, namespace, name, "binding", user, dry_run, manager)
+        if not call.subresource:
+            return await self._writer.create(call, document)
+        self._check_subresource(call.kind, call.subresource)
+        if not isinstance(document, dict):
+            raise BadRequest("the object provided is unrecognized")
+        if rules.is_pod(call.kind) and call.subresource == "binding":
+            return await self._pods.bind(call, document)
+        if rules.is_pod(call.kind) and call.subresource == "eviction":
+            return await self._pods.evict(call, document)
+        raise NotFound("the server could not find the requested resource")
+
+    async def update(
+        self,
+        resource: Resource,
+        document: Document,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        user: User = SYSTEM,
+        dry_run: bool = False,
+        manager: str = "",
+    ) -> Written:
+        """Replaces an object, or the part of it that a subresource stands for."""
+        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
+        if subresource == "scale":
+            call.name = name or (document.get("metadata") or {}).get("name") or ""
+            given = copy(document)
+            return await self._scale(call, lambda _: given)
+        if subresource:
+            self._check_subresource(call.kind, subresource)
+        return await self._writer.update(call, document)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        type: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        user: User = SYSTEM,
+        dry_run: bool = False,
+        manager: str = "",
+        force: bool = False,
+    ) -> Written:
+        """Applies a patch of the named media type to the present object, however often that changes meanwhile."""
+        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
+        if force:
+            raise BadRequest("force may be set for server-side apply only")
+        if subresource == "scale":
+            return await self._scale(call, lambda scale: apply_patch(call.kind, scale, patch, type))
+        if subresource:
+            self._check_subresource(call.kind, subresource)
+        return await self._writer.change(call, lambda present: copy(apply_patch(call.kind, present, patch, type)))
+
+    async def _scale(self, call: Call, change: Callable[[Document], Document]) -> Written:
+        kind = call.kind
+        if kind.scale is None:
+            raise NotFound("the server could not find the requested resource")
+        written = await self._writer.change(
+            call, lambda present: scaled(kind, present, change(scale_of(kind, present)))
+        )
+        scale = scale_of(kind, written.document)
+        return replace(written, document=scale, data=encode(scale))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        options: DeleteOptions = NO_OPTIONS,
+        user: User = SYSTEM,
+        dry_run: bool = False,
+    ) -> Written:
+        """Removes an object, or marks it as going; `deleted` tells which."""
+        call = self._call(resource, namespace, name, "", user, dry_run, "")
+        return await self._deleter.delete(call, options)
+
+    async def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: Requirements = (),
+        fields: Sequence[FieldRequirement] = (),
+        options: DeleteOptions = NO_OPTIONS,
+        user: User = SYSTEM,
+        dry_run: bool = False,
+    ) -> Sequence[Stored]:
+        """Deletes everything selected, one by one; the answer is what was selected."""
+        listing = await self.list(resource, namespace, labels=labels, fields=fields)
+        for stored in listing.items:
+            try:
+                await self.delete(resource, stored.name, stored.namespace, options=options, user=user, dry_run=dry_run)
+            except NotFound:
+                continue  # someone else was faster
+        return listing.items
+
+    async def close(self) -> None:
+        """Ends all watches and lets go of the back end; what was acknowledged is on disk."""
+        await self._ledger.close()
+
+    def _call(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        subresource: str,
+        user: User,
+        dry_run: bool,
+        manager: str,
+    ) -> Call:
+        kind = kind_of(self.registry, resource)
+        options: dict[str, object] = {"fieldManager": manager} if manager else {}
+        return Call(resource, kind, namespace if kind.namespaced else "", name, user, subresource, dry_run, options)
+
+    @staticmethod
+    def _check_subresource(kind: Kind, subresource: str) -> None:
+        known = subresource in kind.subresources or (subresource == "status" and kind.status)
+        if not known:
+            raise NotFound("the server could not find the requested resource")
+
+
+def _prefix(kind: Kind, namespace: str) -> str:
+    return f"{namespace}/" if namespace and kind.namespaced else ""

@@ -1,0 +1,80 @@
+"""Documents on their way in and out: copied, checked to be what the caller says they are, in the right version."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from wharfinger.api.errors import BadRequest, NotFound
+from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.views import strip_nulls
+from wharfinger.store.objects import Stored, decode_document, encode
+
+
+def kind_of(registry: Registry, resource: Resource) -> Kind:
+    kind = registry.of_plural(resource.group, resource.plural)
+    if kind is None or resource.version not in kind.versions:
+        raise NotFound("the server could not find the requested resource")
+    return kind
+
+
+def copy(document: Any) -> Document:
+    """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent."""
+    try:
+        data = encode(document)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise BadRequest(f"the object provided cannot be written as JSON: {error}") from None
+    copied = decode_document(data)
+    return cast("Document", strip_nulls(copied) if b"null" in data else copied)
+
+
+def incoming(kind: Kind, resource: Resource, document: Document) -> Document:
+    """The caller's document, which is ours to change, in the storage version."""
+    if not isinstance(document, dict):
+        raise BadRequest(f"the object provided is unrecognized (must be of type {resource.kind})")
+    found_kind = document.get("kind") or resource.kind
+    found_version = document.get("apiVersion") or resource.api_version
+    if found_kind != resource.kind:
+        version = str(found_version).rpartition("/")[2]
+        raise BadRequest(f'{found_kind} in version "{version}" cannot be handled as a {resource.kind}')
+    if found_version != resource.api_version:
+        raise BadRequest(
+            f"the API version in the data ({found_version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    metadata = document.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise BadRequest(f"{resource.kind}.metadata must be an object")
+    document["kind"] = resource.kind
+    document["apiVersion"] = resource.api_version
+    return _converted(kind, document, kind.storage)
+
+
+def outgoing(kind: Kind, resource: Resource, document: Document) -> Document:
+    """A stored document in the version asked for."""
+    return document if document["apiVersion"] == resource.api_version else _converted(kind, document, resource)
+
+
+def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
+    """A stored object in the version asked for, worked out once."""
+    if resource.api_version == kind.storage.api_version:
+        return stored
+    if stored._forms is None:
+        stored._forms = {}
+    found = stored._forms.get(resource.api_version)
+    if found is None:
+        data = encode(outgoing(kind, resource, stored.document()))
+        found = Stored(stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels)
+        stored._forms[resource.api_version] = found
+    return cast("Stored", found)
+
+
+def _converted(kind: Kind, document: Document, wanted: Resource) -> Document:
+    if document["apiVersion"] == wanted.api_version:
+        return document
+    version = document["apiVersion"].rpartition("/")[2]
+    if kind.convert is not None and version != wanted.version:
+        document = kind.convert(document, wanted.version)
+    document["apiVersion"] = wanted.api_version
+    return document

@@ -1,0 +1,158 @@
+"""A watch: events of one kind from a version on, read from the kind's recent changes at the watcher's own pace.
+
+A watch keeps only its place in the changes. One that falls behind what is kept ends with Expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from wharfinger.api.errors import Expired, ServerTimeout
+from wharfinger.store.collection import Change, Collection
+from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, Stored, StoreEvent
+from wharfinger.store.selection import Selection
+
+Present = Callable[[Stored], Stored]
+"""An object in the served version that the watcher asked for."""
+
+
+class Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+def too_large(version: int, current: int) -> ServerTimeout:
+    return ServerTimeout(
+        f"Too large resource version: {version}, current: {current}",
+        details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
+        retry_after=1,
+    )
+
+
+class Watch:
+    """An asynchronous iterator of events; `batch` takes all that are ready at once."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        source: Versioned,
+        selection: Selection,
+        prefix: str = "",
+        *,
+        after: int | None,
+        initial_events: bool = False,
+        bookmark_every: float | None = None,
+        present: Present | None = None,
+    ) -> None:
+        self._collection = collection
+        self._source = source
+        self._selection = selection
+        self._prefix = prefix
+        self._present = present
+        self._bookmark_every = bookmark_every
+        self._closed = False
+        self._initial: list[StoreEvent] = []
+        self._after = after or 0  # nothing up to this version is shown
+        if initial_events or not after:
+            if self._after > source.version:
+                raise too_large(self._after, source.version)
+            self._after = source.version
+            self._initial = self._state(initial_events)
+        elif self._after < collection.compacted:
+            raise self._too_old()
+        self._next = collection.number_after(self._after)
+
+    def _state(self, marked: bool) -> list[StoreEvent]:
+        """The present state as events, last first, since they are popped from the end."""
+        events = [
+            StoreEvent(ADDED, self._shown(stored), stored.version)
+            for stored in self._collection.visible.values(self._prefix)
+            if self._selection.empty or self._selection.matches(stored)
+        ]
+        if marked:
+            events.append(StoreEvent(BOOKMARK, None, self._after, initial_events_end=True))
+        events.reverse()
+        return events
+
+    def _shown(self, stored: Stored) -> Stored:
+        return stored if self._present is None else self._present(stored)
+
+    def _too_old(self) -> Expired:
+        return Expired(f"too old resource version: {self._after} ({self._collection.compacted})")
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> StoreEvent:
+        while True:
+            event = self._ready()
+            if event is not None:
+                return event
+            if self._closed or self._collection.closed:
+                raise StopAsyncIteration
+            await self._collection.changed(self._bookmark_every)
+            if self._bookmark_every is not None and self._idle():
+                return self.bookmark()
+
+    async def batch(self, most: int = 500) -> list[StoreEvent]:
+        """Waits for events and returns all that are ready; none means the end."""
+        try:
+            events = [await self.__anext__()]
+        except StopAsyncIteration:
+            return []
+        while len(events) < most:
+            event = self._ready()
+            if event is None:
+                break
+            events.append(event)
+        return events
+
+    def bookmark(self) -> StoreEvent:
+        """Where this watch stands: everything up to this version was seen."""
+        if self._idle() and not self._initial:
+            self._after = max(self._after, self._source.version)
+        return StoreEvent(BOOKMARK, None, self._after)
+
+    def close(self) -> None:
+        """Ends the watch after the events that are ready."""
+        self._closed = True
+        self._collection.wake()
+
+    def _idle(self) -> bool:
+        return self._next == self._collection.first + len(self._collection.changes)
+
+    def _ready(self) -> StoreEvent | None:
+        if self._initial:
+            return self._initial.pop()
+        collection = self._collection
+        while True:
+            position = self._next - collection.first
+            if position < 0:
+                raise self._too_old()
+            if position >= len(collection.changes):
+                return None
+            change = collection.changes[position]
+            self._next += 1
+            if change.version <= self._after:
+                continue
+            self._after = change.version
+            if self._prefix and not change.key.startswith(self._prefix):
+                continue
+            event = change.event if self._selection.empty else self._selected(change)
+            if event is None:
+                continue
+            if self._present is not None and event.object is not None:
+                return StoreEvent(event.type, self._present(event.object), event.version)
+            return event
+
+    def _selected(self, change: Change) -> StoreEvent | None:
+        """What the selection makes of a change: what begins to match was added, what ceases to match was deleted."""
+        before, after, version = change.before, change.after, change.version
+        had = before is not None and self._selection.matches(before)
+        has = after is not None and self._selection.matches(after)
+        if has:
+            return StoreEvent(MODIFIED if had else ADDED, after, version)
+        if had and before is not None:
+            return change.event if after is None else StoreEvent(DELETED, before.at_version(version), version)
+        return None

@@ -1,0 +1,331 @@
+"""Creations and updates: from the caller's document through admission and validation to the ledger.
+
+Everything between the last look at the present state and the write happens in one step without waiting, so versions,
+names and final reviewers are exact. Where waiting reviewers let others in between, the work starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.admission.request import Request, User
+from wharfinger.api.errors import (
+    AlreadyExists,
+    BadRequest,
+    MethodNotAllowed,
+    already_exists,
+    conflict,
+    forbidden,
+    invalid_object,
+    not_found,
+)
+from wharfinger.api.fields import invalid
+from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.store import metadata, namespaces, rules
+from wharfinger.store.chain import Chain
+from wharfinger.store.ledger import Ledger
+from wharfinger.store.metadata import Identities
+from wharfinger.store.objects import Stored, Written, encode, key_of
+from wharfinger.store.versions import copy, incoming, outgoing
+
+_GENERATED_NAMES = 8  # attempts at a free name, as upstream
+_ATTEMPTS = 5  # of a change whose object changes meanwhile, as upstream's patch
+
+
+@dataclass(slots=True)
+class Call:
+    """One write on its way: what it is about, who asks, and the warnings it collects."""
+
+    resource: Resource
+    kind: Kind
+    namespace: str
+    name: str
+    user: User
+    subresource: str = ""
+    dry_run: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
+        return Request(
+            operation,
+            self.resource,
+            self.namespace,
+            self.name,
+            self.user,
+            new,
+            old,
+            self.subresource,
+            self.dry_run,
+            dict(self.options),
+        )
+
+    def answer(self, document: Document, stored: Stored | None, *, created: bool = False) -> Written:
+        shown = outgoing(self.kind, self.resource, document)
+        data = stored.data if stored is not None and shown is document else encode(shown)
+        return Written(shown, data, created, tuple(self.warnings))
+
+
+Change = Callable[[Document], Document]
+"""From the present document in the version asked for, which it may change, to the wanted one."""
+
+
+class Overtaken(Exception):
+    """The object changed while reviewers were waited for."""
+
+
+class Writer:
+    def __init__(self, registry: Registry, chain: Chain, ledger: Ledger, identities: Identities) -> None:
+        self.registry = registry
+        self.chain = chain
+        self.ledger = ledger
+        self.identities = identities
+
+    def latest(self, kind: Kind, namespace: str, name: str) -> Stored | None:
+        return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
+
+    def existing(self, call: Call) -> Stored:
+        stored = self.latest(call.kind, call.namespace, call.name)
+        if stored is None:
+            raise not_found(call.resource.group, call.kind.plural, call.name)
+        return stored
+
+    async def create(self, call: Call, document: Document) -> Written:
+        """`document` is the caller's and stays as it is."""
+        if "get" not in call.kind.verbs:
+            raise MethodNotAllowed(f"{call.resource.group_plural} are answered, not stored")
+        generated = 0
+        while True:
+            try:
+                return await self._create(call, copy(document))
+            except AlreadyExists:
+                # Only a name that the server made up is worth another try.
+                generated += 1
+                own = copy(document).get("metadata") or {}
+                if own.get("name") or not own.get("generateName") or generated == _GENERATED_NAMES:
+                    raise
+                call.warnings.clear()
+
+    async def _create(self, call: Call, document: Document) -> Written:
+        kind = call.kind
+        new = incoming(kind, call.resource, document)
+        meta = new["metadata"]
+        if meta.get("resourceVersion"):
+            raise BadRequest("resourceVersion should not be set on objects to be created")
+        if faults := metadata.type_faults(meta):
+            raise invalid_object(kind.group, kind.kind, str(meta.get("name", "")), faults)
+        call.namespace = self._agree_namespace(call, meta)
+        metadata.initialise(kind, meta, self.identities)
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = self.identities.name(meta["generateName"])
+        call.name = meta.get("name", "")
+        if kind.namespaced:
+            self._check_namespace(call)
+        self._prepare(kind, new)
+        if kind.default is not None:
+            kind.default(new)
+        request = call.request("CREATE", new, None)
+        if self.chain.mutates:
+            await self.chain.mutate(request, call.warnings)
+            new = request.object or new
+            if kind.default is not None:
+                kind.default(new)
+        meta = new["metadata"]
+        faults = [] if kind.validate is None else kind.validate(new, None)
+        faults = faults or metadata.create_faults(kind, meta)
+        if faults:
+            raise invalid_object(kind.group, kind.kind, call.name, faults)
+        if rules.is_namespace(kind):
+            namespaces.label(new)
+        await self.chain.validate(request, call.warnings)
+        if kind.namespaced and (self.chain.remote_mutating or self.chain.remote_validating):
+            self._check_namespace(call)
+        before = self.latest(kind, call.namespace, call.name)
+        if before is not None:
+            raise self._taken(call, before)
+        self.chain.finish(request, call.warnings)
+        if call.dry_run:
+            return call.answer(new, None, created=True)
+        new, stored = self.ledger.put(kind, new, None)
+        await self.ledger.settled()
+        return call.answer(new, stored, created=True)
+
+    def _prepare(self, kind: Kind, new: Document) -> None:
+        if kind.status:
+            new.pop("status", None)
+        if rules.is_namespace(kind):
+            namespaces.prepare(new)
+        if kind.prepare_create is not None:
+            kind.prepare_create(new)
+
+    def _agree_namespace(self, call: Call, meta: Document) -> str:
+        if not call.kind.namespaced:
+            meta.pop("namespace", None)
+            return ""
+        own = meta.get("namespace", "")
+        wanted = call.namespace or own
+        if not wanted:
+            raise BadRequest("an empty namespace may not be set during creation")
+        if own and own != wanted:
+            raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+        meta["namespace"] = wanted
+        return str(wanted)
+
+    def _check_namespace(self, call: Call) -> None:
+        namespace_kind = self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural)
+        if namespace_kind is None:
+            return
+        stored = self.latest(namespace_kind, "", call.namespace)
+        if stored is None:
+            raise not_found("", "namespaces", call.namespace)
+        if namespaces.terminating(stored):
+            why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
+            error = forbidden(call.resource.group, call.kind.plural, call.name, why)
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {call.namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            error.details["causes"] = [cause]
+            raise error
+
+    def _taken(self, call: Call, before: Stored) -> AlreadyExists:
+        error = already_exists(call.resource.group, call.kind.plural, call.name)
+        if before.document()["metadata"].get("deletionTimestamp"):
+            error.message = f"object is being deleted: {error.message}"
+            error.args = (error.message,)
+        return error
+
+    async def update(self, call: Call, document: Any) -> Written:
+        own = document.get("metadata") if isinstance(document, dict) else None
+        if not isinstance(own, dict):
+            raise BadRequest(f"the object provided is unrecognized (must be of type {call.resource.kind})")
+        if not call.name:
+            call.name = own.get("name") or ""
+        if not call.name:
+            raise BadRequest("name must be provided")
+        if own.get("name") and own["name"] != call.name:
+            raise BadRequest(f"the name of the object ({own['name']}) does not match the name on the URL ({call.name})")
+        if call.kind.namespaced:
+            call.namespace = call.namespace or own.get("namespace") or ""
+            if own.get("namespace") and own["namespace"] != call.namespace:
+                raise BadRequest(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+        before = self.latest(call.kind, call.namespace, call.name)
+        if before is None and not call.subresource and rules.creates_on_update(call.kind):
+            given = {**document, "metadata": {**own, "name": call.name}}
+            given["metadata"].pop("resourceVersion", None)
+            return await self.create(call, given)
+        if own.get("uid") and before is not None and own["uid"] != before.uid:
+            why = f"Precondition failed: UID in precondition: {own['uid']}, UID in object meta: {before.uid}"
+            raise conflict(call.resource.group, call.kind.plural, call.name, why)
+        return await self.change(call, lambda _: copy(document), update=True)
+
+    async def change(self, call: Call, change: Change, *, update: bool = False) -> Written:
+        """Applies a change to the present object; tried anew while others get in between.
+
+        An update that names its version is not tried anew: the conflict is the caller's to resolve.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._change(call, change, update)
+            except Overtaken:
+                if attempt == _ATTEMPTS - 1:
+                    break
+        raise conflict(call.resource.group, call.kind.plural, call.name)
+
+    async def _change(self, call: Call, change: Change, update: bool) -> Written:
+        kind = call.kind
+        stored = self.existing(call)
+        old = stored.document()
+        new = incoming(kind, call.resource, change(outgoing(kind, call.resource, stored.document())))
+        meta = new["metadata"]
+        if faults := metadata.type_faults(meta):
+            raise invalid_object(kind.group, kind.kind, call.name, faults)
+        meta.setdefault("name", call.name)
+        if kind.namespaced:
+            meta.setdefault("namespace", call.namespace)
+        else:
+            meta.pop("namespace", None)
+        self._check_version(call, meta, stored, update)
+        self._seal(call, new, old)
+        if kind.default is not None:
+            kind.default(new)
+        request = call.request("UPDATE", new, old)
+        if self.chain.mutates:
+            await self.chain.mutate(request, call.warnings)
+            new = request.object or new
+            if kind.default is not None:
+                kind.default(new)
+            self._seal(call, new, old)
+        if kind.generation and _counts(kind, new, old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        faults = metadata.update_faults(new["metadata"], old["metadata"])
+        if kind.validate is not None:
+            faults = faults + kind.validate(new, old)
+        if faults:
+            raise invalid_object(kind.group, kind.kind, call.name, faults)
+        await self.chain.validate(request, call.warnings)
+        if self.latest(kind, call.namespace, call.name) is not stored:
+            raise Overtaken
+        self.chain.finish(request, call.warnings)
+        return await self.write(call, new, old, stored)
+
+    def _check_version(self, call: Call, meta: Document, stored: Stored, update: bool) -> None:
+        given = meta.get("resourceVersion") or ""
+        if given in ("", "0"):
+            if update and rules.needs_version(call.kind):
+                fault = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
+        elif not given.isdecimal():
+            fault = invalid("metadata.resourceVersion", given, f'strconv.ParseUint: parsing "{given}": invalid syntax')
+            raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
+        elif int(given) != stored.version:
+            raise conflict(call.resource.group, call.kind.plural, call.name)
+        meta["resourceVersion"] = str(stored.version)
+
+    def _seal(self, call: Call, new: Document, old: Document) -> None:
+        """Puts back what this request may not change."""
+        metadata.keep_server_fields(new, old)
+        rules.separate(call.kind, call.subresource, new, old)
+
+    async def write(self, call: Call, new: Document, old: Document, stored: Stored) -> Written:
+        """Takes the new state. One equal to the old is no write; one without its last finalizer is a removal."""
+        if _finished(call.kind, new, old):
+            return await self._remove(call, new, stored)
+        if new == old:
+            await self.ledger.settled()
+            return call.answer(new, stored)
+        if call.dry_run:
+            return call.answer(new, None)
+        new, written = self.ledger.put(call.kind, new, stored)
+        await self.ledger.settled()
+        return call.answer(new, written)
+
+    async def _remove(self, call: Call, new: Document, stored: Stored) -> Written:
+        if not call.dry_run:
+            self.ledger.remove(call.kind, stored)
+            await self.ledger.settled()
+        shown = outgoing(call.kind, call.resource, new)
+        return Written(shown, encode(shown), False, tuple(call.warnings), deleted=True)
+
+
+def _counts(kind: Kind, new: Document, old: Document) -> bool:
+    """Whether a change counts in metadata.generation: neither metadata nor a status written by itself does."""
+    silent = ("apiVersion", "kind", "metadata", "status") if kind.status else ("apiVersion", "kind", "metadata")
+    return any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in silent)
+
+
+def _finished(kind: Kind, new: Document, old: Document) -> bool:
+    """Whether an object that waits for its finalizers has lost the last one."""
+    before = old["metadata"]
+    return bool(
+        before.get("deletionTimestamp")
+        and not new["metadata"].get("finalizers")
+        and not before.get("deletionGracePeriodSeconds")
+        and not (rules.is_namespace(kind) and (new.get("spec") or {}).get("finalizers"))
+    )
