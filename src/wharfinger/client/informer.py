@@ -7,11 +7,9 @@ while it was not looking is reported by the next list. It decides nothing and wr
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -381,24 +379,6 @@ class InformerSet:
         self._running = False
         for informer in self:
             await informer.stop()
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """No cyclic collection inside: decoding a big list allocates much and leaves no cycles behind."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def freeze_heap() -> None:
-    """Takes everything alive out of later collections. For live processes, once, after the informers have synced."""
-    gc.collect()
-    gc.freeze()
 
 
 def _key(item: Any) -> Key:

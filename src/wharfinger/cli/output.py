@@ -1,0 +1,66 @@
+"""Printing for people and for programs: tables, JSON, YAML; colour on terminals only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO, Any, Literal
+
+import click
+
+Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "bright_black"]
+
+
+def use_colour(stream: IO[Any] | None = None) -> bool:
+    """Whether to colour what goes to `stream` (standard output if not given): a terminal, and no NO_COLOR."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    stream = sys.stdout if stream is None else stream
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: Colour, *, bold: bool = False, stream: IO[Any] | None = None) -> str:
+    return click.style(text, fg=colour, bold=bold) if use_colour(stream) else text
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 3) -> str:
+    """Columns as kubectl aligns them: upper-case header, three spaces between, nothing after the last cell."""
+    lines = [[name.upper() for name in header], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(_width(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "".join(cell + " " * (widths[column] + gap - _width(cell)) for column, cell in enumerate(line)).rstrip()
+        for line in lines
+    )
+
+
+def as_json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
+
+
+def as_yaml(value: Any) -> str:
+    import msgspec
+    import yaml
+
+    return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def emit(value: Any, output: str) -> None:
+    """Prints a value as JSON or YAML."""
+    click.echo(as_json(value) if output == "json" else as_yaml(value))
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "<none>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _width(text: str) -> int:
+    return len(click.unstyle(text))

@@ -1,0 +1,28 @@
+"""Keeping the cyclic garbage collector out of the way of big lists and big caches.
+
+With 50,000 pods resident a full collection stops the process for a third of a second; what views hold has no cycles.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """No cyclic collection inside. For synchronous work only: other tasks must not run meanwhile."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def freeze_heap() -> None:
+    """Takes everything alive out of later collections. For live processes, once, after the informers have synced."""
+    gc.collect()
+    gc.freeze()
