@@ -1,0 +1,100 @@
+"""Which part of a request policies speak of: the pod, or the pod template of a workload, and as whom it will run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.admission.request import Request, User, service_account
+from wharfinger.admission.scheduling_policy.evaluate import Subject
+from wharfinger.api.kinds.ours import KOORDINATOR
+from wharfinger.api.registry import Document
+
+TEMPLATES = {
+    ("", "podtemplates"): "template",
+    ("", "replicationcontrollers"): "spec.template",
+    ("apps", "replicasets"): "spec.template",
+    ("apps", "deployments"): "spec.template",
+    ("apps", "statefulsets"): "spec.template",
+    ("apps", "daemonsets"): "spec.template",
+    ("batch", "jobs"): "spec.template",
+    ("batch", "cronjobs"): "spec.jobTemplate.spec.template",
+    (KOORDINATOR, "reservations"): "spec.template",
+    ("wharfinger.dev", "reservationsets"): "spec.template.spec.template",
+}
+"""Where each kind of workload keeps its pod template."""
+_RESERVATIONS = ("reservations", "reservationsets")
+
+MIRROR = "kubernetes.io/config.mirror"
+NODES = "system:nodes"
+DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+
+
+def is_mirror(request: Request) -> bool:
+    """A node reporting a static pod it runs anyway."""
+    return NODES in request.user.groups and MIRROR in (_at(request.object, "metadata.annotations") or {})
+
+
+def sent_by_daemon_set_controller(request: Request) -> bool:
+    """Whether the DaemonSet controller made this pod. Owner references alone prove nothing, anyone can write them;
+    they count only from the controller manager, which has one identity for all its controllers when it is run so."""
+    if request.user.name == DAEMON_SET_CONTROLLER:
+        return True
+    owners = _at(request.object, "metadata.ownerReferences") or ()
+    return request.user.name == CONTROLLER_MANAGER and any(
+        isinstance(owner, dict) and owner.get("kind") == "DaemonSet" and owner.get("controller") is True
+        for owner in owners
+    )
+
+
+def pod_subject(request: Request, *, with_requester: bool, global_class: str, injecting: bool) -> Subject:
+    spec = _at(request.object, "spec")
+    old = None
+    if request.operation == "UPDATE":
+        before = _at(request.old, "spec")
+        old = before if isinstance(before, dict) else {}
+    users = (service_account(request.namespace, account_of(spec)),)
+    return Subject(
+        spec,
+        (*users, request.user) if with_requester and request.user not in users else users,
+        request.namespace,
+        old=old,
+        injecting=injecting,
+        daemon=sent_by_daemon_set_controller(request),
+        global_class=global_class,
+    )
+
+
+def template_subject(request: Request, *, with_requester: bool, global_class: str) -> Subject | None:
+    """The template to judge; None when there is none, or when an update leaves it as it was."""
+    path = TEMPLATES.get((request.resource.group, request.resource.plural))
+    template = None if path is None else _at(request.object, path)
+    if path is None or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return None
+    spec = template["spec"]
+    if request.operation == "UPDATE" and _at(request.old, f"{path}.spec") == spec:
+        return None
+    if request.resource.plural in _RESERVATIONS:
+        # Nobody runs as the template's account yet: who reserves is who asks.
+        namespace = _at(template, "metadata.namespace") or "default"
+        return Subject(spec, (request.user,), str(namespace), f"{path}.spec", global_class=global_class)
+    users: tuple[User, ...] = (service_account(request.namespace, account_of(spec)),)
+    if with_requester and request.user not in users:
+        users = (*users, request.user)
+    return Subject(spec, users, request.namespace, f"{path}.spec", global_class=global_class)
+
+
+def account_of(spec: Any) -> str:
+    """The service account of a pod spec; anything odd counts as absent, and evaluation refuses it anyway."""
+    if isinstance(spec, dict):
+        for name in ("serviceAccountName", "serviceAccount"):
+            if isinstance(spec.get(name), str) and spec[name]:
+                return str(spec[name])
+    return "default"
+
+
+def _at(document: Document | None, path: str) -> Any:
+    found: Any = document
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,167 @@
+"""The kind SchedulingPolicy: who may ask the scheduler for what. Stored as sent; readers resolve the aliases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES, SIGS
+from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
+from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.views.scheduling_policy import AFFINITY_KINDS, ALIASES, HARD, MODE_KEY, SOFT, aliased
+
+DOCUMENT_GROUP = "extensions"
+"""The group of the design document, under which our own API server serves the kind too."""
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+
+
+def schema(version: str) -> Document:
+    """The structural schema. Every alias is declared and nothing is pruned: a field that vanished silently would turn a
+    policy into one that allows nothing, or a pattern into one that allows everything."""
+    spec = _object(
+        "Which scheduling wishes pods may, must and do by default express. What is absent is not allowed.",
+        {
+            "required": _section("What pods must ask for; required things are allowed too.", _TREE),
+            "allowed": _section("What pods may ask for; an empty list or map allows anything.", _TREE),
+            "allowedAffinities": {**_TREE, "description": "Another spelling of allowed.affinities."},
+            "default": _object("What is added to pods that do not ask for it.", _with_aliases(_DEFAULTS)),
+        },
+    )
+    return _object(
+        "Who may ask the scheduler for what. Pods may use a policy when their service account has the verb `use` on it.",
+        {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {**spec, "x-kubernetes-preserve-unknown-fields": True},
+        },
+    )
+
+
+def _object(description: str, properties: Document) -> Document:
+    return {"type": "object", "description": description, "properties": properties}
+
+
+def _open(description: str) -> Document:
+    return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _with_aliases(properties: Document) -> Document:
+    named = dict(properties)
+    for name, alias in ALIASES.items():
+        if name in properties:
+            named[alias] = {**properties[name], "description": f"Another spelling of {name}."}
+    return named
+
+
+def _patterns(*names: str) -> Document:
+    item = _object("An empty or absent list stands for anything.", dict.fromkeys(names, _STRINGS))
+    return {"type": "array", "items": {**item, "x-kubernetes-preserve-unknown-fields": True}}
+
+
+def _kind_of_affinity(name: str) -> Document:
+    leaves: dict[str, Any] = {
+        HARD: _open("Empty stands for all of it."),
+        SOFT: {"x-kubernetes-preserve-unknown-fields": True},
+    }
+    if name == "nodeAffinities":
+        term = {
+            **_object("One set of patterns.", {"matchExpressions": _patterns("keys", "operators", "values")}),
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+        leaves[HARD]["properties"] = {"nodeSelectorTerms": {"type": "array", "items": term}}
+    else:
+        leaves[HARD] = {"x-kubernetes-preserve-unknown-fields": True}
+    return {**_object("Empty stands for hard and soft.", leaves), "x-kubernetes-preserve-unknown-fields": True}
+
+
+_TREE: Document = {
+    **_object(
+        "Kinds of affinity; empty stands for all of them.", {name: _kind_of_affinity(name) for name in AFFINITY_KINDS}
+    ),
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+_DEFAULTS: Document = {
+    "schedulerName": {"type": "string", "description": "The scheduler of pods that name none."},
+    "priorityClasseName": {"type": "string", "description": "The priority class of pods that name none."},
+    "nodeSelector": {
+        "type": "object",
+        "description": "Added key by key where a pod lacks the key.",
+        "additionalProperties": {"type": "string"},
+    },
+    "tolerations": {
+        "type": "array",
+        "description": "Added to pods that have none; `values` makes one toleration for each value.",
+        "items": _open("A toleration."),
+    },
+    "affinity": _open("Added by kind and hardness where a pod has none."),
+}
+
+
+def _section(description: str, tree: Document) -> Document:
+    properties = {
+        "schedulerNames": {**_STRINGS, "description": "Scheduler names."},
+        "priorityClasseNames": {**_STRINGS, "description": "Priority class names."},
+        "nodeSelectors": {
+            "type": "object",
+            "description": "Node selector keys, each with its values; an empty list stands for any value.",
+            "additionalProperties": _STRINGS,
+        },
+        "tolerations": _patterns("keys", "operators", "values", "effects"),
+        "affinities": tree,
+    }
+    return {**_object(description, _with_aliases(properties)), "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _components(section: str) -> Column:
+    def cell(document: Document, now: float) -> str:
+        spec = document.get("spec") or {}
+        given = spec.get(section) or {}
+        names = []
+        for name in _SHOWN:
+            plural = name if section != "default" else _IN_DEFAULT.get(name, name)
+            value = aliased(given, plural)
+            if section == "allowed" and name == "affinities" and value is None:
+                value = spec.get("allowedAffinities")
+            if value is not None:
+                names.append(f"{plural}=*" if not value and section == "allowed" else plural)
+        return ",".join(names) or "<none>"
+
+    return Column(section.capitalize(), f"spec.{section}", description=f"The components in `{section}`.", cell=cell)
+
+
+_SHOWN = ("schedulerNames", "priorityClasseNames", "nodeSelectors", "tolerations", "affinities")
+_IN_DEFAULT = {
+    "schedulerNames": "schedulerName",
+    "priorityClasseNames": "priorityClasseName",
+    "nodeSelectors": "nodeSelector",
+    "affinities": "affinity",
+}
+
+
+def _mode(document: Document, now: float) -> str:
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(MODE_KEY) or "enforce")
+
+
+KINDS = (
+    Kind(
+        SIGS,
+        SCHEDULING_POLICIES.kind,
+        SCHEDULING_POLICIES.plural,
+        versions=(SCHEDULING_POLICIES.version,),
+        namespaced=False,
+        singular="schedulingpolicy",
+        short_names=("schedpol",),
+        columns=(
+            Column("Mode", description="audit: reports only.", cell=_mode),
+            _components("required"),
+            _components("allowed"),
+            _components("default"),
+        ),
+        validate=validate_policy,
+        schema=schema,
+        ours=True,
+        alias_groups=(DOCUMENT_GROUP,),
+    ),
+)
