@@ -33,8 +33,8 @@ def _of_text(text: str) -> float:
     else:
         scale = (int(exponent) if exponent else _DECIMAL[suffix or ""]) - len(fraction)
         if len(digits) <= 18 and scale >= -9:
-            amount = float(-int(digits) if sign == "-" else int(digits))
-            return amount if scale == 0 else amount * _power_of_ten(scale)
+            number = float(-int(digits) if sign == "-" else int(digits))
+            return number if scale == 0 else number * _power_of_ten(scale)
     return float(nano) * _power_of_ten(-9)
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 
 import numpy as np
 
+from wharfinger.api.kinds.placement import convert_placement
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.api.views.placement import AddOnPlacementScore, Placement, PlacementDecision
@@ -75,9 +76,7 @@ def _misconfigured(result: Result, fault: Fault) -> Result:
     return result
 
 
-def _predicate(
-    fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result
-) -> Ints | Fault:
+def _predicate(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
     if plan.predicates != () and len(rows):
         if isinstance(plan.predicates, Fault):
             return plan.predicates
@@ -106,9 +105,7 @@ def _taint_toleration(
     return rows
 
 
-def _time_window(
-    fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result
-) -> Ints | Fault:
+def _time_window(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
     """Ours, by annotation: outside its windows a cluster is not selectable."""
     setting = plan.extras.time_windows
     if setting is None or not len(rows):
@@ -191,5 +188,7 @@ def decide(
         fleet.put_score(view(score, AddOnPlacementScore))
     for decision in decisions:
         fleet.put_decision(view(decision, PlacementDecision))
-    plan = make_plan(placement if isinstance(placement, Placement) else view(placement, Placement))
+    if not isinstance(placement, Placement):
+        placement = view(convert_placement(placement, "v1beta1"), Placement)
+    plan = make_plan(placement)
     return fleet, plan, schedule(fleet, plan, fleet.present, now)

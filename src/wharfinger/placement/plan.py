@@ -11,6 +11,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TypeVar
 
+from wharfinger.api.placement_extras import Extras, parse_extras
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.views.placement import (
     ClusterToleration,
@@ -22,7 +23,6 @@ from wharfinger.api.views.placement import (
 )
 from wharfinger.placement import taints
 from wharfinger.placement.cel import BadExpression
-from wharfinger.placement.extras import Extras, parse_extras
 from wharfinger.placement.selectors import BadClusterSelector, Selector, compile_selector
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Plan:
     by_score: bool
     score_rate_limit: float
     extras: Extras
-    window_selector: Selector | None | Fault
+    window_selector: Selector | Fault | None
     facets: frozenset[Facet]
     score_resources: frozenset[str]  # names of AddOnPlacementScores read by prioritizers
     reads_all_scores: bool  # CEL may read any
@@ -88,10 +88,12 @@ class Plan:
 def make_plan(placement: Placement) -> Plan:
     spec = placement.spec
     extras = parse_extras(placement.metadata.annotations)
-    predicates = _attempt("Predicate", lambda: tuple(compile_selector(p.required_cluster_selector) for p in spec.predicates))
+    predicates = _attempt(
+        "Predicate", lambda: tuple(compile_selector(p.required_cluster_selector) for p in spec.predicates)
+    )
     groups = _attempt("", lambda: _groups(spec.decision_strategy.group_strategy.decision_groups))
     windows = extras.time_windows
-    window_selector: Selector | None | Fault = None
+    window_selector: Selector | Fault | None = None
     if windows is not None and windows.cluster_selector is not None:
         selector = windows.cluster_selector
         window_selector = _attempt("TimeWindow", lambda: compile_selector(selector))
@@ -118,7 +120,10 @@ def make_plan(placement: Placement) -> Plan:
         ),
         reads_all_scores=any(
             selector.uses_scores
-            for selector in (*_or_none(predicates), *(() if not isinstance(window_selector, Selector) else (window_selector,)))
+            for selector in (
+                *_or_none(predicates),
+                *(() if not isinstance(window_selector, Selector) else (window_selector,)),
+            )
         ),
     )
 
@@ -193,7 +198,7 @@ def _facets(
     predicates: tuple[Selector, ...] | Fault,
     prioritizers: tuple[Prioritizer, ...] | Fault,
     groups: tuple[Group, ...] | Fault,
-    window: Selector | None | Fault,
+    window: Selector | Fault | None,
 ) -> frozenset[Facet]:
     facets = {Facet.TAINTS}
     selectors = [*_or_none(predicates), *(group.selector for group in _or_none(groups))]

@@ -55,7 +55,9 @@ class _Term:
         known: dict[object, int] = {}
         self.domains = np.array(
             [
-                known.setdefault(("", row) if value is None else value, len(known)) if value is not None or not self.hard else 0
+                known.setdefault(("", row) if value is None else value, len(known))
+                if value is not None or not self.hard
+                else 0
                 for row, value in zip(rows, values, strict=True)
             ],
             np.int64,
@@ -64,7 +66,8 @@ class _Term:
 
     def skews(self) -> Ints:
         """The skew that each cluster's pick would give its domain. [filtered cluster]"""
-        return self.counts[self.domains] + 1 - self.counts.min()
+        skews: Ints = self.counts[self.domains] + 1 - self.counts.min()
+        return skews
 
 
 def _value(fleet: Fleet, row: int, constraint: SpreadConstraint) -> str | None:

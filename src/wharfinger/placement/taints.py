@@ -73,6 +73,4 @@ def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterTo
 
 def avoided(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration], now: float) -> bool:
     """Whether a PreferNoSelect taint stands untolerated."""
-    return any(
-        taint.effect == PREFER_NO_SELECT and not now < tolerated_until(taint, tolerations) for taint in taints
-    )
+    return any(taint.effect == PREFER_NO_SELECT and not now < tolerated_until(taint, tolerations) for taint in taints)

@@ -16,8 +16,11 @@ PER_EXPRESSION = 1_000_000
 PER_CLUSTER = 10_000_000  # of all expressions of one predicate on one cluster
 
 _SEARCHES = frozenset(
-    "matches contains startsWith endsWith find findAll replace split join format indexOf lastIndexOf parseJSON "
-    "lowerAscii upperAscii trim substring reverse _==_ _!=_ _+_ @in isSorted sum min max getQuery validate".split()
+    {
+        *("matches", "contains", "startsWith", "endsWith", "find", "findAll", "replace", "split", "join", "format"),
+        *("indexOf", "lastIndexOf", "parseJSON", "lowerAscii", "upperAscii", "trim", "substring", "reverse"),
+        *("_==_", "_!=_", "_+_", "@in", "isSorted", "sum", "min", "max", "getQuery", "validate"),
+    }
 )
 _CALL = 1.0
 _LITERAL_COLLECTION = 10.0  # building a list or map, as cel-go counts it
@@ -77,7 +80,9 @@ def _estimate(expr: bytes, size: Extent) -> tuple[float, float]:
             case 6:
                 return _call(value, size)
             case 7:
-                parts = [_estimate(part, size) for kind, part in _fields(value) if kind == 1 and isinstance(part, bytes)]
+                parts = [
+                    _estimate(part, size) for kind, part in _fields(value) if kind == 1 and isinstance(part, bytes)
+                ]
                 return _LITERAL_COLLECTION + sum(cost for cost, _ in parts), float(len(parts))
             case 8:
                 entries = [entry for kind, entry in _fields(value) if kind == 2 and isinstance(entry, bytes)]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from re import _constants, _parser  # type: ignore[attr-defined]  # the standard parser, which has no public name
 from typing import Any
 
 
 def _ordered(values: list[Any]) -> None:
-    kinds = {bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value) for value in values}
+    kinds = {
+        bool if isinstance(value, bool) else float if isinstance(value, int | float) else type(value)
+        for value in values
+    }
     if len(kinds) > 1 or kinds & {dict, list, type(None)}:
         raise ValueError("no such overload: the elements cannot be compared")
 
 
 def is_sorted(values: list[Any]) -> bool:
     _ordered(values)
-    return all(left <= right for left, right in zip(values, values[1:], strict=False))
+    return all(left <= right for left, right in pairwise(values))
 
 
 def total(values: list[Any]) -> Any:
@@ -49,8 +53,6 @@ def index_of(values: list[Any], wanted: Any) -> int:
 
 def last_index_of(values: list[Any], wanted: Any) -> int:
     return next((index for index in range(len(values) - 1, -1, -1) if _same(values[index], wanted)), -1)
-
-
 
 
 @lru_cache(maxsize=1024)

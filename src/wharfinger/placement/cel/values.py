@@ -226,9 +226,7 @@ def is_global_unicast(value: Tagged) -> bool:
     address = _ip(value)
     if isinstance(address, ipaddress.IPv4Address) and address == ipaddress.IPv4Address("255.255.255.255"):
         return False
-    return not (
-        address.is_unspecified or address.is_loopback or address.is_multicast or is_link_local_unicast(value)
-    )
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast or is_link_local_unicast(value))
 
 
 def cidr(text: str) -> Tagged:
