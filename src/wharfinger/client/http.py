@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -23,6 +25,7 @@ from wharfinger.client.access import ClusterAccess
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.fence import check_fence
 from wharfinger.client.interface import Page, PatchType, WatchEvent
+from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import AiohttpTransport, Headers, Response, Transport, TransportError
 from wharfinger.client.wire import lines, read_error, read_event, read_object, read_page
 
@@ -33,6 +36,8 @@ RETRIES = 3  # further tries of a safe request that failed
 PATIENCE = 10  # further tries of a request that the server asked to send later
 RETRY_BASE, RETRY_LIMIT = 0.1, 5.0
 WATCH_SECONDS = (300.0, 600.0)  # how long a watch is asked to last, at random, so that not all end together
+
+_is_plain = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*)?").fullmatch  # most names: nothing to quote, nothing to refuse
 
 
 class HttpClient:
@@ -53,7 +58,9 @@ class HttpClient:
     ) -> None:
         """`in_flight` limits how many requests (watches aside) are under way at once; 0 means no limit."""
         self.access = access
-        self._transport = transport or AiohttpTransport(access)
+        self._transport: Transport = transport or (
+            AiohttpTransport(access) if access.proxy else PooledTransport(access)
+        )
         self._timeout = timeout
         self._list_timeout = list_timeout
         self._watch_inactivity = watch_inactivity
@@ -224,13 +231,7 @@ class HttpClient:
         await self._transport.close()
 
     def _write_query(self, dry_run: bool, manager: str = "", force: bool = False) -> str:
-        return _query(
-            {
-                "fieldManager": manager or self._manager,
-                "force": "true" if force else "",
-                "dryRun": "All" if dry_run else "",
-            }
-        )
+        return _write_query(dry_run, manager or self._manager, force)
 
     async def _write(
         self,
@@ -309,15 +310,22 @@ class HttpClient:
 
 
 def _path(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    for part in (namespace, name):
-        if part in (".", ".."):
-            raise BadRequest(f'"{part}" is not a name')
-    return resource.path(quote(namespace, safe=""), quote(name, safe=":"), subresource)
+    if not _is_plain(namespace) or not _is_plain(name):
+        for part in (namespace, name):
+            if part in (".", ".."):
+                raise BadRequest(f'"{part}" is not a name')
+        namespace, name = quote(namespace, safe=""), quote(name, safe=":")
+    return resource.path(namespace, name, subresource)
 
 
 def _query(parameters: dict[str, str]) -> str:
     given = {name: value for name, value in parameters.items() if value}
     return "?" + urlencode(given, quote_via=quote) if given else ""
+
+
+@lru_cache(maxsize=64)
+def _write_query(dry_run: bool, manager: str, force: bool) -> str:
+    return _query({"fieldManager": manager, "force": "true" if force else "", "dryRun": "All" if dry_run else ""})
 
 
 def _namespace(document: Document) -> str:
