@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar, cast
 
 from wharfinger.admission.request import SYSTEM, User
@@ -19,7 +19,7 @@ from wharfinger.api.selectors import (
 from wharfinger.api.views import view as view_of
 from wharfinger.client.interface import EventType, Page, PatchType, WatchEvent
 from wharfinger.client.timers import background
-from wharfinger.store import DeleteOptions, Store, Stored
+from wharfinger.store import DeleteOptions, Store, Stored, Written
 
 T = TypeVar("T")
 
@@ -29,13 +29,14 @@ _TYPES = {event.value: event for event in EventType}
 class LocalClient:
     """Fulfils `client.interface.Client`. Closing it leaves the store open: the store's owner closes that."""
 
-    def __init__(self, store: Store, user: User = SYSTEM) -> None:
+    def __init__(self, store: Store, user: User = SYSTEM, on_warning: Callable[[str], None] | None = None) -> None:
         self.store = store
         self.user = user
+        self._on_warning = on_warning
 
-    def as_user(self, user: User) -> LocalClient:
-        """A client of the same store for someone else."""
-        return LocalClient(self.store, user)
+    def as_user(self, user: User, on_warning: Callable[[str], None] | None = None) -> LocalClient:
+        """A client of the same store for someone else; `on_warning` is told what reviewers warn of."""
+        return LocalClient(self.store, user, on_warning)
 
     async def get(
         self,
@@ -122,7 +123,7 @@ class LocalClient:
         written = await self.store.create(
             resource, document, namespace, name=name, subresource=subresource, user=self.user, dry_run=dry_run
         )
-        return written.document
+        return self._told(written)
 
     async def update(
         self,
@@ -136,7 +137,7 @@ class LocalClient:
         written = await self.store.update(
             resource, document, namespace, subresource=subresource, user=self.user, dry_run=dry_run
         )
-        return written.document
+        return self._told(written)
 
     async def patch(
         self,
@@ -163,7 +164,7 @@ class LocalClient:
             manager=field_manager,
             force=force,
         )
-        return written.document
+        return self._told(written)
 
     async def delete(
         self,
@@ -179,7 +180,7 @@ class LocalClient:
     ) -> Document:
         options = DeleteOptions(grace_period, propagation, uid, resource_version)
         written = await self.store.delete(resource, name, namespace, options=options, user=self.user, dry_run=dry_run)
-        return written.document
+        return self._told(written)
 
     async def delete_collection(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -189,6 +190,12 @@ class LocalClient:
 
     async def close(self) -> None:
         pass
+
+    def _told(self, written: Written) -> Document:
+        if self._on_warning is not None:
+            for warning in written.warnings:
+                self._on_warning(warning)
+        return written.document
 
 
 def _shown(stored: Stored, view: type[T] | None) -> T:

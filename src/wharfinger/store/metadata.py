@@ -28,6 +28,7 @@ _SERVER_FIELDS = (
     "managedFields",
     "selfLink",
 )
+_IDENTITY = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 _qualified_name = lru_cache(8192)(qualified_name)
 _label_value = lru_cache(8192)(label_value)
@@ -37,8 +38,9 @@ _subdomain = lru_cache(1024)(dns_subdomain)
 class Identities:
     """Uids, name suffixes and times, from the random source and the clock that the store was given."""
 
-    def __init__(self, now: Callable[[], float], source: random.Random) -> None:
+    def __init__(self, now: Callable[[], float], source: random.Random, *, keep_given: bool = False) -> None:
         self.now = now
+        self.keep_given = keep_given
         self._random = source
         self._second = -1
         self._text = ""
@@ -61,10 +63,11 @@ class Identities:
 
 def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
     """What the server sets on a new object, in place."""
-    for field in _SERVER_FIELDS:
-        metadata.pop(field, None)
+    given = {field: metadata.pop(field, None) for field in _SERVER_FIELDS}
     metadata["uid"] = identities.uid()
     metadata["creationTimestamp"] = identities.time()
+    if identities.keep_given:
+        metadata.update({field: given[field] for field in _IDENTITY if given[field] is not None})
     if kind.generation:
         metadata["generation"] = 1
 

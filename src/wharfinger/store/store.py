@@ -49,12 +49,16 @@ class Store:
         source: random.Random | None = None,
         limits: Limits | None = None,
         bookmark_every: float = 60.0,
+        keep_identity: bool = False,
     ) -> None:
+        """`keep_identity` lets new objects bring their uid and times along: how a simulation takes over a snapshot."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self._bookmark_every = bookmark_every
         self._ledger = Ledger(backend if backend is not None else Memory(), limits or Limits(), now)
-        self._writer = Writer(registry, self.chain, self._ledger, Identities(now, source or random.Random()))
+        self._writer = Writer(
+            registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
+        )
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)
 
