@@ -1,0 +1,214 @@
+"""One HTTP exchange: the request as handlers see it, and the answer as it goes out. All knowledge of ASGI is here."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import yaml
+
+from wharfinger.admission.request import User
+from wharfinger.api.errors import ApiError, BadRequest, TooLarge
+from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
+from wharfinger.apiserver.target import Query
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+MAX_BODY = 3 * 1024 * 1024
+_GZIP_FROM = 128 * 1024  # bytes; smaller answers cost more to pack than to send
+_READ_SECONDS = 60.0  # a body that takes longer is not coming
+
+NOBODY = User("system:anonymous", ("system:unauthenticated",))
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class Exchange:
+    """A request being answered."""
+
+    __slots__ = ("_receive", "_send", "headers", "method", "parts", "path", "query", "status", "user", "warnings")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.parts: list[str] = [part for part in self.path.split("/") if part]
+        self.query = Query(scope["query_string"])
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            headers[name] = headers[name] + b"," + value if name in headers and name in _LISTS else value
+        self.headers = headers
+        self.user = NOBODY
+        self.warnings: list[str] = []
+        self.status = 0  # of the answer, once it went out
+
+    def header(self, name: bytes, default: str = "") -> str:
+        value = self.headers.get(name)
+        return default if value is None else value.decode("latin-1")
+
+    async def body(self) -> bytes:
+        """The whole body, bounded in size and time."""
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > MAX_BODY:
+            raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+        message = await self._receive()
+        data: bytes = message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if not message.get("more_body"):
+            if len(data) > MAX_BODY:
+                raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+            return self._unpacked(data)
+        chunks, size = [data], len(data)
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                while message.get("more_body"):
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    if size > MAX_BODY:
+                        raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+        except TimeoutError:
+            raise ApiError(
+                "the request body did not arrive in time", code=408, reason="Timeout", retry_after=1
+            ) from None
+        return self._unpacked(b"".join(chunks))
+
+    def _unpacked(self, data: bytes) -> bytes:
+        return data if self.headers.get(b"content-encoding", b"identity") == b"identity" else _refuse_encoding()
+
+    async def gone(self) -> None:
+        """Returns when the client has closed the connection."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, status: int, body: bytes, media: str = JSON, headers: dict[str, str] | None = None) -> None:
+        out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        for warning in self.warnings:
+            out.append((b"warning", warning_header(warning)))
+        if headers:
+            out += [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        if len(body) >= _GZIP_FROM and b"gzip" in self.headers.get(b"accept-encoding", b""):
+            body = await asyncio.to_thread(gzip.compress, body, 1)
+            out += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        out.append((b"content-length", str(len(body)).encode()))
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": out})
+        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
+
+    async def json(self, document: Any, status: int = 200, media: str = JSON, headers: dict[str, str] | None = None) -> None:
+        """Answers with a document, or with JSON bytes of one."""
+        data = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        if media == YAML:
+            data = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=False).encode()
+        elif self._pretty():
+            data = msgspec.json.format(data, indent=2) + b"\n"
+        await self.answer(status, data, media, headers)
+
+    def _pretty(self) -> bool:
+        if self.query.has("pretty"):
+            return self.query.flag("pretty")
+        return self.headers.get(b"user-agent", b"").startswith((b"curl", b"Wget", b"Mozilla/5.0"))
+
+    async def error(self, error: ApiError) -> None:
+        headers = {}
+        if error.retry_after is not None:
+            headers["retry-after"] = str(max(1, round(error.retry_after)))
+        await self.json(error.status(), error.code, headers=headers)
+
+    async def start_stream(self, media: str) -> None:
+        out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        for warning in self.warnings:
+            out.append((b"warning", warning_header(warning)))
+        self.status = 200
+        await self._send({"type": "http.response.start", "status": 200, "headers": out})
+
+    async def stream(self, data: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+_LISTS = frozenset((b"accept", b"impersonate-group", b"accept-encoding"))
+
+
+def _refuse_encoding() -> bytes:
+    raise BadRequest("a body with a content encoding is not supported")
+
+
+def warning_header(text: str) -> bytes:
+    """`299 - "text"`: quotes and backslashes escaped, no control characters, at most 4 KiB, as Kubernetes sends them."""
+    clean = "".join(character if character.isprintable() else " " for character in text)[:4000]
+    escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'.encode()
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as Kubernetes reads it: times stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded body, with the JSON it came from or would have come from."""
+
+    value: Any
+    data: bytes
+    media: str = field(default=JSON)
+
+
+def decode(data: bytes, media: str) -> Any:
+    """JSON or YAML to a document."""
+    try:
+        if media == YAML or media.endswith("+yaml"):
+            return _plain(yaml.load(data, _Loader))
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+        reason = str(error).replace("\n", " ")
+        raise BadRequest(f"the object provided is unrecognized (must be of type object): {reason}") from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: keys are text, as sigs.k8s.io/yaml makes them."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"a {type(value).__name__} has no form in JSON")
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, str | int | float):
+        return str(key)
+    raise ValueError("a key must be text")
+
+
+async def object_body(exchange: Exchange) -> Body:
+    """The body as a JSON object; what kind it is, the caller looks at."""
+    media = content_type(exchange.header(b"content-type"))
+    require_content(media, JSON, YAML)
+    data = await exchange.body()
+    value = decode(data, media)
+    if not isinstance(value, dict):
+        raise BadRequest("the object provided is unrecognized (must be of type object): the body is not a JSON object")
+    return Body(value, data if media == JSON else msgspec.json.encode(value), media)

@@ -1,0 +1,83 @@
+"""Content negotiation: in which form the client wants its answer, and which form its body has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from wharfinger.api.errors import NotAcceptable, UnsupportedMediaType
+
+JSON = "application/json"
+YAML = "application/yaml"
+
+PLAIN, TABLE, PARTIAL, DISCOVERY = "", "Table", "PartialObjectMetadata", "APIGroupDiscoveryList"
+_META_VERSIONS = ("v1", "v1beta1")
+_DISCOVERY_VERSIONS = ("v2", "v2beta1")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The best form we can give: media type, and what the object is to be shown as."""
+
+    media: str = JSON
+    shown_as: str = PLAIN
+    version: str = ""
+
+
+_ANY = Accepted()
+
+
+@lru_cache(maxsize=512)
+def accept(header: str, *, stream: bool = False) -> Accepted:
+    """The first clause of the header that we can serve, by descending `q`."""
+    if not header.strip():
+        return _ANY
+    clauses = []
+    for position, part in enumerate(header.split(",")):
+        media, parameters = _clause(part)
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 1.0
+        if quality > 0:
+            clauses.append((-quality, position, media, parameters))
+    for _, _, media, parameters in sorted(clauses, key=lambda clause: clause[:2]):
+        if (found := _serve(media, parameters, stream=stream)) is not None:
+            return found
+    known = JSON if stream else f"{JSON}, {YAML}"
+    raise NotAcceptable(f"only the following media types are accepted: {known}")
+
+
+def _clause(part: str) -> tuple[str, dict[str, str]]:
+    media, *rest = (piece.strip() for piece in part.split(";"))
+    pairs = (piece.partition("=") for piece in rest)
+    return media.lower(), {key.strip(): value.strip().strip('"') for key, _, value in pairs}
+
+
+def _serve(media: str, parameters: dict[str, str], *, stream: bool) -> Accepted | None:
+    if media in ("*/*", "application/*"):
+        media = JSON
+    if media != JSON and (media != YAML or stream):
+        return None
+    shown = parameters.get("as", "")
+    if not shown:
+        return Accepted(media)
+    group, version = parameters.get("g", ""), parameters.get("v", "")
+    if shown == DISCOVERY:
+        known = group == "apidiscovery.k8s.io" and version in _DISCOVERY_VERSIONS
+    else:
+        shown = PARTIAL if shown == "PartialObjectMetadataList" else shown
+        known = shown in (TABLE, PARTIAL) and group == "meta.k8s.io" and version in _META_VERSIONS
+    return Accepted(media, shown, version) if known else None
+
+
+def content_type(header: str) -> str:
+    """The media type of a body, without parameters; none means JSON."""
+    return header.partition(";")[0].strip().lower() or JSON
+
+
+def require_content(media: str, *known: str) -> None:
+    if media not in known:
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(known)}"
+        )

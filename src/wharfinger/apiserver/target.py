@@ -1,0 +1,123 @@
+"""What a request is about: the URL path and query, read as Kubernetes reads them (apiserver's RequestInfo)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from wharfinger.api.errors import BadRequest
+from wharfinger.api.selectors import (
+    BadSelector,
+    FieldRequirement,
+    Requirements,
+    parse_field_selector,
+    parse_int64,
+    parse_label_selector,
+)
+
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+# The only subresources of a namespace itself; anything else behind its name is a collection inside it.
+_NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
+
+
+class Query:
+    """The query parameters; the first value of a repeated one counts."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, text: bytes) -> None:
+        self._values: dict[str, str] = {}
+        if text:
+            try:
+                pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=200)
+            except ValueError as error:
+                raise BadRequest(f"the query cannot be read: {error}") from None
+            for key, value in pairs:
+                self._values.setdefault(key, value)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def flag(self, name: str) -> bool:
+        """True unless absent, `0` or `false`; that is how upstream converts query text to a bool."""
+        value = self._values.get(name)
+        return value is not None and value.lower() not in ("0", "false")
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        value = self._values.get(name)
+        if not value:
+            return default
+        number = parse_int64(value)
+        if number is None:
+            raise BadRequest(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        return number
+
+    def labels(self) -> Requirements:
+        if not (text := self.text("labelSelector")):
+            return ()
+        try:
+            return parse_label_selector(text)
+        except BadSelector as error:
+            raise BadRequest(f"unable to parse requirement: {error}") from None
+
+    def fields(self) -> tuple[FieldRequirement, ...]:
+        if not (text := self.text("fieldSelector")):
+            return ()
+        try:
+            return parse_field_selector(text)
+        except BadSelector as error:
+            raise BadRequest(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource request; `version` is as asked, whether it exists is seen later."""
+
+    verb: str
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def resource_target(parts: list[str], method: str, query: Query) -> Target | None:
+    """`parts` is the path split at slashes, without the leading empty one. None for what is no resource request."""
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    verb = _VERBS.get(method, "")
+    watching = False
+    if rest[0] == "watch" and len(rest) > 1:
+        # The older form of a watch: /api/v1/watch/pods.
+        watching, rest = True, rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+            rest = rest[2:]
+    plural = rest[0]
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = "/".join(rest[2:])
+    if not name:
+        if verb == "get":
+            verb = "watch" if watching or query.flag("watch") else "list"
+        elif verb == "delete":
+            verb = "deletecollection"
+    elif watching and verb == "get":
+        verb = "watch"
+    return Target(verb, group, version, plural, namespace, name, subresource)
