@@ -61,7 +61,7 @@ def load_credentials(directory: Path) -> Credentials:
     private_directory(directory)
     path = directory / "tokens.csv"
     rows = _read(path) if path.exists() else []
-    users = {token: user for token, user in rows}
+    users = dict(rows)
     needed = {"admin": SYSTEM, **COMPONENTS}
     tokens: dict[str, str] = {}
     for name, user in needed.items():

@@ -107,7 +107,9 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": out})
         await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 
-    async def json(self, document: Any, status: int = 200, media: str = JSON, headers: dict[str, str] | None = None) -> None:
+    async def json(
+        self, document: Any, status: int = 200, media: str = JSON, headers: dict[str, str] | None = None
+    ) -> None:
         """Answers with a document, or with JSON bytes of one."""
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
         if media == YAML:

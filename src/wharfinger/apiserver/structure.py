@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any
 
 import msgspec
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.shapes import definition_name, definitions
 from wharfinger.api.times import BadTime, parse_time
-from wharfinger.apiserver.definitions import definition_of, definitions, reference, target
+from wharfinger.apiserver.definitions import META, reference, target
 
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -89,6 +90,13 @@ class Structures:
     def of_resource(self, resource: Resource) -> Structure | None:
         return self.of(resource.group, resource.version, resource.kind)
 
+    def delete_options(self) -> Structure:
+        key = ("", "", "DeleteOptions")
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Structure(reference(META + "DeleteOptions"), "DeleteOptions", "v1")
+        return found
+
     def forget(self, group: str, kind: str) -> None:
         """A CustomResourceDefinition changed."""
         for key in [key for key in self._known if key[0] == group and key[2] == kind]:
@@ -96,7 +104,7 @@ class Structures:
 
     def _build(self, group: str, version: str, kind: str) -> Structure | None:
         api_version = f"{group}/{version}" if group else version
-        if (name := definition_of(group, version, kind)) is not None:
+        if (name := definition_name(group, version, kind)) is not None:
             return Structure(reference(name), kind, version)
         found = self._registry.of_object(api_version, kind)
         if found is not None and found.schema is not None:
@@ -130,41 +138,42 @@ def _type(schema: Document, above: frozenset[str]) -> Any:
             _types[name] = _named(name, above | {name})
         return _types[name]
     if schema.get("x-kubernetes-int-or-string"):
-        return Union[int, str, None]
+        return int | str | None
     if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-embedded-resource"):
-        return Optional[dict[str, Any]] if schema.get("type") == "object" else Any
+        return dict[str, Any] | None if schema.get("type") == "object" else Any
     match schema.get("type"):
         case "integer":
             low, high = _RANGES[schema.get("format") or "int64"]
-            return Optional[Annotated[int, msgspec.Meta(ge=low, le=high)]]
+            return Annotated[int, msgspec.Meta(ge=low, le=high)] | None
         case "array":
-            return Optional[list[_type(schema.get("items") or {}, above)]]  # type: ignore[misc]  # a type made at run time
+            return list[_type(schema.get("items") or {}, above)] | None  # type: ignore[misc]  # a type made at run time
         case "object":
             if schema.get("properties"):
-                return Optional[_struct("Inline", schema, above)]
-            return Optional[dict[str, _type(schema.get("additionalProperties") or {}, above)]]  # type: ignore[misc]  # as above
+                return _struct("Inline", schema, above) | None
+            values = _type(schema.get("additionalProperties") or {}, above)
+            return dict[str, values] | None  # type: ignore[valid-type]  # as above
         case "string":
             if schema.get("format") == "byte":
-                return Optional[bytes]
+                return bytes | None
             if schema.get("format") == "date-time":
-                return Optional[Annotated[datetime, msgspec.Meta(tz=True)]]
-            return Optional[str]
+                return Annotated[datetime, msgspec.Meta(tz=True)] | None
+            return str | None
         case str(plain) if plain in _PLAIN:
-            return Optional[_PLAIN[plain]]
+            return _PLAIN[plain] | None
     return Any
 
 
 def _named(name: str, above: frozenset[str]) -> Any:
     schema = definitions()[name]
     if name == QUANTITY:
-        return Union[str, int, float, None]
+        return str | int | float | None
     if name == INT_OR_STRING:
-        return Union[int, str, None]
+        return int | str | None
     if name == RAW_EXTENSION or ("properties" not in schema and schema.get("type") != "string"):
         return Any
     if schema.get("type") == "string":
         return _type(schema, above)
-    return Optional[_struct(name, schema, above)]
+    return _struct(name, schema, above) | None
 
 
 def _struct(name: str, schema: Document, above: frozenset[str]) -> Any:
@@ -187,9 +196,13 @@ class _Walk:
         """`path` has indexes and names the spot; `field` has none and is how Go's decoder names it."""
         name = target(schema)
         if name == QUANTITY:
-            return self._expect(isinstance(value, str | int | float) and not isinstance(value, bool), value, "string", field, owner)
+            return self._expect(
+                isinstance(value, str | int | float) and not isinstance(value, bool), value, "string", field, owner
+            )
         if name == INT_OR_STRING or schema.get("x-kubernetes-int-or-string"):
-            return self._expect(isinstance(value, str | int) and not isinstance(value, bool), value, "intstr.IntOrString", field, owner)
+            return self._expect(
+                isinstance(value, str | int) and not isinstance(value, bool), value, "intstr.IntOrString", field, owner
+            )
         if name is not None:
             schema, owner = definitions()[name], name.rpartition(".")[2]
             if name == RAW_EXTENSION:
@@ -203,16 +216,22 @@ class _Walk:
                 if not isinstance(value, list):
                     raise _mismatch(value, _go(schema), field, owner)
                 items = schema.get("items") or {}
-                value[:] = [self._item(items, item, f"{path}[{index}]", field, owner) for index, item in enumerate(value)]
+                value[:] = [
+                    self._item(items, item, f"{path}[{index}]", field, owner) for index, item in enumerate(value)
+                ]
                 return value
             case "integer":
                 low, high = _RANGES[schema.get("format") or "int64"]
                 whole = isinstance(value, int) and not isinstance(value, bool)
                 if whole and not low <= value <= high:
-                    raise WrongType(f"json: cannot unmarshal number {value} into Go struct field {owner}.{field} of type {_go(schema)}")
+                    raise WrongType(
+                        f"json: cannot unmarshal number {value} into Go struct field {owner}.{field} of type {_go(schema)}"
+                    )
                 return self._expect(whole, value, _go(schema), field, owner)
             case "number":
-                return self._expect(isinstance(value, int | float) and not isinstance(value, bool), value, "float64", field, owner)
+                return self._expect(
+                    isinstance(value, int | float) and not isinstance(value, bool), value, "float64", field, owner
+                )
             case "boolean":
                 return self._expect(isinstance(value, bool), value, "bool", field, owner)
             case "string":

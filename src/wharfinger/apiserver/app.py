@@ -1,0 +1,263 @@
+"""The API server as an ASGI application: every request is authenticated, authorized, dispatched and answered here.
+
+Dispatch is a split of the path and look-ups in dictionaries. Whatever goes wrong becomes a Kubernetes `Status`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import wharfinger
+from wharfinger.admission.rbac import Attributes, RbacIndex
+from wharfinger.api.errors import ApiError, InternalError, TooManyRequests
+from wharfinger.api.metrics import Metrics
+from wharfinger.apiserver.authentication import Authenticator, impersonated
+from wharfinger.apiserver.discovery import Discovery
+from wharfinger.apiserver.exchange import ClientGone, Exchange, Receive, Scope, Send
+from wharfinger.apiserver.health import ENDPOINTS, Health
+from wharfinger.apiserver.negotiation import DISCOVERY, accept
+from wharfinger.apiserver.openapi import OpenApi
+from wharfinger.apiserver.resources import Resources, locate, not_allowed, unknown_path
+from wharfinger.apiserver.reviews import Reviews
+from wharfinger.apiserver.structure import Structures
+from wharfinger.apiserver.target import Target, resource_target
+from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
+from wharfinger.apiserver.watching import Watchers
+from wharfinger.store.store import Store
+
+log = logging.getLogger(__name__)
+
+KUBERNETES = ("1", "36", "v1.36.4")  # the version whose behaviour this server has
+MAX_INFLIGHT = 600  # requests at once, watches not counted: upstream's 400 reading and 200 writing
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+class Application:
+    """One for each store. `address` is where clients reach it, known once the socket listens."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        authenticator: Authenticator,
+        signer: TokenSigner,
+        rbac: RbacIndex,
+        lookup: Lookup,
+        now: Callable[[], float] = time.time,
+        max_inflight: int = MAX_INFLIGHT,
+    ) -> None:
+        self.store = store
+        self.address = ""
+        self.ready = False
+        self.stopping = False
+        self.metrics = Metrics()
+        self._authenticator = authenticator
+        self._signer = signer
+        self._rbac = rbac
+        self._discovery = Discovery(store.registry)
+        self._openapi = OpenApi(store.registry, self._discovery)
+        self._structures = Structures(store.registry)
+        self._max_inflight = max_inflight
+        self._inflight = 0
+        self._requests = self.metrics.counter(
+            "apiserver_request_total",
+            "Requests by verb, resource and answer.",
+            ("verb", "group", "version", "resource", "subresource", "code"),
+        )
+        self._seconds = self.metrics.histogram(
+            "apiserver_request_duration_seconds", "Time to answer, watches not counted.", ("verb", "group", "resource")
+        )
+        self.metrics.gauge(
+            "apiserver_current_inflight_requests", "Requests being answered.", source=lambda: self._inflight
+        )
+        watching = self.metrics.gauge(
+            "apiserver_registered_watchers", "Open watches.", ("group", "version", "kind")
+        )
+        self._rejected = self.metrics.counter(
+            "apiserver_request_terminations_total", "Requests refused because too many were in flight."
+        )
+        self.metrics.gauge("apiserver_resource_version", "The latest version.", source=lambda: store.version)
+        self.watchers = Watchers(watching, now)
+        reviews = Reviews(rbac, authenticator, signer, lookup, now)
+        self._resources = Resources(store, self._structures, reviews, self.watchers, now)
+        self._health = Health(
+            {"ping": lambda: "", "store": lambda: ""},
+            {
+                "poststarthook/rbac/bootstrap-roles": lambda: "" if self.ready else "not finished",
+                "shutdown": lambda: "process is shutting down" if self.stopping else "",
+            },
+        )
+        self._paths: dict[str, Handler] = {
+            "version": self._version,
+            "metrics": self._metrics,
+            "openapi": self._serve_openapi,
+            ".well-known": self._issuer,
+            "openid": self._keys,
+            **dict.fromkeys(ENDPOINTS, self._health.serve),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        exchange: Exchange | None = None
+        target: Target | None = None
+        counted = False
+        try:
+            exchange = Exchange(scope, receive, send)
+            exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), exchange.parts)
+            target = resource_target(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
+            if target is None or target.verb != "watch":
+                if self._inflight >= self._max_inflight:
+                    self._rejected.inc()
+                    raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
+                self._inflight += 1
+                counted = True
+            if any(name.startswith(b"impersonate-") for name in exchange.headers):
+                exchange.user = impersonated(exchange.user, scope["headers"], self._rbac)
+            await self._dispatch(exchange, target)
+        except ApiError as error:
+            await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), error)
+        except ClientGone:
+            pass
+        except TimeoutError:
+            log.info("%s: the client does not read its watch; dropped", scope["path"])
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if exchange is None or not exchange.status:
+                error = InternalError("Internal error occurred: the server log has the details")
+                await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), error)
+        finally:
+            if counted:
+                self._inflight -= 1
+            self._count(exchange, target, time.perf_counter() - started)
+
+    async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+        if exchange.status:  # the answer has begun; nothing else can be said
+            log.warning("%s %s broke off: %s", exchange.method, exchange.path, error)
+            return
+        await exchange.error(error)
+
+    def _count(self, exchange: Exchange | None, target: Target | None, seconds: float) -> None:
+        code = str(exchange.status) if exchange is not None else "400"
+        if target is None:
+            self._requests.inc(exchange.method if exchange else "", "", "", "", "", code)
+            return
+        served = self.store.registry.of_plural(target.group, target.plural) is not None
+        # What does not exist has no name of its own here: names come from clients and would grow without bound.
+        group, version, plural = (target.group, target.version, target.plural) if served else ("", "", "")
+        verb = target.verb.upper()
+        subresource = target.subresource if served and exchange is not None and exchange.status < 400 else ""
+        self._requests.inc(verb, group, version, plural, subresource, code)
+        if target.verb != "watch":
+            self._seconds.observe(seconds, verb, group, plural)
+
+    async def _dispatch(self, exchange: Exchange, target: Target | None) -> None:
+        if target is not None:
+            self._authorize_resource(exchange, target)
+            if not target.verb:
+                raise not_allowed()
+            await self._resources.serve(exchange, locate(self.store.registry, target))
+            return
+        self._authorize_path(exchange)
+        first = exchange.parts[0] if exchange.parts else ""
+        if exchange.method not in ("GET", "HEAD"):
+            raise not_allowed() if first in self._paths or first in ("api", "apis", "") else unknown_path()
+        if first in ("api", "apis"):
+            await self._discover(exchange)
+        elif not first:
+            await exchange.json({"paths": self._openapi.root_paths()})
+        elif first in self._paths:
+            await self._paths[first](exchange)
+        else:
+            raise unknown_path()
+
+    def _authorize_resource(self, exchange: Exchange, target: Target) -> None:
+        asked = Attributes(
+            exchange.user,
+            target.verb,
+            target.group,
+            target.plural,
+            target.subresource,
+            target.name,
+            target.namespace,
+        )
+        if not self._rbac.allowed(asked).allowed:
+            raise asked.forbidden()
+
+    def _authorize_path(self, exchange: Exchange) -> None:
+        asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
+        if not self._rbac.allowed(asked).allowed:
+            error = asked.forbidden()
+            raise ApiError(f"forbidden: {asked.denial()}", code=error.code, reason=error.reason)
+
+    async def _discover(self, exchange: Exchange) -> None:
+        parts, accepted = exchange.parts, accept(exchange.header(b"accept"))
+        found: dict[str, Any] | None
+        if len(parts) == 1 and accepted.shown_as == DISCOVERY:
+            found = self._discovery.aggregated(accepted.version, core=parts[0] == "api")
+            media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as={DISCOVERY}"
+            await exchange.json(found, media=media, headers={"vary": "Accept"})
+            return
+        if parts[0] == "api":
+            if len(parts) == 1:
+                found = self._discovery.core_versions(self.address)
+            else:
+                found = self._discovery.resource_list("", parts[1])
+        elif len(parts) == 1:
+            found = self._discovery.group_list()
+        elif len(parts) == 2:
+            found = self._discovery.group(parts[1])
+        else:
+            found = self._discovery.resource_list(parts[1], parts[2])
+        if found is None:
+            raise unknown_path()
+        await exchange.json(found, media=accepted.media)
+
+    async def _version(self, exchange: Exchange) -> None:
+        major, minor, text = KUBERNETES
+        await exchange.json(
+            {
+                "major": major,
+                "minor": minor,
+                "gitVersion": f"{text}+wharfinger.{wharfinger.__version__}",
+                "gitCommit": "",
+                "gitTreeState": "clean",
+                "buildDate": "1970-01-01T00:00:00Z",
+                "goVersion": "",
+                "compiler": "python",
+                "platform": "any",
+            }
+        )
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        await exchange.answer(200, self.metrics.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _serve_openapi(self, exchange: Exchange) -> None:
+        await self._openapi.serve(exchange)
+
+    async def _issuer(self, exchange: Exchange) -> None:
+        if exchange.parts[1:] != ["openid-configuration"]:
+            raise unknown_path()
+        document = {
+            "issuer": ISSUER,
+            "jwks_uri": f"https://{self.address}/openid/v1/jwks",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }
+        await exchange.json(document)
+
+    async def _keys(self, exchange: Exchange) -> None:
+        if exchange.parts[1:] != ["v1", "jwks"]:
+            raise unknown_path()
+        await exchange.json(self._signer.keys(), media="application/jwk-set+json")
+
+    def stop(self) -> None:
+        """Ends all watches, so that clients go elsewhere or come back."""
+        self.stopping = True
+        self.watchers.close()

@@ -1,0 +1,136 @@
+"""Who is asking: bearer tokens, the anonymous few paths, and impersonation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from wharfinger.admission.rbac import Attributes, RbacIndex
+from wharfinger.admission.request import User, service_account
+from wharfinger.api.errors import BadRequest, Unauthorized
+from wharfinger.apiserver.tokens import AUDIENCE, BadToken, Lookup, TokenSigner, Verified, check_claims
+
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+
+# Without credentials only this can be asked, as with upstream's anonymous authentication limited to paths.
+_OPEN = frozenset(("healthz", "livez", "readyz", "version"))
+_REMEMBERED = 4096  # signed tokens whose signature need not be checked again
+
+
+class Authenticator:
+    """Knows static tokens and those our own key signed."""
+
+    def __init__(
+        self, static: Mapping[str, User], signer: TokenSigner, lookup: Lookup, now: Callable[[], float]
+    ) -> None:
+        # Tokens are found by digest, so that the time a look-up takes says nothing about them.
+        self._static = {_digest(token): user for token, user in static.items()}
+        self._signer = signer
+        self._lookup = lookup
+        self._now = now
+        self._signed: OrderedDict[bytes, dict[str, Any]] = OrderedDict()
+
+    def authenticate(self, authorization: str, parts: Sequence[str]) -> User:
+        """The user of an `Authorization` header; Unauthorized when it says nothing valid."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer" and token.strip():
+            user = self.user_of(token.strip())
+            if user is None:
+                raise Unauthorized("Unauthorized")
+            return user
+        if authorization or not (parts and parts[0] in _OPEN):
+            raise Unauthorized("Unauthorized")
+        return ANONYMOUS
+
+    def user_of(self, token: str) -> User | None:
+        """The user of a token meant for this server."""
+        digest = _digest(token)
+        if (user := self._static.get(digest)) is not None:
+            return user
+        try:
+            verified = self._verified(token, digest)
+        except BadToken:
+            return None
+        return verified.user if AUDIENCE in verified.audiences else None
+
+    def review(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
+        """The user of a token and those of the wanted audiences it is meant for; BadToken says why there is none."""
+        digest = _digest(token)
+        wanted = tuple(audiences) or (AUDIENCE,)
+        if (user := self._static.get(digest)) is not None:
+            meant = tuple(audience for audience in wanted if audience == AUDIENCE)
+            if not meant:
+                raise BadToken(f"token audiences [{AUDIENCE!r}] is invalid for the target audiences {list(wanted)}")
+            return user, meant
+        verified = self._verified(token, digest)
+        meant = tuple(audience for audience in wanted if audience in verified.audiences)
+        if not meant:
+            raise BadToken(
+                f"token audiences {list(verified.audiences)} is invalid for the target audiences {list(wanted)}"
+            )
+        return verified.user, meant
+
+    def _verified(self, token: str, digest: bytes) -> Verified:
+        claims = self._signed.get(digest)
+        if claims is None:
+            claims = self._signer.claims(token)
+            self._signed[digest] = claims
+            if len(self._signed) > _REMEMBERED:
+                self._signed.popitem(last=False)
+        return check_claims(claims, now=self._now(), lookup=self._lookup)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def impersonated(user: User, headers: Iterable[tuple[bytes, bytes]], rbac: RbacIndex) -> User:
+    """The user that `Impersonate-…` headers ask for, if the real one may be it; else Forbidden."""
+    name, uid = "", ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    for key, raw in headers:
+        if not key.startswith(b"impersonate-"):
+            continue
+        value = raw.decode("utf-8", "replace")
+        if key == b"impersonate-user":
+            name = value
+        elif key == b"impersonate-uid":
+            uid = value
+        elif key == b"impersonate-group":
+            groups.append(value)
+        elif key.startswith(b"impersonate-extra-"):
+            extra.setdefault(unquote(key[len(b"impersonate-extra-") :].decode("latin-1")).lower(), []).append(value)
+    if not name:
+        if uid or groups or extra:
+            raise BadRequest("requested impersonation of groups, uid or extras without impersonating a user")
+        return user
+    for asked in _questions(user, name, uid, groups, extra):
+        if not rbac.allowed(asked).allowed:
+            raise asked.forbidden()
+    if not groups and name.startswith("system:serviceaccount:") and name.count(":") == 3:
+        _, _, namespace, account = name.split(":")
+        groups = list(service_account(namespace, account).groups)
+    membership = UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
+    if membership not in groups and UNAUTHENTICATED not in groups:
+        groups.append(membership)
+    return User(name, tuple(groups), uid, {key: tuple(values) for key, values in extra.items()})
+
+
+def _questions(user: User, name: str, uid: str, groups: list[str], extra: dict[str, list[str]]) -> Iterable[Attributes]:
+    if name.startswith("system:serviceaccount:") and name.count(":") == 3:
+        _, _, namespace, account = name.split(":")
+        yield Attributes(user, "impersonate", "", "serviceaccounts", name=account, namespace=namespace)
+    else:
+        yield Attributes(user, "impersonate", "", "users", name=name)
+    for group in groups:
+        yield Attributes(user, "impersonate", "", "groups", name=group)
+    for key, values in extra.items():
+        for value in values:
+            yield Attributes(user, "impersonate", "authentication.k8s.io", "userextras", key, name=value)
+    if uid:
+        yield Attributes(user, "impersonate", "authentication.k8s.io", "uids", name=uid)

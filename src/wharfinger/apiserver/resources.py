@@ -1,0 +1,417 @@
+"""The verbs on resources: from a negotiated request to a call of the store and back to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
+from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.selectors import FieldRequirement
+from wharfinger.apiserver import tables
+from wharfinger.apiserver.discovery import subresources
+from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
+from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
+from wharfinger.apiserver.options import Deletion, deletion, list_options, write_options
+from wharfinger.apiserver.reviews import Reviews
+from wharfinger.apiserver.structure import Structure, Structures
+from wharfinger.apiserver.target import Target
+from wharfinger.apiserver.watching import Watchers
+from wharfinger.store.objects import DeleteOptions, Stored, Written
+from wharfinger.store.store import Store
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+_MAX_OPERATIONS = 10_000
+
+# Of these, a delete that removes at once answers with the object; of all others with a Status (upstream's registries).
+_RETURNED = frozenset(
+    (
+        ("", "namespaces"),
+        ("", "persistentvolumeclaims"),
+        ("", "persistentvolumes"),
+        ("", "pods"),
+        ("", "podtemplates"),
+        ("", "resourcequotas"),
+        ("", "serviceaccounts"),
+        ("", "services"),
+        ("storage.k8s.io", "csidrivers"),
+        ("storage.k8s.io", "csinodes"),
+        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "volumeattachments"),
+    )
+)
+
+
+def unknown_path() -> NotFound:
+    return NotFound("the server could not find the requested resource", details={})
+
+
+def not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A target that exists: the kind, and the resource in the group and version asked for."""
+
+    target: Target
+    kind: Kind
+    resource: Resource
+
+
+def locate(registry: Registry, target: Target) -> Located:
+    """Finds what a target names; 404 for what is not served, 405 for verbs that it does not have."""
+    kind = registry.of_plural(target.group, target.plural)
+    if kind is None or target.version not in kind.versions:
+        raise unknown_path()
+    inside = bool(target.namespace) and target.plural != "namespaces"
+    if inside and not kind.namespaced:
+        raise unknown_path()
+    if kind.namespaced and not target.namespace:
+        if target.name:
+            raise unknown_path()
+        if target.verb not in ("list", "watch"):
+            raise not_allowed()
+    if target.subresource:
+        known = subresources(kind, target.group, target.version).get(target.subresource)
+        if known is None:
+            raise unknown_path()
+        if target.verb not in known[3]:
+            raise not_allowed()
+    elif target.verb not in kind.verbs or (bool(target.name) == (target.verb == "create")):
+        raise not_allowed()
+    return Located(target, kind, kind.resource(target.version, target.group))
+
+
+class Resources:
+    def __init__(
+        self,
+        store: Store,
+        structures: Structures,
+        reviews: Reviews,
+        watchers: Watchers,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._structures = structures
+        self._reviews = reviews
+        self._watchers = watchers
+        self._now = now
+        self._verbs: dict[str, Callable[[Exchange, Located], Any]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def serve(self, exchange: Exchange, located: Located) -> None:
+        await self._verbs[located.target.verb](exchange, located)
+
+    # Reading
+
+    async def _get(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        namespace = _namespace(at)
+        if at.target.subresource == "scale":
+            document = await self._store.get_subresource(at.resource, at.target.name, namespace, "scale")
+            await exchange.json(document, media=accepted.media)
+            return
+        stored = await self._store.get(at.resource, at.target.name, namespace)
+        await self._show(exchange, at, stored, accepted)
+
+    async def _show(self, exchange: Exchange, at: Located, stored: Stored, accepted: Accepted) -> None:
+        if accepted.shown_as == TABLE:
+            await exchange.json(self._table(exchange, at, [stored], accepted, {"resourceVersion": str(stored.version)}))
+        elif accepted.shown_as == PARTIAL:
+            await exchange.json(tables.partial(stored.data, accepted.version))
+        else:
+            await exchange.json(stored.data, media=accepted.media)
+
+    async def _list(self, exchange: Exchange, at: Located) -> None:
+        query = exchange.query
+        accepted = accept(exchange.header(b"accept"))
+        options = list_options(query, watch=False)
+        listing = await self._store.list(
+            at.resource,
+            _namespace(at),
+            labels=query.labels(),
+            fields=query.fields(),
+            limit=options.limit,
+            continue_token=options.continue_token,
+            version=options.version,
+            version_match=options.version_match,
+        )
+        metadata: Document = {"resourceVersion": str(listing.version)}
+        if listing.continue_token:
+            metadata["continue"] = listing.continue_token
+            if listing.remaining is not None:
+                metadata["remainingItemCount"] = listing.remaining
+        if accepted.shown_as == TABLE:
+            await exchange.json(self._table(exchange, at, listing.items, accepted, metadata))
+        elif accepted.shown_as == PARTIAL:
+            rows = [tables.partial(item.data, accepted.version) for item in listing.items]
+            version = f"meta.k8s.io/{accepted.version}"
+            await exchange.json(list_bytes("PartialObjectMetadataList", version, metadata, rows), media=accepted.media)
+        else:
+            rows = [item.data for item in listing.items]
+            data = list_bytes(f"{at.kind.kind}List", at.resource.api_version, metadata, rows)
+            await exchange.json(data, media=accepted.media)
+
+    def _table(
+        self, exchange: Exchange, at: Located, items: list[Stored], accepted: Accepted, metadata: Document
+    ) -> Document:
+        columns, now = tables.columns_of(at.kind), self._now()
+        include = exchange.query.text("includeObject", "Metadata")
+        rows = [tables.row(columns, item.document(), now, accepted.version, include) for item in items]
+        return tables.table(accepted.version, tables.definitions(columns), rows, metadata)
+
+    async def _watch(self, exchange: Exchange, at: Located) -> None:
+        query = exchange.query
+        accepted = accept(exchange.header(b"accept"), stream=True)
+        options = list_options(query, watch=True)
+        fields = query.fields()
+        if at.target.name:
+            fields = (*fields, FieldRequirement("metadata.name", at.target.name))
+        after = int(options.version) if options.version not in ("", "0") else None
+        if options.initial_events is False and after is None:
+            after = self._store.version
+        watch: Any
+        try:
+            watch = self._store.watch(
+                at.resource,
+                _namespace(at),
+                after=after,
+                labels=query.labels(),
+                fields=fields,
+                bookmarks=options.bookmarks,
+                initial_events=bool(options.initial_events),
+            )
+        except ApiError as error:
+            if error.code != 410:
+                raise
+            watch = error
+        await self._watchers.serve(exchange, at.resource, at.kind, watch, options, accepted)
+
+    # Writing
+
+    async def _create(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
+        body = await object_body(exchange)
+        structure = self._structure(at)
+        _check_kind(body.value, at)
+        if structure is not None:
+            exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
+        namespace, name, subresource = _namespace(at), at.target.name, at.target.subresource
+        if not at.kind.stored and at.kind.kind != "Binding":
+            body.value.setdefault("kind", at.kind.kind)
+            body.value.setdefault("apiVersion", at.resource.api_version)
+            await exchange.json(self._reviews.answer(at.kind.kind, body.value, exchange.user, namespace), 201)
+            return
+        if subresource == "token":
+            await exchange.json(self._reviews.token_request(body.value, namespace, name), 201)
+            return
+        written = await self._store.create(
+            at.resource,
+            body.value,
+            namespace,
+            name=name,
+            subresource=subresource,
+            user=exchange.user,
+            dry_run=options.dry_run,
+            manager=options.manager,
+        )
+        await self._written(exchange, at, written, accepted, 201)
+
+    async def _update(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        options = write_options(exchange.query, "UpdateOptions", exchange.header(b"user-agent"))
+        body = await object_body(exchange)
+        _check_kind(body.value, at)
+        structure = self._structure(at)
+        if structure is not None:
+            exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
+        written = await self._store.update(
+            at.resource,
+            body.value,
+            _namespace(at),
+            name=at.target.name,
+            subresource=at.target.subresource,
+            user=exchange.user,
+            dry_run=options.dry_run,
+            manager=options.manager,
+        )
+        await self._written(exchange, at, written, accepted, 201 if written.created else 200)
+
+    async def _patch(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        media = content_type(exchange.header(b"content-type"))
+        require_content(media, *_PATCHES)
+        agent = exchange.header(b"user-agent")
+        options = write_options(exchange.query, "PatchOptions", agent, apply=media == APPLY_PATCH)
+        patch = decode(await exchange.body(), media)
+        structure = self._structure(at)
+        if media == JSON_PATCH:
+            if not isinstance(patch, list):
+                raise BadRequest("error decoding patch: a JSON patch is a list of operations")
+            if len(patch) > _MAX_OPERATIONS:
+                raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
+            if structure is not None:
+                await self._try_out(at, patch, structure)
+        elif not isinstance(patch, dict):
+            raise BadRequest("error decoding patch: the patch is not a JSON object")
+        elif structure is not None:
+            faults = structure.prune(patch, patch=True)
+            if faults and options.validation == "Strict":
+                raise BadRequest(f"strict decoding error: {', '.join(faults)}")
+            if options.validation == "Warn":
+                exchange.warnings += faults
+        written = await self._store.patch(
+            at.resource,
+            at.target.name,
+            patch,
+            media,
+            _namespace(at),
+            subresource=at.target.subresource,
+            user=exchange.user,
+            dry_run=options.dry_run,
+            manager=options.manager,
+            force=options.force,
+        )
+        await self._written(exchange, at, written, accepted, 201 if written.created else 200)
+
+    async def _try_out(self, at: Located, patch: list[Any], structure: Structure) -> None:
+        """Operations can put anything anywhere: what they would make must still have the structure of the kind."""
+        if at.target.subresource == "scale":
+            document = await self._store.get_subresource(at.resource, at.target.name, _namespace(at), "scale")
+        else:
+            document = (await self._store.get(at.resource, at.target.name, _namespace(at))).document()
+        try:
+            result = jsonpatch.apply_patch(document, patch)
+        except Exception:  # whatever is wrong with the operations themselves, the store says in Kubernetes' words
+            return
+        if isinstance(result, dict):
+            structure.prune(result)
+
+    async def _written(self, exchange: Exchange, at: Located, written: Written, accepted: Accepted, code: int) -> None:
+        exchange.warnings += written.warnings
+        if accepted.shown_as and "metadata" in written.document and written.document.get("kind") == at.kind.kind:
+            if accepted.shown_as == TABLE:
+                columns = tables.columns_of(at.kind)
+                include = exchange.query.text("includeObject", "Metadata")
+                rows = [tables.row(columns, written.document, self._now(), accepted.version, include)]
+                version = written.document["metadata"].get("resourceVersion", "")
+                shown = tables.table(
+                    accepted.version, tables.definitions(columns), rows, {"resourceVersion": version}
+                )
+                await exchange.json(shown, code)
+            else:
+                await exchange.json(tables.partial(written.data, accepted.version), code)
+            return
+        await exchange.json(written.data, code, accepted.media)
+
+    async def _delete(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        asked = await self._deletion(exchange)
+        written = await self._store.delete(
+            at.resource,
+            at.target.name,
+            _namespace(at),
+            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
+            user=exchange.user,
+            dry_run=asked.dry_run,
+        )
+        if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
+            exchange.warnings += written.warnings
+            await exchange.json(_success(at, written.document), media=accepted.media)
+            return
+        await self._written(exchange, at, written, accepted, 200)
+
+    async def _delete_collection(self, exchange: Exchange, at: Located) -> None:
+        accepted = accept(exchange.header(b"accept"))
+        query = exchange.query
+        asked = await self._deletion(exchange)
+        gone = await self._store.delete_collection(
+            at.resource,
+            _namespace(at),
+            labels=query.labels(),
+            fields=query.fields(),
+            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
+            user=exchange.user,
+            dry_run=asked.dry_run,
+        )
+        metadata = {"resourceVersion": str(self._store.version)}
+        rows = [item.data for item in gone]
+        data = list_bytes(f"{at.kind.kind}List", at.resource.api_version, metadata, rows)
+        await exchange.json(data, media=accepted.media)
+
+    async def _deletion(self, exchange: Exchange) -> Deletion:
+        data = await exchange.body()
+        if not data.strip():
+            return deletion(exchange.query, None)
+        media = content_type(exchange.header(b"content-type"))
+        body = Body(decode(data, media), data)
+        if not isinstance(body.value, dict):
+            raise BadRequest("the object provided is unrecognized (must be of type DeleteOptions)")
+        structure = self._structures.delete_options()
+        structure.check(body.value, msgspec.json.encode(body.value), validation="Ignore")
+        return deletion(exchange.query, body.value)
+
+    def _structure(self, at: Located) -> Structure | None:
+        if at.target.subresource:
+            group, version, kind, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
+            return self._structures.of(group, version, kind)
+        return self._structures.of_resource(at.resource)
+
+
+def _namespace(at: Located) -> str:
+    return at.target.namespace if at.kind.namespaced else ""
+
+
+def list_bytes(kind: str, api_version: str, metadata: Document, items: list[bytes]) -> bytes:
+    head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+    return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
+
+
+def _check_kind(document: Document, at: Located) -> None:
+    """A body of another kind than the path serves is refused before its structure is looked at."""
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if at.target.subresource:
+        group, served, wanted, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
+        api_version = f"{group}/{served}" if group else served
+    else:
+        wanted, api_version = at.kind.kind, at.resource.api_version
+    if (kind and not isinstance(kind, str)) or (version and not isinstance(version, str)):
+        raise BadRequest("the object provided is unrecognized: apiVersion and kind are text")
+    if kind and kind != wanted:
+        shown = (version or api_version).rpartition("/")[2]
+        raise BadRequest(f'{kind} in version "{shown}" cannot be handled as a {wanted}')
+    if version and version != api_version and not at.target.subresource:
+        raise BadRequest(
+            f"the API version in the data ({version}) does not match the expected API version ({api_version})"
+        )
+
+
+def _success(at: Located, document: Document) -> Document:
+    metadata = document.get("metadata") or {}
+    details = {"name": metadata.get("name", ""), "group": at.resource.group, "kind": at.kind.plural}
+    details["uid"] = metadata.get("uid", "")
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }

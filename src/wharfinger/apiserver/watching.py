@@ -1,0 +1,154 @@
+"""Watches over HTTP: a stream of JSON lines, as whole objects, rows of a table, or metadata only."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.metrics import Gauge
+from wharfinger.api.registry import Document, Kind, Resource
+from wharfinger.apiserver import tables
+from wharfinger.apiserver.exchange import Exchange
+from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted
+from wharfinger.apiserver.options import ListOptions
+from wharfinger.store.objects import BOOKMARK, StoreEvent
+from wharfinger.store.watch import Watch
+
+_SHORTEST, _LONGEST = 1800.0, 3600.0  # seconds a watch lasts when the client does not say; spread, so that not all end at once
+_STUCK = 30.0  # seconds a client may leave its end of the connection full before it is dropped
+
+Encode = Callable[[StoreEvent], bytes]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Watchers:
+    """All watches being served, so that a stopping server can end them."""
+
+    def __init__(self, gauge: Gauge, now: Callable[[], float]) -> None:
+        self._open: set[Closable] = set()
+        self._gauge = gauge
+        self._now = now
+
+    def close(self) -> None:
+        for watch in list(self._open):
+            watch.close()
+
+    async def serve(
+        self,
+        exchange: Exchange,
+        resource: Resource,
+        kind: Kind,
+        watch: Watch | ApiError,
+        options: ListOptions,
+        accepted: Accepted,
+    ) -> None:
+        """Streams until the client leaves, its time is up or the server stops. A watch that cannot begin where it was
+        asked to is an error inside the stream, as upstream's watch cache has it."""
+        await exchange.start_stream("application/json")
+        if isinstance(watch, ApiError):
+            await exchange.stream(_error_line(watch), more=False)
+            return
+        encode = self._encoder(exchange, resource, kind, accepted)
+        seconds = options.timeout if options.timeout else random.uniform(_SHORTEST, _LONGEST)
+        timer = asyncio.get_running_loop().call_later(seconds, watch.close)
+        leaving = asyncio.ensure_future(exchange.gone())
+        leaving.add_done_callback(lambda _: watch.close())
+        self._open.add(watch)
+        self._gauge.inc(resource.group, resource.version, resource.kind)
+        try:
+            # Headers go out at once: a client waits for them before it believes in its watch.
+            await exchange.stream(b"")
+            while events := await watch.batch():
+                if leaving.done():
+                    return
+                async with asyncio.timeout(_STUCK):
+                    await exchange.stream(b"".join(map(encode, events)))
+            if not leaving.done():
+                if options.bookmarks:
+                    await exchange.stream(encode(watch.bookmark()))
+                await exchange.stream(b"", more=False)
+        except ApiError as error:  # fell behind what is kept
+            async with asyncio.timeout(_STUCK):
+                await exchange.stream(_error_line(error), more=False)
+        finally:
+            self._gauge.inc(resource.group, resource.version, resource.kind, by=-1)
+            self._open.discard(watch)
+            timer.cancel()
+            leaving.cancel()
+            watch.close()
+
+    def _encoder(self, exchange: Exchange, resource: Resource, kind: Kind, accepted: Accepted) -> Encode:
+        if accepted.shown_as == TABLE:
+            include = exchange.query.text("includeObject", "Metadata")
+            return _TableEncoder(resource, kind, accepted.version, include, self._now)
+        if accepted.shown_as == PARTIAL:
+            return _partial_encoder(accepted.version)
+        return _plain_encoder(resource)
+
+
+def _plain_encoder(resource: Resource) -> Encode:
+    def encode(event: StoreEvent) -> bytes:
+        if event.object is None:
+            return _line(BOOKMARK, msgspec.json.encode(_bookmark(resource.api_version, resource.kind, event)))
+        return _line(event.type, event.object.data)
+
+    return encode
+
+
+def _partial_encoder(version: str) -> Encode:
+    def encode(event: StoreEvent) -> bytes:
+        if event.object is None:
+            document = _bookmark(f"meta.k8s.io/{version}", "PartialObjectMetadata", event)
+            return _line(BOOKMARK, msgspec.json.encode(document))
+        return _line(event.type, tables.partial(event.object.data, version))
+
+    return encode
+
+
+class _TableEncoder:
+    """Rows one by one; only the first event carries the columns."""
+
+    def __init__(self, resource: Resource, kind: Kind, version: str, include: str, now: Callable[[], float]) -> None:
+        self._columns = tables.columns_of(kind)
+        self._definitions: list[Document] | None = tables.definitions(self._columns)
+        self._resource = resource
+        self._version = version
+        self._include = include
+        self._now = now
+
+    def __call__(self, event: StoreEvent) -> bytes:
+        rows = []
+        if event.object is not None:
+            document = event.object.document()
+            rows = [tables.row(self._columns, document, self._now(), self._version, self._include)]
+        metadata: Document = {"resourceVersion": str(event.version)}
+        if event.initial_events_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        shown = tables.table(self._version, self._definitions or [], rows, metadata)
+        if self._definitions is None:
+            shown["columnDefinitions"] = None
+        self._definitions = None
+        return _line(event.type, msgspec.json.encode(shown))
+
+
+def _bookmark(api_version: str, kind: str, event: StoreEvent) -> Document:
+    metadata: Document = {"resourceVersion": str(event.version), "creationTimestamp": None}
+    if event.initial_events_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+
+
+def _line(type: str, data: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (type.encode(), data)
+
+
+def _error_line(error: ApiError) -> bytes:
+    return _line("ERROR", msgspec.json.encode(error.status()))
