@@ -74,9 +74,7 @@ class Application:
         self.metrics.gauge(
             "apiserver_current_inflight_requests", "Requests being answered.", source=lambda: self._inflight
         )
-        watching = self.metrics.gauge(
-            "apiserver_registered_watchers", "Open watches.", ("group", "version", "kind")
-        )
+        watching = self.metrics.gauge("apiserver_registered_watchers", "Open watches.", ("group", "version", "kind"))
         self._rejected = self.metrics.counter(
             "apiserver_request_terminations_total", "Requests refused because too many were in flight."
         )
@@ -129,8 +127,8 @@ class Application:
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if exchange is None or not exchange.status:
-                error = InternalError("Internal error occurred: the server log has the details")
-                await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), error)
+                failure = InternalError("Internal error occurred: the server log has the details")
+                await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), failure)
         finally:
             if counted:
                 self._inflight -= 1

@@ -19,8 +19,7 @@ from wharfinger.apiserver.definitions import META, PREFIX
 from wharfinger.apiserver.discovery import Discovery, subresources
 from wharfinger.apiserver.exchange import Exchange
 from wharfinger.apiserver.negotiation import JSON, accept
-from wharfinger.apiserver.openapi_paths import TWO, Flavour, operations
-from wharfinger.apiserver.openapi_paths import THREE
+from wharfinger.apiserver.openapi_paths import THREE, TWO, Flavour, operations
 from wharfinger.apiserver.resources import unknown_path
 
 _INFO = {"title": "Wharfinger", "version": "v1.36.4"}
@@ -101,9 +100,7 @@ class OpenApi:
 
     def _kinds(self, group: str, version: str) -> list[Kind]:
         found = [
-            kind
-            for kind in self._registry
-            if group in (kind.group, *kind.alias_groups) and version in kind.versions
+            kind for kind in self._registry if group in (kind.group, *kind.alias_groups) and version in kind.versions
         ]
         return sorted(found, key=lambda kind: kind.plural)
 
@@ -115,7 +112,12 @@ class OpenApi:
             paths |= operations(THREE, kind, group, version, schemas.of_kind)
         for name in _STANDARD:
             schemas.add(META + name)
-        scheme = {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization", "in": "header"}
+        scheme = {
+            "type": "apiKey",
+            "description": "Bearer Token authentication",
+            "name": "authorization",
+            "in": "header",
+        }
         return {
             "openapi": "3.0.0",
             "info": _INFO,
@@ -176,13 +178,17 @@ class _Schemas:
 
     def _own(self, group: str, version: str, kind: Kind) -> Document:
         """The schema of a kind that is not Kubernetes' own."""
-        schema: Document = kind.schema(version) if kind.schema is not None else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        schema: Document = (
+            kind.schema(version)
+            if kind.schema is not None
+            else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        )
         about = definitions()[META + "ObjectMeta"]["description"]
         plain = {"apiVersion": _TYPE_FIELDS["apiVersion"], "kind": _TYPE_FIELDS["kind"]}
         metadata = {"$ref": PREFIX + META + "ObjectMeta", "description": about}
         properties = {**plain, "metadata": metadata, **_without_metadata(schema.get("properties") or {})}
         named = {"group": group, "version": version, "kind": kind.kind}
-        return self._translated(
+        return self._object(
             {**schema, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": [named]}
         )
 
@@ -193,7 +199,7 @@ class _Schemas:
             "metadata": {"$ref": PREFIX + META + "ListMeta"},
             "items": {"type": "array", "items": {"$ref": PREFIX + item}},
         }
-        return self._translated(
+        return self._object(
             {
                 "description": f"{kind.kind}List is a list of {kind.kind}",
                 "type": "object",
@@ -202,6 +208,10 @@ class _Schemas:
                 "x-kubernetes-group-version-kind": [named],
             }
         )
+
+    def _object(self, schema: Document) -> Document:
+        made: Document = self._translated(schema)
+        return made
 
     def _translated(self, schema: Any) -> Any:
         """A schema with references as this flavour writes them; what they name is queued."""
@@ -228,7 +238,10 @@ _TYPE_FIELDS = {
         "type": "string",
         "description": "APIVersion defines the versioned schema of this representation of an object.",
     },
-    "kind": {"type": "string", "description": "Kind is a string value representing the REST resource this object represents."},
+    "kind": {
+        "type": "string",
+        "description": "Kind is a string value representing the REST resource this object represents.",
+    },
 }
 
 

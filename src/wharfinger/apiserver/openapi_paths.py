@@ -145,7 +145,7 @@ class _Describer:
             content = {name: {"schema": self._ref(shown)} for name in ("application/json", "application/yaml")}
             answer = {"description": "OK", "content": content}
         operation["parameters"] = parameters
-        operation["responses"] = {code: answer for code in codes.get(verb, ("200",))}
+        operation["responses"] = dict.fromkeys(codes.get(verb, ("200",)), answer)
         operation["responses"]["401"] = {"description": "Unauthorized"}
         return operation
 

@@ -87,7 +87,9 @@ def deletion(query: Query, body: Document | None) -> Deletion:
     if propagation and propagation not in _PROPAGATIONS:
         faults.append(not_supported("propagationPolicy", propagation, (*_PROPAGATIONS, "nil")))
     if propagation and orphan is not None:
-        faults.append(invalid("propagationPolicy", propagation, "orphanDependents and deletionPropagation cannot be both set"))
+        faults.append(
+            invalid("propagationPolicy", propagation, "orphanDependents and deletionPropagation cannot be both set")
+        )
     grace = options.get("gracePeriodSeconds")
     if grace is not None and grace < 0:
         # Upstream reads a negative period as the shortest one.
@@ -117,7 +119,11 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
     version, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
     continue_token = query.text("continue")
     initial = query.flag("sendInitialEvents") if query.has("sendInitialEvents") else None
-    faults = _watch_faults(match, continue_token, initial) if watch else _list_faults(version, match, continue_token, initial)
+    faults = (
+        _watch_faults(match, continue_token, initial)
+        if watch
+        else _list_faults(version, match, continue_token, initial)
+    )
     limit = query.number("limit", 0) or 0
     if limit < 0:
         faults.append(invalid("limit", limit, "must be greater than or equal to 0"))
@@ -127,18 +133,22 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
         fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax')
         raise invalid_object(_META, "ListOptions", "", [fault])
     timeout = query.number("timeoutSeconds")
-    return ListOptions(
-        limit, continue_token, version, match, timeout, query.flag("allowWatchBookmarks"), initial
-    )
+    return ListOptions(limit, continue_token, version, match, timeout, query.flag("allowWatchBookmarks"), initial)
 
 
 def _list_faults(version: str, match: str, continue_token: str, initial: bool | None) -> list[FieldError]:
     faults = []
     if match:
         if not version:
-            faults.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            faults.append(
+                forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
         if continue_token:
-            faults.append(forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+            faults.append(
+                forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            )
         if match not in _MATCHES:
             faults.append(not_supported("resourceVersionMatch", match, _MATCHES))
         if match == "Exact" and version == "0":
@@ -155,12 +165,17 @@ def _watch_faults(match: str, continue_token: str, initial: bool | None) -> list
     if initial is not None:
         if match != "NotOlderThan":
             faults.append(
-                forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+                forbidden(
+                    "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                )
             )
         if continue_token:
             faults.append(forbidden("continue", "sendInitialEvents is forbidden when continue is provided"))
     elif match:
         faults.append(
-            forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+            forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
         )
     return faults

@@ -29,6 +29,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+_ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 
 # Of these, a delete that removes at once answers with the object; of all others with a Status (upstream's registries).
@@ -86,7 +87,7 @@ def locate(registry: Registry, target: Target) -> Located:
             raise unknown_path()
         if target.verb not in known[3]:
             raise not_allowed()
-    elif target.verb not in kind.verbs or (bool(target.name) == (target.verb == "create")):
+    elif target.verb not in kind.verbs or ((target.verb in _ON_ONE) != bool(target.name) and target.verb != "watch"):
         raise not_allowed()
     return Located(target, kind, kind.resource(target.version, target.group))
 
@@ -313,9 +314,7 @@ class Resources:
                 include = exchange.query.text("includeObject", "Metadata")
                 rows = [tables.row(columns, written.document, self._now(), accepted.version, include)]
                 version = written.document["metadata"].get("resourceVersion", "")
-                shown = tables.table(
-                    accepted.version, tables.definitions(columns), rows, {"resourceVersion": version}
-                )
+                shown = tables.table(accepted.version, tables.definitions(columns), rows, {"resourceVersion": version})
                 await exchange.json(shown, code)
             else:
                 await exchange.json(tables.partial(written.data, accepted.version), code)

@@ -19,7 +19,10 @@ from wharfinger.apiserver.options import ListOptions
 from wharfinger.store.objects import BOOKMARK, StoreEvent
 from wharfinger.store.watch import Watch
 
-_SHORTEST, _LONGEST = 1800.0, 3600.0  # seconds a watch lasts when the client does not say; spread, so that not all end at once
+_SHORTEST, _LONGEST = (
+    1800.0,
+    3600.0,
+)  # seconds a watch lasts when the client does not say; spread, so that not all end at once
 _STUCK = 30.0  # seconds a client may leave its end of the connection full before it is dropped
 
 Encode = Callable[[StoreEvent], bytes]

@@ -1,0 +1,173 @@
+"""Limit ranges: what containers get when they say nothing, and how much or little they may say.
+
+After upstream's LimitRanger: defaults are set on create of pods; minimum, maximum and ratio are checked on pods and
+persistent volume claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.errors import forbidden
+from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
+from wharfinger.api.quantity import BadQuantity, canonical, format_nano, parse_nano
+from wharfinger.api.registry import Document
+from wharfinger.api.resources import limits_nano, requests_nano
+from wharfinger.api.views import view
+from wharfinger.api.views.core import LimitRange, LimitRangeItem
+from wharfinger.api.views.pods import Pod
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+
+RangesOf = Callable[[str], Iterable[LimitRange]]
+"""A namespace's limit ranges."""
+
+
+class LimitDefaultsReviewer:
+    """Mutates pods: containers get the defaults of their namespace."""
+
+    def __init__(self, ranges: RangesOf) -> None:
+        self._ranges = ranges
+
+    def review(self, request: Request) -> Review:
+        if not _is(request, PODS.plural) or request.operation != "CREATE" or request.object is None:
+            return PASS
+        for limit_range in self._ranges(request.namespace):
+            requests: dict[str, Any] = {}
+            limits: dict[str, Any] = {}
+            for item in limit_range.spec.limits:
+                if item.type == "Container":
+                    requests |= item.default_request
+                    limits |= item.default
+            _fill(request.object, requests, limits)
+        return PASS
+
+
+def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any]) -> None:
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    notes = []
+    for field, word in (("containers", "container"), ("initContainers", "init container")):
+        for container in spec.get(field) or []:
+            if not isinstance(container, dict):
+                continue
+            resources = container.setdefault("resources", {})
+            for part, defaults in (("requests", requests), ("limits", limits)):
+                given = resources.get(part) or {}
+                missing = {name: defaults[name] for name in sorted(defaults) if name not in given}
+                if missing:
+                    resources[part] = {**given, **missing}
+                    notes.append(f"{', '.join(missing)} {part[:-1]} for {word} {container.get('name', '')}")
+    if notes:
+        annotations = pod["metadata"].setdefault("annotations", {})
+        annotations[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(notes)}"
+
+
+class LimitRangeReviewer:
+    """Validates pods and claims against the limit ranges of their namespace."""
+
+    def __init__(self, ranges: RangesOf) -> None:
+        self._ranges = ranges
+
+    def review(self, request: Request) -> Review:
+        document = request.object
+        pod = _is(request, PODS.plural) and request.operation == "CREATE"
+        claim = _is(request, PERSISTENT_VOLUME_CLAIMS.plural) and request.operation in ("CREATE", "UPDATE")
+        if document is None or not (pod or claim):
+            return PASS
+        for limit_range in self._ranges(request.namespace):
+            try:
+                faults = list(_pod_faults(limit_range, document) if pod else _claim_faults(limit_range, document))
+            except (BadQuantity, msgspec.ValidationError):
+                return PASS  # validation has named it
+            if faults:
+                why = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+                return Review(forbidden("", request.resource.plural, request.name, why))
+        return PASS
+
+
+def _is(request: Request, plural: str) -> bool:
+    return request.resource.plural == plural and not request.resource.group and not request.subresource
+
+
+def _pod_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
+    spec = document.get("spec") or {}
+    containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    for item in limit_range.spec.limits:
+        if item.type == "Container":
+            for container in containers:
+                resources = container.get("resources") or {}
+                yield from _faults(item, _Asked.of(resources.get("requests")), _Asked.of(resources.get("limits")))
+        elif item.type == "Pod":
+            pod = view(document, Pod)
+            requests, limits = requests_nano(pod, overhead=False), limits_nano(pod, overhead=False)
+            yield from _faults(item, _Asked(requests), _Asked(limits))
+
+
+class _Asked(dict[str, int]):
+    """Amounts in nano-units that remember how they were written; sums are written like the bound they are held against."""
+
+    def __init__(self, amounts: Mapping[str, int], written: Mapping[str, Any] | None = None) -> None:
+        super().__init__(amounts)
+        self._written = written or {}
+
+    @classmethod
+    def of(cls, quantities: Mapping[str, Any] | None) -> _Asked:
+        written = quantities or {}
+        return cls({name: parse_nano(quantity) for name, quantity in written.items()}, written)
+
+    def text(self, name: str, bound: str | int | float) -> str:
+        if name in self._written:
+            return canonical(self._written[name])
+        return format_nano(self[name], "binary" if str(bound).endswith("i") else "decimal")
+
+
+def _faults(item: LimitRangeItem, requests: _Asked, limits: _Asked) -> Iterator[str]:
+    for name, enforced in item.min.items():
+        bound, said = parse_nano(enforced), f"minimum {name} usage per {item.type} is {canonical(enforced)}"
+        if name not in requests:
+            yield f"{said}.  No request is specified"
+        elif requests[name] < bound:
+            yield f"{said}, but request is {requests.text(name, enforced)}"
+        elif name in limits and limits[name] < bound:
+            yield f"{said}, but limit is {limits.text(name, enforced)}"
+    for name, enforced in item.max.items():
+        bound, said = parse_nano(enforced), f"maximum {name} usage per {item.type} is {canonical(enforced)}"
+        if name not in limits:
+            yield f"{said}.  No limit is specified"
+        elif limits[name] > bound:
+            yield f"{said}, but limit is {limits.text(name, enforced)}"
+        elif name in requests and requests[name] > bound:
+            yield f"{said}, but request is {requests.text(name, enforced)}"
+    for name, enforced in item.max_limit_request_ratio.items():
+        said = f"{name} max limit to request ratio per {item.type} is {canonical(enforced)}"
+        if not requests.get(name):
+            yield f"{said}, but no request is specified or request is 0"
+        elif not limits.get(name):
+            yield f"{said}, but no limit is specified or limit is 0"
+        elif limits[name] * 10**9 > parse_nano(enforced) * requests[name]:
+            yield f"{said}, but provided ratio is {limits[name] / requests[name]:f}"
+
+
+def _claim_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
+    requests = _Asked.of(((document.get("spec") or {}).get("resources") or {}).get("requests"))
+    for item in limit_range.spec.limits:
+        if item.type != "PersistentVolumeClaim":
+            continue
+        for name, enforced in item.min.items():
+            said = f"minimum {name} usage per {item.type} is {canonical(enforced)}"
+            if name not in requests:
+                yield f"{said}.  No request is specified"
+            elif requests[name] < parse_nano(enforced):
+                yield f"{said}, but request is {requests.text(name, enforced)}"
+        for name, enforced in item.max.items():
+            said = f"maximum {name} usage per {item.type} is {canonical(enforced)}"
+            if name not in requests:
+                yield f"{said}.  No request is specified"
+            elif requests[name] > parse_nano(enforced):
+                yield f"{said}, but request is {requests.text(name, enforced)}"

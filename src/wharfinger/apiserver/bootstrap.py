@@ -1,0 +1,45 @@
+"""What every cluster holds from its first start: namespaces, priority classes, roles and bindings."""
+
+from __future__ import annotations
+
+import contextlib
+
+from wharfinger.admission.priority import system_classes
+from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
+from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PRIORITY_CLASSES
+from wharfinger.api.registry import Document, Resource
+from wharfinger.apiserver.default_roles import cluster_role_bindings, cluster_roles, reconciled
+from wharfinger.store.store import Store
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_MANAGER = "wharfinger-bootstrap"
+
+
+async def bootstrap(store: Store) -> None:
+    """Creates what is missing, and restores default roles that lost something."""
+    for name in _NAMESPACES:
+        await _ensure(store, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for document in system_classes():
+        await _ensure(store, PRIORITY_CLASSES, document)
+    for document in cluster_roles():
+        await _reconcile(store, CLUSTER_ROLES, document)
+    for document in cluster_role_bindings():
+        await _reconcile(store, CLUSTER_ROLE_BINDINGS, document)
+
+
+async def _ensure(store: Store, resource: Resource, document: Document) -> None:
+    if store.peek(resource, document["metadata"]["name"]) is None:
+        with contextlib.suppress(AlreadyExists):
+            await store.create(resource, document, manager=_MANAGER)
+
+
+async def _reconcile(store: Store, resource: Resource, wanted: Document) -> None:
+    name = wanted["metadata"]["name"]
+    found = store.peek(resource, name)
+    if found is None:
+        await _ensure(store, resource, wanted)
+        return
+    merged = reconciled(wanted, found.document())
+    if merged is not None:
+        with contextlib.suppress(Conflict, NotFound):  # an administrator was faster; the next start looks again
+            await store.update(resource, merged, name=name, manager=_MANAGER)

@@ -1,0 +1,187 @@
+"""The embedded server as a process: the data directory, the store, TLS, and uvicorn around the application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from wharfinger.admission.rbac_escalation import EscalationReviewer
+from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from wharfinger.api.registry import Document
+from wharfinger.apiserver.app import Application
+from wharfinger.apiserver.authentication import Authenticator
+from wharfinger.apiserver.bootstrap import bootstrap
+from wharfinger.apiserver.certificates import prepare_certificates
+from wharfinger.apiserver.credentials import Credentials, load_credentials
+from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.rbac_keeper import RbacKeeper
+from wharfinger.apiserver.tokens import Lookup, TokenSigner
+from wharfinger.client.timers import SystemClock
+from wharfinger.store.chain import Chain
+from wharfinger.store.default_chain import extend_chain
+from wharfinger.store.store import Store
+
+log = logging.getLogger(__name__)
+
+DATA_FILE = "state.db"
+_BOUND_KINDS = {"serviceaccount": SERVICE_ACCOUNTS, "pod": PODS, "secret": SECRETS, "node": NODES}
+
+
+class CannotServe(Exception):
+    """The server cannot start here; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 6443
+    free_port: bool = False  # take another port when this one is in use
+
+
+@asynccontextmanager
+async def open_application(store: Store, credentials: Credentials, signer: TokenSigner) -> AsyncIterator[Application]:
+    """An application over a store: what must exist is made, and the index of roles follows the store."""
+    now = SystemClock().now
+    keeper = RbacKeeper(store)
+    extend_chain(store.chain, store)
+    store.chain.validating.append(EscalationReviewer(keeper.index))
+    await bootstrap(store)
+    await keeper.start()
+    lookup = _lookup(store)
+    authenticator = Authenticator(credentials.users, signer, lookup, now)
+    application = Application(
+        store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
+    )
+    application.ready = True
+    try:
+        yield application
+    finally:
+        await keeper.stop()
+
+
+def _lookup(store: Store) -> Lookup:
+    def lookup(kind: str, namespace: str, name: str) -> Document | None:
+        found = store.peek(_BOUND_KINDS[kind], name, namespace)
+        return None if found is None else found.document()
+
+    return lookup
+
+
+async def serve(settings: Settings, started: Callable[[str, Path], None]) -> None:
+    """Serves until a signal ends it. `started` is told the address and the administrator's kubeconfig."""
+    directory = private_directory(settings.data_dir)
+    listener = listen(settings)
+    try:
+        certificates = prepare_certificates(directory / "pki", hosts=tuple({"127.0.0.1", "::1", settings.host}))
+        credentials = load_credentials(directory)
+        signer = TokenSigner.load(directory / "pki" / "sa.key")
+        store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
+        try:
+            async with open_application(store, credentials, signer) as application:
+                host, port = listener.getsockname()[:2]
+                application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
+                config = uvicorn_config(
+                    application, ssl_certfile=str(certificates.certificate), ssl_keyfile=str(certificates.key)
+                )
+                _settle_memory()
+                await Server(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
+        finally:
+            await store.close()
+    finally:
+        listener.close()
+
+
+def uvicorn_config(application: Application, **tls: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Clients keep connections for a minute and a half; the side that closes an idle one loses requests on their way.
+        timeout_keep_alive=300,
+        timeout_graceful_shutdown=5,
+        backlog=2048,
+        **tls,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which says when it listens and ends watches before it waits for requests to finish."""
+
+    def __init__(self, config: uvicorn.Config, application: Application, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._application = application
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._application.stop()
+        await super().shutdown(sockets)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket on the loopback interface: the server is for this machine only."""
+    try:
+        address = ipaddress.ip_address(settings.host)
+    except ValueError:
+        raise CannotServe(f"{settings.host} is not an address; use 127.0.0.1 or ::1") from None
+    if not address.is_loopback:
+        raise CannotServe(f"{settings.host} is not a loopback address: the server is for this machine only")
+    listener = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError:
+            if not settings.free_port:
+                raise
+            listener.bind((settings.host, 0))
+    except OSError as error:
+        listener.close()
+        raise CannotServe(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; another --port (0 for any free one) helps"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _settle_memory() -> None:
+    """What is loaded stays: the collector need not look at it again, and rarely finds anything among documents."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def run(settings: Settings, started: Callable[[str, Path], None]) -> None:
+    """Runs the server on uvloop where there is one. No file it makes is for others to read."""
+    os.umask(0o077)
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, started))
+        return
+    asyncio.run(serve(settings, started))

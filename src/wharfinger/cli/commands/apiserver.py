@@ -1,0 +1,39 @@
+"""`wharf apiserver`: the embedded API server alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".wharf",
+    show_default=True,
+    envvar="WHARF_DATA_DIR",
+    help="Where everything is kept: objects, keys, tokens, the kubeconfig.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes any free one.  [default: 6443]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
+def command(data_dir: Path, port: int | None, host: str) -> None:
+    """Serve the Kubernetes API on this machine, without any controller or scheduler."""
+    import logging
+
+    from wharfinger.apiserver.credentials import BadTokenFile
+    from wharfinger.apiserver.server import CannotServe, Settings, run
+    from wharfinger.store.sqlite import DataFileError
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def started(address: str, kubeconfig: Path) -> None:
+        click.echo(f"Serving on https://{address}")
+        click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
+
+    settings = Settings(data_dir.resolve(), host, 6443 if port is None else port, free_port=port is None)
+    try:
+        run(settings, started)
+    except (CannotServe, BadTokenFile, DataFileError) as error:
+        raise click.ClickException(str(error)) from error
