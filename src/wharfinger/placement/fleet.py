@@ -78,7 +78,7 @@ class Fleet:
         self.row_of: dict[str, int] = {}
         self.clusters: list[ManagedCluster | None] = []
         self._documents: list[Document | None] = []
-        self._subjects: dict[int, Subject] = {}
+        self._bound: dict[int, Subject] = {}
         self._scores: dict[int, dict[str, ScoreObject]] = {}
         self._logs: dict[Hashable, _Log] = {}
         self._columns: dict[Hashable, _Column] = {}
@@ -138,7 +138,7 @@ class Fleet:
         row = self._row(cluster.metadata.name)
         self.clusters[row] = cluster
         self._documents[row] = document
-        self._subjects.pop(row, None)
+        self._bound.pop(row, None)
         self._present[row] = not cluster.metadata.deletion_timestamp
         self._changed("clusters", row)
         return row
@@ -149,7 +149,7 @@ class Fleet:
             return
         self.clusters[row] = None
         self._documents[row] = None
-        self._subjects.pop(row, None)
+        self._bound.pop(row, None)
         self._present[row] = False
         self._changed("clusters", row)
 
@@ -272,12 +272,12 @@ class Fleet:
             arrays[0][row] = (
                 cluster is not None
                 and selector.matches(cluster.metadata.labels, cluster.claims)
-                and selector.evaluates(self._subject(row, now))
+                and selector.evaluates(self.subject(row, now))
             )
 
         return fill
 
-    def _subject(self, row: int, now: float) -> Subject:
+    def subject(self, row: int, now: float) -> Subject:
         document = self._documents[row]
         assert document is not None
 
@@ -287,9 +287,9 @@ class Fleet:
                 return None
             return [{"name": name, "value": value} for name, value in found.values.items()]
 
-        subject = self._subjects.get(row)
+        subject = self._bound.get(row)
         if subject is None:
-            subject = self._subjects[row] = Subject(document, scores)
+            subject = self._bound[row] = Subject(document, scores)
         subject.scores = scores
         return subject
 
