@@ -32,7 +32,7 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 def is_mirror(request: Request) -> bool:
     """A node reporting a static pod it runs anyway."""
-    return NODES in request.user.groups and MIRROR in (_at(request.object, "metadata.annotations") or {})
+    return NODES in request.user.groups and _at(request.object, "metadata.annotations", MIRROR) is not None
 
 
 def sent_by_daemon_set_controller(request: Request) -> bool:
@@ -40,10 +40,10 @@ def sent_by_daemon_set_controller(request: Request) -> bool:
     they count only from the controller manager, which has one identity for all its controllers when it is run so."""
     if request.user.name == DAEMON_SET_CONTROLLER:
         return True
-    owners = _at(request.object, "metadata.ownerReferences") or ()
+    owners = _at(request.object, "metadata.ownerReferences")
     return request.user.name == CONTROLLER_MANAGER and any(
         isinstance(owner, dict) and owner.get("kind") == "DaemonSet" and owner.get("controller") is True
-        for owner in owners
+        for owner in (owners if isinstance(owners, list) else ())
     )
 
 
@@ -93,8 +93,8 @@ def account_of(spec: Any) -> str:
     return "default"
 
 
-def _at(document: Document | None, path: str) -> Any:
+def _at(document: Document | None, path: str, *last: str) -> Any:
     found: Any = document
-    for part in path.split("."):
+    for part in (*path.split("."), *last):
         found = found.get(part) if isinstance(found, dict) else None
     return found
