@@ -111,3 +111,7 @@ def refusal(where: FixedWorld, document: Document, settings: SchedulingPolicySet
     """Why it is refused; empty when it is admitted."""
     review, _ = admit(where, document, settings, **more)
     return "" if review.denied is None else review.denied.message
+
+
+def allowing_all() -> Document:
+    return {"allowed": {"schedulerNames": [], "nodeSelectors": {}, "tolerations": [], "affinities": {}}}

@@ -123,7 +123,9 @@ def _unusable(subject: Subject, known: PolicySet, names: frozenset[str]) -> list
 
 
 def _wishes(subject: Subject, spec: Document | None) -> Wishes:
-    return read_wishes(view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class)
+    return read_wishes(
+        view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class
+    )
 
 
 def _unreadable(base: str, error: msgspec.ValidationError) -> FieldError:

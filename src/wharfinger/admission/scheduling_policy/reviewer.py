@@ -9,10 +9,12 @@ from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.admission.scheduling_policy.defaults import Operation, apply_operations
 from wharfinger.admission.scheduling_policy.evaluate import Evaluation, Subject, evaluate
 from wharfinger.admission.scheduling_policy.subjects import TEMPLATES, is_mirror, pod_subject, template_subject
-from wharfinger.admission.scheduling_policy.world import World
+from wharfinger.admission.scheduling_policy.world import GROUPS, World
 from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.errors import ApiError, forbidden
-from wharfinger.api.views.scheduling_policy import MODE_KEY
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
+from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
+from wharfinger.api.views.scheduling_policy import MODE_KEY, read_policy
 
 Mode = Literal["off", "audit", "warn", "enforce"]
 _STRICTNESS: dict[str, int] = {"off": 0, "audit": 1, "warn": 2, "enforce": 3}
@@ -71,6 +73,8 @@ class SchedulingPolicyReviewer:
             return self._pod(request)
         if resource in TEMPLATES and not self._mutating:
             return self._template(request)
+        if request.resource.plural == SCHEDULING_POLICIES.plural and request.resource.group in GROUPS:
+            return self._policy(request)
         return _skip("neither a pod nor a workload with a pod template")
 
     def mode(self, namespace: str = "") -> Mode:
@@ -124,6 +128,14 @@ class SchedulingPolicyReviewer:
         mode = self.mode(subject.namespace)
         outcome = self._answer(request, subject, mode, denies=self._settings.enforce_templates)
         return Outcome(outcome.review, outcome.mode, outcome.skipped, outcome.evaluation, outcome.with_audited)
+
+    # Policies themselves
+
+    def _policy(self, request: Request) -> Outcome:
+        """Validation has refused what is wrong; what is odd is said here."""
+        if self._mutating or request.object is None or validate_policy(request.object):
+            return _skip("a policy")
+        return Outcome(Review(warnings=read_policy(request.object).warnings), skipped="a policy")
 
     # Bindings
 

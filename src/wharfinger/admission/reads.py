@@ -1,0 +1,66 @@
+"""Synchronous reads for reviewers in process: the store's `peek` and `scan`, and values kept up to date over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from wharfinger.api.registry import Document, Resource
+
+T = TypeVar("T")
+
+
+class Stored(Protocol):
+    """One object at one version; a new version is a new value."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def data(self) -> bytes: ...
+    def document(self) -> Document: ...
+
+
+class Reads(Protocol):
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None: ...
+
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Stored]: ...
+
+
+class Derived(Generic[T]):
+    """A value made of all objects of a kind, made anew only when one of them changed."""
+
+    def __init__(self, reads: Reads, resource: Resource, make: Callable[[Sequence[Stored]], T]) -> None:
+        self._reads = reads
+        self._resource = resource
+        self._make = make
+        self._seen: list[Stored] | None = None
+        self._value: T
+
+    def get(self) -> T:
+        # Objects are never changed in place, so that comparing the lists by identity is exact, and quick.
+        current = list(self._reads.scan(self._resource))
+        if self._seen is None or current != self._seen:
+            self._value = self._make(current)
+            self._seen = current
+        return self._value
+
+
+class Changes:
+    """What changed among the objects of a kind since last asked."""
+
+    def __init__(self, reads: Reads, resource: Resource) -> None:
+        self._reads = reads
+        self._resource = resource
+        self._seen: list[Stored] = []
+
+    def take(self) -> tuple[list[Stored], list[Stored]]:
+        """Objects that are new or changed, and objects that are gone."""
+        current = list(self._reads.scan(self._resource))
+        if current == self._seen:
+            return [], []
+        before = {(stored.namespace, stored.name): stored for stored in self._seen}
+        changed = [stored for stored in current if before.pop((stored.namespace, stored.name), None) is not stored]
+        self._seen = current
+        return changed, list(before.values())
