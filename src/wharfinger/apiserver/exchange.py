@@ -14,6 +14,8 @@ import yaml
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
+from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
+from wharfinger.apiserver.protobuf import decode_protobuf
 from wharfinger.apiserver.target import Query
 
 Scope = dict[str, Any]
@@ -174,7 +176,9 @@ class Body:
 
 
 def decode(data: bytes, media: str) -> Any:
-    """JSON or YAML to a document."""
+    """JSON, YAML or protobuf to a document."""
+    if media == PROTOBUF:
+        return decode_protobuf(data)
     try:
         if media == YAML or media.endswith("+yaml"):
             return _plain(yaml.load(data, _Loader))
@@ -208,7 +212,7 @@ def _key(key: Any) -> str:
 async def object_body(exchange: Exchange) -> Body:
     """The body as a JSON object; what kind it is, the caller looks at."""
     media = content_type(exchange.header(b"content-type"))
-    require_content(media, JSON, YAML)
+    require_content(media, JSON, YAML, PROTOBUF)
     data = await exchange.body()
     value = decode(data, media)
     if not isinstance(value, dict):
