@@ -103,8 +103,8 @@ class Server:
                     break
                 self.requests.append(request)
                 await self.script(request, Reply(writer))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cancelled at the end of the test; streams would log it
         finally:
             self._tasks.discard(task)
             writer.close()

@@ -423,8 +423,7 @@ class TestWatch:
             if cut == "end":
                 await reply.end()
             else:
-                await asyncio.sleep(0.05)
-                reply.drop()
+                reply.writer.close()
 
         _, found = self.watch(script)
         assert [event.type for event in found] == [EventType.ADDED]

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 import wharfinger
-from wharfinger.api.errors import ApiError, BadRequest, ServiceUnavailable
+from wharfinger.api.errors import ApiError, BadRequest, ServiceUnavailable, Unauthorized
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.backoff import Backoff
@@ -74,6 +74,9 @@ class HttpClient:
             ("Accept", JSON),
             *access.impersonate.headers(),
         ]
+        for name, value in self._headers:
+            if not value.isprintable():
+                raise ValueError(f"{name}: {value!r} contains a line break or another control character")
 
     async def get(
         self, resource: Resource, name: str, namespace: str = "", *, view: Any = dict, subresource: str = ""
@@ -306,7 +309,11 @@ class HttpClient:
 
     async def _authorized(self, headers: Headers) -> Headers:
         token = await self.access.credentials.token()
-        return [*headers, ("Authorization", f"Bearer {token}")] if token else headers
+        if not token:
+            return headers
+        if not token.isprintable():
+            raise Unauthorized("getting credentials: the token contains a line break or another control character")
+        return [*headers, ("Authorization", f"Bearer {token}")]
 
 
 def _path(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:

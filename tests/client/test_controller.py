@@ -1,0 +1,98 @@
+"""The controller runner: errors are tried again, conflicts soon, and one bad key does not stop the others."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from tests.client.scripted import ScriptedClient
+from tests.client.virtual import run_virtual
+
+from wharfinger.api.errors import Conflict, ServiceUnavailable, TooManyRequests
+from wharfinger.api.metrics import Metrics
+from wharfinger.client.controller import Controller, run_controllers
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.metrics import ControllerMetrics
+
+
+class Failing(Controller[str]):
+    name = "failing"
+
+    def __init__(self, faults: dict[str, list[Exception]], metrics: Metrics | None = None) -> None:
+        super().__init__(observer=ControllerMetrics(metrics) if metrics else None)
+        self.faults = faults
+        self.attempts: list[tuple[str, float]] = []
+        self.prepared = 0
+        self.prepare_faults: list[Exception] = []
+
+    async def prepare(self) -> None:
+        self.prepared += 1
+        if self.prepare_faults:
+            raise self.prepare_faults.pop(0)
+
+    async def reconcile(self, key: str) -> None:
+        self.attempts.append((key, round(asyncio.get_running_loop().time(), 3)))
+        if self.faults.get(key):
+            raise self.faults[key].pop(0)
+
+    def times(self, key: str) -> list[float]:
+        return [time for found, time in self.attempts if found == key]
+
+
+def run(controller: Failing, *keys: str, seconds: float = 1000.0) -> None:
+    async def main() -> None:
+        informers = InformerSet(ScriptedClient())
+        task = asyncio.create_task(run_controllers([controller], informers))
+        for key in keys:
+            controller.queue.add(key)
+        await asyncio.sleep(seconds)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("fault", "waits"),
+    [
+        (ServiceUnavailable("down"), [0, 0.005, 0.015, 0.035]),
+        (ValueError("a defect"), [0, 0.005, 0.015, 0.035]),
+        (TooManyRequests("later", retry_after=7), [0, 7, 14, 21]),
+    ],
+    ids=["an API error", "a defect", "told when to come back"],
+)
+def test_a_failing_key_is_tried_again_and_others_go_on(fault: Exception, waits: list[float]) -> None:
+    controller = Failing({"bad": [fault] * 3})
+    run(controller, "bad", "good")
+    assert controller.times("bad") == waits and controller.times("good") == [0]
+
+
+def test_a_conflict_is_tried_again_soon_however_often_it_happens() -> None:
+    controller = Failing({"busy": [Conflict("changed")] * 20})
+    run(controller, "busy")
+    times = controller.times("busy")
+    assert len(times) == 21 and max(after - before for before, after in pairwise(times)) < 1.001
+
+
+def test_success_forgets_earlier_failures() -> None:
+    controller = Failing({"k": [ValueError("x")] * 3})
+    run(controller, "k")
+    assert controller.queue.failures("k") == 0
+
+
+def test_nothing_is_worked_on_before_prepare_succeeds() -> None:
+    controller = Failing({})
+    controller.prepare_faults = [ServiceUnavailable("down"), ServiceUnavailable("down")]
+    run(controller, "k")
+    assert controller.prepared == 3 and controller.times("k") == [0.3]
+
+
+def test_what_happens_is_measured() -> None:
+    metrics = Metrics()
+    run(Failing({"k": [Conflict("x"), ValueError("y")]}, metrics), "k")
+    text = metrics.render()
+    assert 'wharfinger_workqueue_adds_total{controller="failing"} 3' in text
+    for outcome in ("conflict", "error", "success"):
+        assert f'wharfinger_reconcile_duration_seconds_count{{controller="failing",outcome="{outcome}"}} 1' in text
