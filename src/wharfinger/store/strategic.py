@@ -1,10 +1,210 @@
-"""Strategic merge patches for Kubernetes' own kinds."""
+"""Strategic merge patches: JSON merge that knows which lists are merged by key, with directives for the rest.
+
+After pkg/util/strategicpatch of apimachinery: `$patch: replace|delete|merge`, `$retainKeys`, `$setElementOrder/…`
+and `$deleteFromPrimitiveList/…`.
+"""
 
 from __future__ import annotations
 
-from wharfinger.api.errors import UnsupportedMediaType
+from typing import Any
+
+from wharfinger.api.errors import ApiError, BadRequest
 from wharfinger.api.registry import Document
+from wharfinger.store.merge_keys import Field, Shape, shape_of
+
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_ORDER = "$setElementOrder"
+_DELETE_VALUES = "$deleteFromPrimitiveList"
+
+Values = list[Any]
 
 
 def merged(target: Document, patch: Document, kind: str) -> Document:
-    raise UnsupportedMediaType("strategic merge patches are not supported yet")
+    """The target after the patch; both may be used up."""
+    return _merge(target, patch, shape_of(kind))
+
+
+def _merge(original: Document, patch: Document, shape: Shape) -> Document:
+    if _DIRECTIVE in patch:
+        return _replaced(patch)
+    result, patch = dict(original), dict(patch)
+    _retain_keys(result, patch)
+    for name in [name for name in patch if name.startswith(_ORDER)]:
+        _merge_ordered(result, patch, name, shape)
+    for name, value in patch.items():
+        field, deleting = name, name.startswith(_DELETE_VALUES)
+        if deleting:
+            field = _field_of(name, _DELETE_VALUES, "invalid patch format of primitive list")
+        if value is None:
+            result.pop(field, None)
+        elif type(result.get(field)) is type(value) and isinstance(value, dict):
+            known = shape.field(field)
+            result[field] = dict(value) if known.replacing else _merge(result[field], value, known.shape)
+        elif type(result.get(field)) is type(value) and isinstance(value, list):
+            result[field] = _merge_field(result[field], value, shape.field(field), deleting)
+        elif not deleting:
+            _set(result, field, value)
+    return result
+
+
+def _replaced(patch: Document) -> Document:
+    directive = patch[_DIRECTIVE]
+    if directive == "replace":
+        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    raise _failed(f"unknown patch type: {directive} in map: {patch}")
+
+
+def _set(result: Document, field: str, value: Any) -> None:
+    kept, value = _without_directives(value)
+    if kept:
+        result[field] = value
+    else:
+        result.pop(field, None)
+
+
+def _without_directives(value: Any) -> tuple[bool, Any]:
+    """What a patch means where there was nothing: no nulls, and nothing that only directs a merge."""
+    if isinstance(value, dict):
+        if _DIRECTIVE in value:
+            return False, None
+        parts = ((name, _without_directives(item)) for name, item in value.items() if item is not None)
+        directives = (_RETAIN, _ORDER, _DELETE_VALUES)
+        return True, {name: item for name, (kept, item) in parts if kept and not name.startswith(directives)}
+    if isinstance(value, list):
+        return True, [item for kept, item in map(_without_directives, value) if kept]
+    return True, value
+
+
+def _retain_keys(result: Document, patch: Document) -> None:
+    """`$retainKeys` clears every member that it does not name; the patch may set only named ones."""
+    if _RETAIN not in patch:
+        return
+    keys = patch.pop(_RETAIN)
+    if not isinstance(keys, list):
+        raise BadRequest("invalid patch format of retainKeys")
+    for name, value in patch.items():
+        if value is not None and not name.startswith((_DELETE_VALUES, _ORDER)) and name not in keys:
+            raise BadRequest("invalid patch format of retainKeys")
+    for name in [name for name in result if name not in keys]:
+        del result[name]
+
+
+def _merge_ordered(result: Document, patch: Document, directive: str, shape: Shape) -> None:
+    """A list with its `$setElementOrder`: merged, then put in that order around what only the server has."""
+    order = patch.pop(directive)
+    name = _field_of(directive, _ORDER, "invalid patch format of setElementOrder list")
+    if not isinstance(order, list):
+        raise BadRequest("invalid patch format of setElementOrder list")
+    present, change = result.get(name), patch.pop(name, None)
+    for values in (present, change):
+        if values is not None and not isinstance(values, list):
+            raise _failed(f"expected a list in {name}")
+    field = shape.field(name)
+    _check_order(change or [], order, field.key)
+    if present is None and change is None:
+        return
+    if present is None:
+        values = _without_directives(change)[1]
+    elif change is None:
+        values = present
+    else:
+        values = _merge_field(present, change, field, deleting=False)
+    result[name] = _arranged(values, order, present or [], field.key)
+
+
+def _check_order(change: Values, order: Values, key: str) -> None:
+    """What the patch sets must be in the order list, in the same relative order."""
+    wanted = [_identity(item, key) for item in change if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    remaining = iter([_identity(item, key) for item in order])
+    if change and order and not all(item in remaining for item in wanted):
+        raise _failed(f"The order in patch list:\n{change}\n doesn't match {_ORDER} list:\n{order}\n")
+
+
+def _field_of(name: str, prefix: str, fault: str) -> str:
+    head, slash, field = name.partition("/")
+    if head != prefix or not slash:
+        raise BadRequest(fault)
+    return field
+
+
+def _merge_field(original: Values, patch: Values, field: Field, deleting: bool) -> Values:
+    if deleting:
+        return [value for value in original if value not in patch]
+    if not field.merging:
+        return patch
+    if not original and not patch:
+        return original
+    if _holds_objects(original, patch):
+        return _merge_objects(original, patch, field)
+    values = list(original)
+    values.extend(value for value in dict.fromkeys(patch) if value not in original)
+    return _arranged(values, patch, original, "")
+
+
+def _holds_objects(*lists: Values) -> bool:
+    kinds = {type(item) for values in lists for item in values}
+    if list in kinds:
+        raise ApiError("lists of lists are not supported", code=422, reason="Invalid")
+    if len(kinds) > 1:
+        raise _failed(f"list element types are not identical: {list(lists)}")
+    return dict in kinds
+
+
+def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
+    if not field.key:
+        raise _failed("cannot merge lists without merge key")
+    result, changes, replacing = list(original), [], False
+    for item in patch:
+        directive = item.get(_DIRECTIVE)
+        if directive is None:
+            changes.append(item)
+        elif directive == "delete":
+            gone = _identity(item, field.key)
+            result = [present for present in result if present.get(field.key) != gone]
+        elif directive == "replace":
+            replacing = True
+        elif directive == "merge":
+            raise _failed("merging lists cannot yet be specified in the patch")
+        else:
+            raise _failed(f"unknown patch type: {directive} in map: {item}")
+    if replacing:
+        return changes
+    server_order = list(result)
+    for item in changes:
+        identity = _identity(item, field.key)
+        place = next((at for at, present in enumerate(result) if present.get(field.key) == identity), None)
+        if place is None:
+            result.append(_without_directives(item)[1])
+        else:
+            result[place] = _merge(result[place], item, field.shape)
+    return _arranged(result, changes, server_order, field.key)
+
+
+def _identity(item: Any, key: str) -> Any:
+    if not key:
+        return item
+    if not isinstance(item, dict) or key not in item:
+        raise _failed(f"map: {item} does not contain declared merge key: {key}")
+    return item[key]
+
+
+def _arranged(values: Values, order: Values, server_order: Values, key: str) -> Values:
+    """Elements of the patch in the patch's order; the server's own are put in where they stood, as far as that goes."""
+    wanted = [_identity(item, key) for item in order]
+    stood = [_identity(item, key) for item in server_order]
+    ours = [item for item in values if _identity(item, key) in wanted]
+    ours.sort(key=lambda item: wanted.index(_identity(item, key)))
+    theirs = [item for item in values if _identity(item, key) not in wanted]
+    result: Values = []
+    while ours and theirs:
+        left, right = _identity(theirs[0], key), _identity(ours[0], key)
+        before = left in stood and right in stood and stood.index(left) < stood.index(right)
+        result.append(theirs.pop(0) if before else ours.pop(0))
+    return result + theirs + ours
+
+
+def _failed(message: str) -> ApiError:
+    return ApiError(message, code=500, reason="")
