@@ -95,7 +95,7 @@ def test_a_deleted_pods_name_is_free_only_when_it_is_gone(run: Run) -> None:
         await store.create(PODS, pod(), "default")
         await bind(store)
         await store.delete(PODS, "p", "default", options=options(grace_period=30))
-        with pytest.raises(AlreadyExists, match='^object is being deleted: pods "p" already exists$'):
+        with pytest.raises(AlreadyExists, match=r'^object is being deleted: pods "p" already exists$'):
             await store.create(PODS, pod(), "default")
 
     run(scenario)
@@ -104,9 +104,9 @@ def test_a_deleted_pods_name_is_free_only_when_it_is_gone(run: Run) -> None:
 def test_conditions_on_uid_and_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document["metadata"]
-        with pytest.raises(Conflict, match="the UID in the precondition .* does not match the UID in record"):
+        with pytest.raises(Conflict, match=r"the UID in the precondition .* does not match the UID in record"):
             await store.delete(CONFIG_MAPS, "c", "default", options=options(uid="other"))
-        with pytest.raises(Conflict, match="the ResourceVersion in the precondition .* does not match"):
+        with pytest.raises(Conflict, match=r"the ResourceVersion in the precondition .* does not match"):
             await store.delete(CONFIG_MAPS, "c", "default", options=options(resource_version="1"))
         right = options(uid=first["uid"], resource_version=first["resourceVersion"])
         assert (await store.delete(CONFIG_MAPS, "c", "default", options=right)).deleted

@@ -61,7 +61,7 @@ FAULTS: list[tuple[str, dict[str, Any], int, str]] = [
 
 @pytest.mark.parametrize(("patch", "code", "text"), [case[1:] for case in FAULTS], ids=[case[0] for case in FAULTS])
 def test_refusing(patch: dict[str, Any], code: int, text: str) -> None:
-    with pytest.raises(ApiError, match=".*") as caught:
+    with pytest.raises(ApiError, match=r".*") as caught:
         merged(containers(A, B), patch, "Pod")
     assert caught.value.code == code
     assert text in caught.value.message

@@ -58,7 +58,7 @@ class Ledger:
         self._writers: list[asyncio.Future[None]] = []
         self._committing: asyncio.Task[None] | None = None
         last, rows = backend.load()
-        self._taken = self.version = max(last, 1)
+        self._taken = self.version = self._origin = max(last, 1)  # the past before the origin is unknown
         for row in rows:
             self._loaded(row)
 
@@ -74,7 +74,7 @@ class Ledger:
     def collection(self, group: str, plural: str) -> Collection:
         found = self._collections.get((group, plural))
         if found is None:
-            found = Collection(group, plural, self._limits, self.version, durable_at_once=self._backend.durable_at_once)
+            found = Collection(group, plural, self._limits, self._origin, durable_at_once=self._backend.durable_at_once)
             self._collections[group, plural] = found
         return found
 
