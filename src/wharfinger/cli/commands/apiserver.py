@@ -21,14 +21,17 @@ import click
 def command(data_dir: Path, port: int | None, host: str) -> None:
     """Serve the Kubernetes API on this machine, without any controller or scheduler."""
     import logging
+    import os
 
     from wharfinger.apiserver.credentials import BadTokenFile
     from wharfinger.apiserver.server import CannotServe, Settings, run
+    from wharfinger.cli.run_state import ServerState, write_server
     from wharfinger.store.sqlite import DataFileError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def started(address: str, kubeconfig: Path) -> None:
+        write_server(settings.data_dir, ServerState(os.getpid(), address, str(kubeconfig)))
         click.echo(f"Serving on https://{address}")
         click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
 

@@ -1,0 +1,119 @@
+"""`wharf status`: what of `wharf up` runs, where, and whether it is well."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from wharfinger.cli.run_state import RunState
+
+
+@click.command
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".wharf",
+    show_default=True,
+    envvar="WHARF_DATA_DIR",
+    help="The directory that `wharf up` was given.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+)
+@click.pass_context
+def command(ctx: click.Context, data_dir: Path, output: str) -> None:
+    """Say what runs on a data directory, where, and whether it is well. The exit code is 0 only if all is well."""
+    import msgspec
+
+    directory = data_dir.resolve()
+    report = _report(directory)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        _print(report)
+    ctx.exit(0 if report["healthy"] else 1)
+
+
+def _report(directory: Path) -> dict[str, Any]:
+    from wharfinger.cli.run_state import is_locked, read_run
+
+    state = read_run(directory)
+    if state is None or not is_locked(directory):
+        return {"running": False, "healthy": False, "dataDir": str(directory), "components": []}
+    health = _health(state)
+    components = [
+        {
+            "name": component.name,
+            "state": component.state,
+            "pid": component.pid,
+            "since": component.since,
+            "restarts": component.restarts,
+            "lastExit": component.last_exit,
+            "log": component.log,
+        }
+        for component in state.components
+    ]
+    well = health == "ok" and all(component.state == "running" for component in state.components)
+    return {
+        "running": True,
+        "healthy": well,
+        "dataDir": str(directory),
+        "address": f"https://{state.address}",
+        "kubeconfig": state.kubeconfig,
+        "pid": state.pid,
+        "since": state.started,
+        "apiserver": health,
+        "components": components,
+    }
+
+
+def _health(state: RunState) -> str:
+    """What `/readyz` says, or why it could not be asked."""
+    import asyncio
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.client.connect import connect
+
+    async def ask() -> str:
+        client = connect(state.kubeconfig)
+        try:
+            async with asyncio.timeout(5):
+                return (await client.fetch("/readyz")).decode()
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(ask())
+    except (ApiError, OSError, ValueError, TimeoutError) as error:
+        return str(error) or "no answer within 5 seconds"
+
+
+def _print(report: dict[str, Any]) -> None:
+    from wharfinger.api.times import human_duration
+
+    if not report["running"]:
+        click.echo(f"Nothing runs on {report['dataDir']}. Start it with `wharf up --data-dir {report['dataDir']}`.")
+        return
+    now = time.time()
+    click.echo(f"Wharfinger on {report['address']}, up {human_duration(now - report['since'])}")
+    click.echo(f"  export KUBECONFIG={report['kubeconfig']}")
+    click.echo(f"  API server: {report['apiserver']}\n")
+    rows = [("COMPONENT", "STATE", "PID", "AGE", "RESTARTS", "LAST EXIT")]
+    for component in report["components"]:
+        rows.append(
+            (
+                component["name"],
+                component["state"],
+                str(component["pid"] or "-"),
+                human_duration(now - component["since"]) if component["since"] else "-",
+                str(component["restarts"]),
+                component["lastExit"] or "-",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())

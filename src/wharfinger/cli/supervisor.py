@@ -1,0 +1,235 @@
+"""Keeps the components of `wharf up` running: each in a process of its own, started again when it dies, ended together.
+
+The API server comes first; the others follow once it listens, each with a kubeconfig and rights of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wharfinger.apiserver.credentials import COMPONENTS, component_kubeconfig
+from wharfinger.apiserver.files import private_directory
+from wharfinger.cli.run_state import ComponentState, RunState, read_server
+
+SERVER = "apiserver"
+_SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a dead component is started again
+_SOUND = 60.0  # seconds of life after which a death counts as the first again
+_START = 60.0  # seconds the API server may take to listen; a large data file takes its time
+_STOP = 10.0  # seconds components have to end by themselves
+_LOG_BYTES = 10 * 1024 * 1024  # a longer log is put aside at the next start
+_SHOWN_LINES = 10
+
+Say = Callable[[str], None]
+
+
+class StartFailed(Exception):
+    """The API server did not come up; the message has the end of its log."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to run."""
+
+    data_dir: Path
+    port: int
+    nodes: int
+    config: Path | None = None
+    free_port: bool = False
+    host: str = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class _Child:
+    state: ComponentState
+    arguments: list[str]
+    process: asyncio.subprocess.Process | None = None
+    failures: int = field(default=0)
+
+
+class Supervisor:
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self._plan = plan
+        self._say = say
+        self._logs = private_directory(private_directory(plan.data_dir) / "logs")
+        self._stopping = asyncio.Event()
+        self._children: list[_Child] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time())
+
+    async def start(self) -> None:
+        """Starts everything; returns when the API server listens and the others are started."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.stop)
+        plan = self._plan
+        server = self._add(SERVER, ["--data-dir", str(plan.data_dir), "--host", plan.host])
+        await self._launch(server, *(() if plan.free_port else ("--port", str(plan.port))))
+        await self._await_server(server)
+        # Started again it must be found where clients know it.
+        server.arguments += ["--port", self.state.address.rpartition(":")[2]]
+        self._watch(server)
+        for name in component_commands():
+            child = self._add(name, self._arguments(name))
+            await self._launch(child)
+            self._watch(child)
+        self.state.write()
+
+    async def run(self) -> None:
+        """Until a signal: then ends all components, the API server last."""
+        await self._stopping.wait()
+        self._say("Stopping ...")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end([child for child in self._children if child.state.name != SERVER])
+        await self._end([child for child in self._children if child.state.name == SERVER])
+        self.state.write()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _add(self, name: str, arguments: list[str]) -> _Child:
+        log = self._logs / f"{name}.log"
+        child = _Child(ComponentState(name, log=str(log)), arguments)
+        self._children.append(child)
+        self.state.components.append(child.state)
+        return child
+
+    def _arguments(self, name: str) -> list[str]:
+        """Of what the plan says, those options that the command has."""
+        known = options_of(name)
+        wanted = {"--kubeconfig": str(component_kubeconfig(self._plan.data_dir, name))}
+        if self._plan.config is not None:
+            wanted["--config"] = str(self._plan.config)
+        if name == "nodes":
+            wanted |= {"--count": str(self._plan.nodes), "--nodes": str(self._plan.nodes)}
+        return [part for option, value in wanted.items() if option in known for part in (option, value)]
+
+    async def _launch(self, child: _Child, *more: str) -> None:
+        command = [sys.executable, "-m", "wharfinger.cli.main", child.state.name, *child.arguments, *more]
+        descriptor = open_log(Path(child.state.log))
+        try:
+            child.process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                # Ctrl-C is for the supervisor: it ends the components in their order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        finally:
+            os.close(descriptor)
+        child.state.pid, child.state.since, child.state.state = child.process.pid, time.time(), "running"
+        self.state.write()
+
+    async def _await_server(self, server: _Child) -> None:
+        assert server.process is not None
+        ending = asyncio.ensure_future(server.process.wait())
+        try:
+            deadline = time.monotonic() + _START
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                found = read_server(self._plan.data_dir)
+                if found is not None and found.pid == server.process.pid:
+                    self.state.address, self.state.kubeconfig = found.address, found.kubeconfig
+                    self.state.write()
+                    return
+                if ending.done():
+                    break
+                await asyncio.sleep(0.05)
+            await self._end([server])
+            raise StartFailed(f"the API server did not start:\n{tail(Path(server.state.log))}")
+        finally:
+            ending.cancel()
+
+    def _watch(self, child: _Child) -> None:
+        self._tasks.append(asyncio.create_task(self._keep(child)))
+
+    async def _keep(self, child: _Child) -> None:
+        """Starts a component again whenever it ends, each time later, unless it had lived for a while."""
+        while True:
+            assert child.process is not None
+            code = await child.process.wait()
+            state = child.state
+            child.failures = 1 if time.time() - state.since > _SOUND else child.failures + 1
+            delay = min(_LONGEST, _SHORTEST * 2 ** (child.failures - 1))
+            state.state, state.pid, state.last_exit = "waiting", 0, describe_exit(code)
+            self.state.write()
+            self._say(
+                f"{state.name} ended ({state.last_exit}); starting it again in {delay:g} s. The end of {state.log}:\n"
+                f"{tail(Path(state.log))}"
+            )
+            await asyncio.sleep(delay)
+            state.restarts += 1
+            await self._launch(child)
+
+    async def _end(self, children: list[_Child]) -> None:
+        running = [child for child in children if child.process is not None and child.process.returncode is None]
+        for child in running:
+            with suppress(ProcessLookupError):
+                child.process.terminate()  # type: ignore[union-attr]  # running ones have a process
+        waits = [child.process.wait() for child in running if child.process is not None]
+        try:
+            async with asyncio.timeout(_STOP):
+                await asyncio.gather(*waits)
+        except TimeoutError:
+            for child in running:
+                if child.process is not None and child.process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        child.process.kill()
+                    await child.process.wait()
+        for child in children:
+            child.state.state, child.state.pid = "stopped", 0
+
+
+def component_commands() -> list[str]:
+    """The components whose commands this installation has, in the order they start."""
+    return [name for name in COMPONENTS if importlib.util.find_spec(f"wharfinger.cli.commands.{name}") is not None]
+
+
+def options_of(name: str) -> set[str]:
+    module = importlib.import_module(f"wharfinger.cli.commands.{name}")
+    return {option for parameter in module.command.params for option in parameter.opts}
+
+
+def open_log(log: Path) -> int:
+    """A descriptor that appends to a log; one that grew long is put aside first."""
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def tail(log: Path, lines: int = _SHOWN_LINES) -> str:
+    """The last lines of a log, indented for the terminal."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16 * 1024))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return "  (no log)"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (empty)"
+
+
+def _die_with_parent() -> None:
+    """Asks Linux to end this process when the supervisor is gone, even if that was killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
