@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -335,8 +336,6 @@ def _certificate_reader(at: _Entry, user: _User) -> Callable[[], Certificate | N
             _data_or_file(at, "client-certificate", user.client_certificate_data, user.client_certificate),
             _data_or_file(at, "client-key", user.client_key_data, user.client_key),
         )
-
-    import ssl
 
     try:
         load_certificate(ssl.create_default_context(), read())
