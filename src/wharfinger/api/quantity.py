@@ -141,3 +141,14 @@ def canonical(quantity: str | int | float) -> str:
     text = quantity if isinstance(quantity, str) else repr(quantity)
     nano, family = _parse_text(text)
     return format_nano(nano, family)
+
+
+@lru_cache(maxsize=65536)
+def _canonical_milli_text(text: str) -> str:
+    nano, family = _parse_text(text)
+    return format_nano(_round_away(nano, _MILLI) * _MILLI, family)
+
+
+def canonical_milli(quantity: str | int | float) -> str:
+    """`canonical`, rounded up to thousandths: resource lists hold nothing finer."""
+    return _canonical_milli_text(quantity if isinstance(quantity, str) else repr(quantity))

@@ -101,10 +101,11 @@ class Kind:
     generation: bool = True  # metadata.generation counts changes of what is neither metadata nor status
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
     selectable: tuple[str, ...] = ()  # fields for field selectors, beside metadata.name and metadata.namespace
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()  # after Name, which comes first unless the kind places it itself
     default: DefaultFn | None = None
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     validate: ValidateFn | None = None
+    validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # in place of validate, by subresource
     convert: ConvertFn | None = None
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
     ours: bool = False  # shipped as a CRD by `wharf crds`
@@ -118,6 +119,10 @@ class Kind:
             self.kind,
             self.namespaced,
         )
+
+    def validator(self, subresource: str = "") -> ValidateFn | None:
+        """What validates a write to the object or to one of its subresources."""
+        return self.validate_subresource.get(subresource, self.validate)
 
     @property
     def stored(self) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import workloads as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import workloads as rules
+from wharfinger.api.validation.common import checked
 
 HORIZONTAL_POD_AUTOSCALERS = Kind(
     "autoscaling",
@@ -13,6 +17,8 @@ HORIZONTAL_POD_AUTOSCALERS = Kind(
     categories=("all",),
     status=True,
     generation=False,
+    default=typed(defaults.default_autoscaler),
+    validate=checked("autoscaling/v2", "HorizontalPodAutoscaler", rules.autoscaler_faults),
 )
 
 KINDS = (HORIZONTAL_POD_AUTOSCALERS,)

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import workloads as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import workloads as rules
+from wharfinger.api.validation.common import checked
 
-JOBS = Kind("batch", "Job", "jobs", categories=("all",), status=True, selectable=("status.successful",))
-CRON_JOBS = Kind("batch", "CronJob", "cronjobs", short_names=("cj",), categories=("all",), status=True)
+JOBS = Kind(
+    "batch",
+    "Job",
+    "jobs",
+    categories=("all",),
+    status=True,
+    selectable=("status.successful",),
+    default=typed(defaults.default_job),
+    validate=checked("batch/v1", "Job", rules.job_faults),
+    prepare_create=defaults.prepare_job,
+)
+CRON_JOBS = Kind(
+    "batch",
+    "CronJob",
+    "cronjobs",
+    short_names=("cj",),
+    categories=("all",),
+    status=True,
+    default=typed(defaults.default_cron_job),
+    validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
+)
 
 KINDS = (JOBS, CRON_JOBS)

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import others as rules
+from wharfinger.api.validation.common import checked
 
-LEASES = Kind("coordination.k8s.io", "Lease", "leases", generation=False)
+LEASES = Kind(
+    "coordination.k8s.io",
+    "Lease",
+    "leases",
+    generation=False,
+    default=typed(),
+    validate=checked("coordination.k8s.io/v1", "Lease", rules.lease_faults),
+)
 
 KINDS = (LEASES,)

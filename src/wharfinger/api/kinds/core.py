@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from wharfinger.api.defaults import core as defaults
+from wharfinger.api.defaults.pods import default_pod, prepare_pod
+from wharfinger.api.defaults.walk import typed
+from wharfinger.api.fields import FieldError
 from wharfinger.api.names import dns_label
-from wharfinger.api.registry import Kind, Scale
+from wharfinger.api.registry import Document, Kind, Scale
+from wharfinger.api.validation import core as rules
+from wharfinger.api.validation import pods
+from wharfinger.api.validation.common import checked
+from wharfinger.api.validation.pods import template_faults
+from wharfinger.api.validation.workloads import replication_controller_faults
+
+
+def _template(document: Document, old: Document | None) -> Iterator[FieldError]:
+    yield from template_faults(document.get("template") or {}, "template")
+
 
 PODS = Kind(
     "",
@@ -24,6 +40,14 @@ PODS = Kind(
         "status.podIP",
         "status.nominatedNodeName",
     ),
+    default=typed(default_pod),
+    prepare_create=prepare_pod,
+    validate=pods.pod_validator(),
+    validate_subresource={
+        "status": pods.pod_status_validator(),
+        "resize": pods.pod_resize_validator(),
+        "ephemeralcontainers": pods.pod_ephemeral_validator(),
+    },
 )
 NODES = Kind(
     "",
@@ -34,6 +58,8 @@ NODES = Kind(
     status=True,
     generation=False,
     selectable=("spec.unschedulable",),
+    default=typed(defaults.default_node),
+    validate=checked("v1", "Node", rules.node_faults),
 )
 NAMESPACES = Kind(
     "",
@@ -47,6 +73,8 @@ NAMESPACES = Kind(
     generation=False,
     name_faults=dns_label,
     selectable=("status.phase",),
+    default=typed(defaults.default_namespace),
+    validate=checked("v1", "Namespace", rules.namespace_faults),
 )
 SERVICES = Kind(
     "",
@@ -57,12 +85,37 @@ SERVICES = Kind(
     status=True,
     generation=False,
     selectable=("spec.clusterIP", "spec.type"),
+    default=typed(defaults.default_service),
+    validate=checked("v1", "Service", rules.service_faults),
 )
 SERVICE_ACCOUNTS = Kind(
-    "", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",), generation=False
+    "",
+    "ServiceAccount",
+    "serviceaccounts",
+    short_names=("sa",),
+    subresources=("token",),
+    generation=False,
+    default=typed(),
+    validate=checked("v1", "ServiceAccount"),
 )
-SECRETS = Kind("", "Secret", "secrets", generation=False, selectable=("type",))
-CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", short_names=("cm",), generation=False)
+SECRETS = Kind(
+    "",
+    "Secret",
+    "secrets",
+    generation=False,
+    selectable=("type",),
+    default=typed(defaults.default_secret),
+    validate=checked("v1", "Secret", rules.secret_faults),
+)
+CONFIG_MAPS = Kind(
+    "",
+    "ConfigMap",
+    "configmaps",
+    short_names=("cm",),
+    generation=False,
+    default=typed(),
+    validate=checked("v1", "ConfigMap", rules.config_map_faults),
+)
 PERSISTENT_VOLUMES = Kind(
     "",
     "PersistentVolume",
@@ -71,9 +124,18 @@ PERSISTENT_VOLUMES = Kind(
     short_names=("pv",),
     status=True,
     generation=False,
+    default=typed(defaults.default_volume),
+    validate=checked("v1", "PersistentVolume", rules.volume_faults),
 )
 PERSISTENT_VOLUME_CLAIMS = Kind(
-    "", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True, generation=False
+    "",
+    "PersistentVolumeClaim",
+    "persistentvolumeclaims",
+    short_names=("pvc",),
+    status=True,
+    generation=False,
+    default=typed(defaults.default_claim),
+    validate=checked("v1", "PersistentVolumeClaim", rules.claim_faults),
 )
 REPLICATION_CONTROLLERS = Kind(
     "",
@@ -84,11 +146,45 @@ REPLICATION_CONTROLLERS = Kind(
     status=True,
     scale=Scale(),
     selectable=("status.replicas",),
+    default=typed(defaults.default_replication_controller),
+    validate=checked("v1", "ReplicationController", replication_controller_faults),
 )
-RESOURCE_QUOTAS = Kind("", "ResourceQuota", "resourcequotas", short_names=("quota",), status=True, generation=False)
-LIMIT_RANGES = Kind("", "LimitRange", "limitranges", short_names=("limits",), generation=False)
-ENDPOINTS = Kind("", "Endpoints", "endpoints", singular="endpoints", short_names=("ep",), generation=False)
-POD_TEMPLATES = Kind("", "PodTemplate", "podtemplates")
+RESOURCE_QUOTAS = Kind(
+    "",
+    "ResourceQuota",
+    "resourcequotas",
+    short_names=("quota",),
+    status=True,
+    generation=False,
+    default=typed(defaults.default_quota),
+    validate=rules.quota_validator(),
+)
+LIMIT_RANGES = Kind(
+    "",
+    "LimitRange",
+    "limitranges",
+    short_names=("limits",),
+    generation=False,
+    default=typed(defaults.default_limit_range),
+    validate=checked("v1", "LimitRange", rules.limit_range_faults),
+)
+ENDPOINTS = Kind(
+    "",
+    "Endpoints",
+    "endpoints",
+    singular="endpoints",
+    short_names=("ep",),
+    generation=False,
+    default=typed(defaults.default_endpoints),
+    validate=checked("v1", "Endpoints"),
+)
+POD_TEMPLATES = Kind(
+    "",
+    "PodTemplate",
+    "podtemplates",
+    default=typed(defaults.default_pod_template),
+    validate=checked("v1", "PodTemplate", _template),
+)
 EVENTS = Kind(
     "",
     "Event",
@@ -109,8 +205,18 @@ EVENTS = Kind(
         "type",
     ),
     alias_groups=("events.k8s.io",),
+    default=typed(defaults.default_event),
+    validate=checked("v1", "Event", rules.event_faults),
 )
-BINDINGS = Kind("", "Binding", "bindings", verbs=("create",), generation=False)
+BINDINGS = Kind(
+    "",
+    "Binding",
+    "bindings",
+    verbs=("create",),
+    generation=False,
+    default=typed(),
+    validate=checked("v1", "Binding"),
+)
 
 KINDS = (
     PODS,

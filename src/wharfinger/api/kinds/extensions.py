@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import others as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import others as rules
+from wharfinger.api.validation.common import checked
 
 _ADMISSION = "admissionregistration.k8s.io"
 
@@ -12,6 +16,8 @@ MUTATING_WEBHOOKS = Kind(
     "mutatingwebhookconfigurations",
     namespaced=False,
     categories=("api-extensions",),
+    default=typed(defaults.default_mutating_webhooks),
+    validate=checked("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", rules.mutating_webhooks_faults),
 )
 VALIDATING_WEBHOOKS = Kind(
     _ADMISSION,
@@ -19,6 +25,10 @@ VALIDATING_WEBHOOKS = Kind(
     "validatingwebhookconfigurations",
     namespaced=False,
     categories=("api-extensions",),
+    default=typed(defaults.default_validating_webhooks),
+    validate=checked(
+        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", rules.validating_webhooks_faults
+    ),
 )
 CUSTOM_RESOURCE_DEFINITIONS = Kind(
     "apiextensions.k8s.io",
@@ -28,6 +38,8 @@ CUSTOM_RESOURCE_DEFINITIONS = Kind(
     short_names=("crd", "crds"),
     categories=("api-extensions",),
     status=True,
+    default=typed(defaults.default_definition),
+    validate=checked("apiextensions.k8s.io/v1", "CustomResourceDefinition", rules.definition_faults),
 )
 
 KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, CUSTOM_RESOURCE_DEFINITIONS)

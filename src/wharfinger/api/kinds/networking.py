@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import others as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import others as rules
+from wharfinger.api.validation.common import checked
 
 _GROUP = "networking.k8s.io"
 
-INGRESSES = Kind(_GROUP, "Ingress", "ingresses", short_names=("ing",), status=True)
-INGRESS_CLASSES = Kind(_GROUP, "IngressClass", "ingressclasses", namespaced=False)
-NETWORK_POLICIES = Kind(_GROUP, "NetworkPolicy", "networkpolicies", short_names=("netpol",))
-ENDPOINT_SLICES = Kind("discovery.k8s.io", "EndpointSlice", "endpointslices")
+INGRESSES = Kind(
+    _GROUP,
+    "Ingress",
+    "ingresses",
+    short_names=("ing",),
+    status=True,
+    default=typed(),
+    validate=checked("networking.k8s.io/v1", "Ingress", rules.ingress_faults),
+)
+INGRESS_CLASSES = Kind(
+    _GROUP,
+    "IngressClass",
+    "ingressclasses",
+    namespaced=False,
+    default=typed(defaults.default_ingress_class),
+    validate=checked("networking.k8s.io/v1", "IngressClass"),
+)
+NETWORK_POLICIES = Kind(
+    _GROUP,
+    "NetworkPolicy",
+    "networkpolicies",
+    short_names=("netpol",),
+    default=typed(defaults.default_network_policy),
+    validate=checked("networking.k8s.io/v1", "NetworkPolicy", rules.network_policy_faults),
+)
+ENDPOINT_SLICES = Kind(
+    "discovery.k8s.io",
+    "EndpointSlice",
+    "endpointslices",
+    default=typed(defaults.default_endpoint_slice),
+    validate=checked("discovery.k8s.io/v1", "EndpointSlice", rules.endpoint_slice_faults),
+)
 
 KINDS = (INGRESSES, INGRESS_CLASSES, NETWORK_POLICIES, ENDPOINT_SLICES)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import others as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import workloads as rules
+from wharfinger.api.validation.common import checked
 
 POD_DISRUPTION_BUDGETS = Kind(
-    "policy", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True
+    "policy",
+    "PodDisruptionBudget",
+    "poddisruptionbudgets",
+    short_names=("pdb",),
+    status=True,
+    default=typed(),
+    validate=checked("policy/v1", "PodDisruptionBudget", rules.budget_faults),
 )
-PRIORITY_CLASSES = Kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",))
-RUNTIME_CLASSES = Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, generation=False)
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io",
+    "PriorityClass",
+    "priorityclasses",
+    namespaced=False,
+    short_names=("pc",),
+    default=typed(defaults.default_priority_class),
+    validate=checked("scheduling.k8s.io/v1", "PriorityClass", rules.priority_class_faults),
+)
+RUNTIME_CLASSES = Kind(
+    "node.k8s.io",
+    "RuntimeClass",
+    "runtimeclasses",
+    namespaced=False,
+    generation=False,
+    default=typed(),
+    validate=checked("node.k8s.io/v1", "RuntimeClass", rules.runtime_class_faults),
+)
 
 KINDS = (POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES, RUNTIME_CLASSES)

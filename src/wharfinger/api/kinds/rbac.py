@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import others as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.names import path_segment
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import others as rules
+from wharfinger.api.validation.common import checked
 
 _GROUP = "rbac.authorization.k8s.io"
 
-ROLES = Kind(_GROUP, "Role", "roles", generation=False, name_faults=path_segment)
-ROLE_BINDINGS = Kind(_GROUP, "RoleBinding", "rolebindings", generation=False, name_faults=path_segment)
+ROLES = Kind(
+    _GROUP,
+    "Role",
+    "roles",
+    generation=False,
+    name_faults=path_segment,
+    default=typed(),
+    validate=checked("rbac.authorization.k8s.io/v1", "Role", rules.role_faults),
+)
+ROLE_BINDINGS = Kind(
+    _GROUP,
+    "RoleBinding",
+    "rolebindings",
+    generation=False,
+    name_faults=path_segment,
+    default=typed(defaults.default_binding),
+    validate=checked("rbac.authorization.k8s.io/v1", "RoleBinding", rules.role_binding_faults),
+)
 CLUSTER_ROLES = Kind(
-    _GROUP, "ClusterRole", "clusterroles", namespaced=False, generation=False, name_faults=path_segment
+    _GROUP,
+    "ClusterRole",
+    "clusterroles",
+    namespaced=False,
+    generation=False,
+    name_faults=path_segment,
+    default=typed(),
+    validate=checked("rbac.authorization.k8s.io/v1", "ClusterRole", rules.cluster_role_faults),
 )
 CLUSTER_ROLE_BINDINGS = Kind(
-    _GROUP, "ClusterRoleBinding", "clusterrolebindings", namespaced=False, generation=False, name_faults=path_segment
+    _GROUP,
+    "ClusterRoleBinding",
+    "clusterrolebindings",
+    namespaced=False,
+    generation=False,
+    name_faults=path_segment,
+    default=typed(defaults.default_binding),
+    validate=checked("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", rules.cluster_role_binding_faults),
 )
 
 KINDS = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation.common import checked
 
 
 def _review(group: str, kind: str, plural: str, *, namespaced: bool = False) -> Kind:
-    return Kind(group, kind, plural, namespaced=namespaced, verbs=("create",), generation=False)
+    return Kind(
+        group,
+        kind,
+        plural,
+        namespaced=namespaced,
+        verbs=("create",),
+        generation=False,
+        validate=checked(f"{group}/v1", kind),
+    )
 
 
 KINDS = (

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from wharfinger.api.defaults import workloads as defaults
+from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind, Scale
+from wharfinger.api.validation import workloads as rules
+from wharfinger.api.validation.common import checked
 
 DEPLOYMENTS = Kind(
-    "apps", "Deployment", "deployments", short_names=("deploy",), categories=("all",), status=True, scale=Scale()
+    "apps",
+    "Deployment",
+    "deployments",
+    short_names=("deploy",),
+    categories=("all",),
+    status=True,
+    scale=Scale(),
+    default=typed(defaults.default_deployment),
+    validate=checked("apps/v1", "Deployment", rules.deployment_faults),
 )
 REPLICA_SETS = Kind(
     "apps",
@@ -16,11 +28,36 @@ REPLICA_SETS = Kind(
     status=True,
     scale=Scale(),
     selectable=("status.replicas",),
+    default=typed(defaults.default_replica_set),
+    validate=checked("apps/v1", "ReplicaSet", rules.replica_set_faults),
 )
-DAEMON_SETS = Kind("apps", "DaemonSet", "daemonsets", short_names=("ds",), categories=("all",), status=True)
+DAEMON_SETS = Kind(
+    "apps",
+    "DaemonSet",
+    "daemonsets",
+    short_names=("ds",),
+    categories=("all",),
+    status=True,
+    default=typed(defaults.default_daemon_set),
+    validate=checked("apps/v1", "DaemonSet", rules.daemon_set_faults),
+)
 STATEFUL_SETS = Kind(
-    "apps", "StatefulSet", "statefulsets", short_names=("sts",), categories=("all",), status=True, scale=Scale()
+    "apps",
+    "StatefulSet",
+    "statefulsets",
+    short_names=("sts",),
+    categories=("all",),
+    status=True,
+    scale=Scale(),
+    default=typed(defaults.default_stateful_set),
+    validate=checked("apps/v1", "StatefulSet", rules.stateful_set_faults),
 )
-CONTROLLER_REVISIONS = Kind("apps", "ControllerRevision", "controllerrevisions", generation=False)
+CONTROLLER_REVISIONS = Kind(
+    "apps",
+    "ControllerRevision",
+    "controllerrevisions",
+    generation=False,
+    validate=checked("apps/v1", "ControllerRevision", rules.controller_revision_faults),
+)
 
 KINDS = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS, CONTROLLER_REVISIONS)

@@ -1,0 +1,238 @@
+"""Defaults of pods and of pod templates, which share all that stands in a pod spec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.defaults.walk import (
+    canonical_quantities,
+    child,
+    children,
+    fill,
+    fill_number,
+    fill_text,
+    made_child,
+)
+from wharfinger.api.quantity import BadQuantity, format_nano
+from wharfinger.api.registry import Document
+from wharfinger.api.resources import is_pod_level, limits_nano, qos_class, requests_nano
+from wharfinger.api.views import Pod, view
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+
+
+def default_pod(document: Document) -> None:
+    spec = made_child(document, "spec")
+    default_pod_spec(spec)
+    for container in (*children(spec, "containers"), *children(spec, "initContainers")):
+        _requests_from_limits(container)
+    _pod_level_resources(document, spec)
+    fill(spec, enableServiceLinks=True)
+    if spec.get("hostNetwork") is True:
+        for container in (*children(spec, "containers"), *children(spec, "initContainers")):
+            for port in children(container, "ports"):
+                if port.get("hostPort") in (None, 0) and "containerPort" in port:
+                    port["hostPort"] = port["containerPort"]
+    status = child(document, "status")
+    if status.get("qosClass") and not spec.get("nodeName"):
+        status["qosClass"] = _qos(document)  # reviewers of a new pod may have changed what it asks for
+    # serviceAccount is the old name; both are always shown.
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if name:
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+    for one in (*children(status, "containerStatuses"), *children(status, "initContainerStatuses")):
+        canonical_quantities(one, "allocatedResources")
+        canonical_quantities(child(one, "resources"), "requests", "limits")
+
+
+def prepare_pod(document: Document) -> None:
+    """What the server itself decides for a new pod: its status, and the selectors that matchLabelKeys stand for."""
+    default_pod(document)  # quality of service depends on requests that come from limits
+    spec = child(document, "spec")
+    status: Document = {"phase": "Pending", "qosClass": _qos(document)}
+    if spec.get("schedulingGates"):
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
+        status["conditions"] = [gated]
+    document["status"] = status
+    labels = child(child(document, "metadata"), "labels")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = child(child(spec, "affinity"), kind)
+        for term in children(terms, "requiredDuringSchedulingIgnoredDuringExecution"):
+            _merge_label_keys(term, labels)
+        for weighted in children(terms, "preferredDuringSchedulingIgnoredDuringExecution"):
+            _merge_label_keys(child(weighted, "podAffinityTerm"), labels)
+    for constraint in children(spec, "topologySpreadConstraints"):
+        _merge_label_keys(constraint, labels)
+
+
+def _merge_label_keys(term: Document, labels: Document) -> None:
+    """Pods with the same value, or with another: as expressions of the selector, from the labels of this pod."""
+    selector = term.get("labelSelector")
+    if not isinstance(selector, dict):
+        return
+    for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        keys = term.get(name)
+        for key in keys if isinstance(keys, list) else ():
+            value = labels.get(key) if isinstance(key, str) else None
+            if value is not None:
+                expressions = selector.get("matchExpressions")
+                added = {"key": key, "operator": operator, "values": [value]}
+                selector["matchExpressions"] = [*(expressions if isinstance(expressions, list) else ()), added]
+
+
+def default_template(template: Document) -> None:
+    """A pod template inside a workload. Pods made from it are defaulted again, as pods."""
+    made_child(template, "metadata")
+    default_pod_spec(made_child(template, "spec"))
+
+
+def default_pod_spec(spec: Document) -> None:
+    fill_text(spec, dnsPolicy="ClusterFirst", restartPolicy="Always", schedulerName="default-scheduler")
+    fill(spec, securityContext={}, terminationGracePeriodSeconds=30)
+    canonical_quantities(spec, "overhead")
+    canonical_quantities(child(spec, "resources"), "requests", "limits")
+    for name in ("containers", "initContainers", "ephemeralContainers"):
+        for container in children(spec, name):
+            _container(container)
+    for volume in children(spec, "volumes"):
+        _volume(volume)
+
+
+def _container(container: Document) -> None:
+    image = container.get("image")
+    fill_text(
+        container,
+        imagePullPolicy="Always" if _is_latest(image if isinstance(image, str) else "") else "IfNotPresent",
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+    )
+    fill(container, resources={})
+    canonical_quantities(child(container, "resources"), "requests", "limits")
+    for port in children(container, "ports"):
+        fill_text(port, protocol="TCP")
+    for name in _PROBES:
+        probe = container.get(name)
+        if isinstance(probe, dict):
+            fill_number(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            _http_get(probe)
+            if isinstance(probe.get("grpc"), dict):
+                fill(probe["grpc"], service="")
+    for hook in ("postStart", "preStop"):
+        _http_get(child(child(container, "lifecycle"), hook))
+    for variable in children(container, "env"):
+        reference = child(child(variable, "valueFrom"), "fieldRef")
+        if reference:
+            fill_text(reference, apiVersion="v1")
+        divided = child(child(variable, "valueFrom"), "resourceFieldRef")
+        if divided:
+            fill(divided, divisor="0")
+
+
+def _http_get(handler: Document) -> None:
+    action = handler.get("httpGet")
+    if isinstance(action, dict):
+        fill_text(action, path="/", scheme="HTTP")
+
+
+def _is_latest(image: str) -> bool:
+    """Whether the image has the tag `latest`, or neither tag nor digest, which means it."""
+    if "@" in image:
+        return False
+    last = image.rpartition("/")[2]
+    _, colon, tag = last.partition(":")
+    return not colon or tag == "latest"
+
+
+_MODES = {"secret": 0o644, "configMap": 0o644, "downwardAPI": 0o644, "projected": 0o644}
+
+
+def _volume(volume: Document) -> None:
+    if not any(name != "name" and source is not None for name, source in volume.items()):
+        volume["emptyDir"] = {}
+    for name, mode in _MODES.items():
+        source = volume.get(name)
+        if isinstance(source, dict):
+            fill(source, defaultMode=mode)
+    if isinstance(volume.get("hostPath"), dict):
+        fill(volume["hostPath"], type="")
+    for item in children(child(volume, "downwardAPI"), "items"):
+        if isinstance(item.get("fieldRef"), dict):
+            fill_text(item["fieldRef"], apiVersion="v1")
+    for source in children(child(volume, "projected"), "sources"):
+        token = source.get("serviceAccountToken")
+        if isinstance(token, dict):
+            fill(token, expirationSeconds=3600)
+        for item in children(child(source, "downwardAPI"), "items"):
+            if isinstance(item.get("fieldRef"), dict):
+                fill_text(item["fieldRef"], apiVersion="v1")
+    if isinstance(volume.get("image"), dict):
+        reference = volume["image"].get("reference")
+        latest = _is_latest(reference if isinstance(reference, str) else "")
+        fill_text(volume["image"], pullPolicy="Always" if latest else "IfNotPresent")
+    claim = child(child(child(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
+    if claim:
+        fill(claim, volumeMode="Filesystem")
+        canonical_quantities(child(claim, "resources"), "requests", "limits")
+
+
+def _requests_from_limits(container: Document) -> None:
+    resources = child(container, "resources")
+    limits = child(resources, "limits")
+    if limits:
+        requests = made_child(resources, "requests")
+        for name, quantity in limits.items():
+            requests.setdefault(name, quantity)
+
+
+def _as_view(document: Document) -> Pod | None:
+    """The pod as arithmetic sees it, if it has the shape; validation speaks about those that do not."""
+    try:
+        return view({"spec": document.get("spec") or {}}, Pod)
+    except (msgspec.ValidationError, TypeError):
+        return None
+
+
+def _pod_level_resources(document: Document, spec: Document) -> None:
+    """Pod-level huge page limits and requests follow from those of the containers where the pod states only some."""
+    resources = spec.get("resources")
+    if not isinstance(resources, dict) or not (child(resources, "limits") or child(resources, "requests")):
+        return
+    pod = _as_view(document)
+    if pod is None:
+        return
+    plain = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=None))
+    try:
+        asked, bounded = requests_nano(plain, overhead=False), limits_nano(plain, overhead=False)
+    except (BadQuantity, ValueError, OverflowError):
+        return
+    requests, limits = dict(child(resources, "requests")), dict(child(resources, "limits"))
+    for name, amount in bounded.items():
+        if name.startswith("hugepages-") and name not in requests:
+            limits.setdefault(name, format_nano(amount, "binary"))
+    if limits:
+        resources["limits"] = limits
+        for name, amount in asked.items():
+            if is_pod_level(name) and not name.startswith("hugepages-"):
+                requests.setdefault(name, format_nano(amount, "binary" if name != "cpu" else "decimal"))
+        for name, quantity in limits.items():
+            if is_pod_level(name):
+                requests.setdefault(name, quantity)
+        if requests:
+            resources["requests"] = requests
+
+
+def _qos(document: Document) -> str:
+    pod = _as_view(document)
+    try:
+        return "BestEffort" if pod is None else qos_class(pod)
+    except (BadQuantity, ValueError, OverflowError):
+        return "BestEffort"
+
+
+def default_template_of(owner: Any) -> None:
+    template = child(owner, "template")
+    if template:
+        default_template(template)

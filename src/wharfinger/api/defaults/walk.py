@@ -1,0 +1,88 @@
+"""Access that bears any shape: a value of the wrong type reads as absent, and writing into it goes nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from wharfinger.api.quantity import BadQuantity, canonical_milli
+from wharfinger.api.registry import DefaultFn, Document
+
+
+def child(owner: Any, name: str) -> Document:
+    """The object under a name; an object that nobody holds where there is none."""
+    value = owner.get(name) if isinstance(owner, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def made_child(owner: Document, name: str) -> Document:
+    """The object under a name, made where absent."""
+    if owner.get(name) is None:
+        owner[name] = {}
+    return child(owner, name)
+
+
+def children(owner: Any, name: str) -> Iterator[Document]:
+    """The objects of a list under a name."""
+    value = owner.get(name) if isinstance(owner, dict) else None
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def fill(owner: Document, **values: Any) -> None:
+    """Sets what is absent. Lists and objects must be given fresh: they are not copied."""
+    for name, value in values.items():
+        if owner.get(name) is None:
+            owner[name] = value
+
+
+def fill_text(owner: Document, **values: str) -> None:
+    """Sets texts that are absent or empty: Go cannot tell the two apart."""
+    for name, value in values.items():
+        if owner.get(name) in (None, ""):
+            owner[name] = value
+
+
+def fill_number(owner: Document, **values: int) -> None:
+    """Sets numbers that are absent or zero."""
+    for name, value in values.items():
+        current = owner.get(name)
+        if current is None or (current == 0 and not isinstance(current, (bool, str))):
+            owner[name] = value
+
+
+def canonical_quantities(owner: Any, *names: str) -> None:
+    """Rewrites quantities to the form an API server stores: no finer than thousandths, the largest suffix."""
+    for name in names:
+        quantities = child(owner, name)
+        for key, quantity in quantities.items():
+            if isinstance(quantity, (str, int, float)) and not isinstance(quantity, bool):
+                try:
+                    quantities[key] = canonical_milli(quantity)
+                except (BadQuantity, ValueError, OverflowError):
+                    continue  # validation refuses it by path
+
+
+def drop_nulls(value: Any) -> None:
+    """Removes null members in place: Kubernetes reads them as absent."""
+    if isinstance(value, dict):
+        for name in [name for name, item in value.items() if item is None]:
+            del value[name]
+        for item in value.values():
+            if isinstance(item, (dict, list)):
+                drop_nulls(item)
+    elif isinstance(value, list):
+        for item in value:
+            if isinstance(item, (dict, list)):
+                drop_nulls(item)
+
+
+def typed(fill_in: DefaultFn | None = None) -> DefaultFn:
+    """Defaulting of one of Kubernetes' own kinds, whose null members mean nothing."""
+
+    def default(document: Document) -> None:
+        drop_nulls(document)
+        if fill_in is not None:
+            fill_in(document)
+
+    return default

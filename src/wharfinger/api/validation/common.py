@@ -1,0 +1,87 @@
+"""Small checks that many kinds share, and `checked`, which puts a shape in front of a kind's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from wharfinger.api.fields import FieldError, invalid, not_supported, required
+from wharfinger.api.quantity import NANO, canonical, milli_value, parse_nano
+from wharfinger.api.registry import Document, ValidateFn
+from wharfinger.api.shapes import check, kind_shape
+
+MAX_INT32 = 2147483647
+NOT_NEGATIVE = "must be greater than or equal to 0"
+
+Rules = Callable[[Document, Document | None], Iterable[FieldError]]
+
+
+def checked(api_version: str, kind: str, rules: Rules | None = None) -> ValidateFn:
+    """Validation of one of Kubernetes' own kinds: its shape, then its rules on documents that have it."""
+    group, _, version = api_version.rpartition("/")
+
+    def faults(document: Document, old: Document | None) -> list[FieldError]:
+        shape = kind_shape(group, version, kind)
+        assert shape is not None, f"{api_version} {kind} has no shape"
+        errors = check(shape, document)
+        if not errors and rules is not None:
+            errors = list(rules(document, old))
+        return errors
+
+    return faults
+
+
+def one_of(value: str | None, choices: Sequence[str], path: str, *, empty: bool = False) -> Iterator[FieldError]:
+    """A text that must be one of several; `empty` allows it to be left out."""
+    if not value:
+        if not empty:
+            yield required(path)
+    elif value not in choices:
+        yield not_supported(path, value, choices)
+
+
+def not_negative(value: int | None, path: str) -> Iterator[FieldError]:
+    if value is not None and value < 0:
+        yield invalid(path, value, NOT_NEGATIVE)
+
+
+def positive(value: int | None, path: str) -> Iterator[FieldError]:
+    if value is None or value <= 0:
+        yield invalid(path, value or 0, "must be greater than 0")
+
+
+def quantity_faults(value: str | int | float, path: str, *, whole: bool = False) -> Iterator[FieldError]:
+    if parse_nano(value) < 0:
+        yield invalid(path, canonical(value), NOT_NEGATIVE)
+    if whole and milli_value(value) % 1000:
+        yield invalid(path, value, "must be an integer")
+
+
+def int_or_percent_faults(value: int | str | None, path: str) -> Iterator[FieldError]:
+    """A count or a percentage, neither negative."""
+    if isinstance(value, str):
+        if not (value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit()):
+            yield invalid(path, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")  # fmt: skip
+    elif value is not None and value < 0:
+        yield invalid(path, value, NOT_NEGATIVE)
+
+
+def percent_of(value: int | str | None) -> int | None:
+    """The number of a percentage, None for counts and for texts that are none."""
+    if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
+        return int(value[:-1])
+    return None
+
+
+def whole_units(value: str | int | float) -> int:
+    return -(-parse_nano(value) // NANO)
+
+
+def port_faults(port: int, path: str) -> Iterator[FieldError]:
+    if not 1 <= port <= 65535:
+        yield invalid(path, port, "must be between 1 and 65535, inclusive")
+
+
+def name_faults(check_name: Callable[[str], list[str]], value: Any, path: str) -> Iterator[FieldError]:
+    for fault in check_name(value):
+        yield invalid(path, value, fault)

@@ -1,0 +1,163 @@
+"""Validation of resource names and amounts: in containers, in quotas, on nodes.
+
+`unqualified` is the hook for device classes: a real API server refuses container resources without a slash that are not
+its own, the embedded one lets the names of device classes (`nvidia.high.mem`) pass, treating them as extended resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
+from wharfinger.api.names import qualified_name
+from wharfinger.api.quantity import canonical, parse_nano
+from wharfinger.api.validation.common import quantity_faults
+
+AllowName = Callable[[str], bool]
+
+STANDARD_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
+INTEGER = frozenset(
+    {
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    }
+)
+STANDARD_QUOTA = (
+    STANDARD_CONTAINER
+    | INTEGER
+    | {f"{part}.{name}" for part in ("requests", "limits") for name in ("cpu", "memory", "ephemeral-storage")}
+    | {"requests.storage"}
+)
+STANDARD = STANDARD_QUOTA | {"storage"}
+
+
+def refuse_unqualified(name: str) -> bool:
+    """The rule of a real API server."""
+    return False
+
+
+def allow_unqualified(name: str) -> bool:
+    """The rule of the embedded one: whatever may be the name of a device class."""
+    return not qualified_name(name)
+
+
+def is_hugepages(name: str) -> bool:
+    return name.startswith("hugepages-")
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not qualified_name(f"requests.{name}")
+
+
+def may_overcommit(name: str) -> bool:
+    return is_native(name) and not is_hugepages(name)
+
+
+def container_resources_faults(
+    resources: Mapping[str, Any], path: str, unqualified: AllowName = refuse_unqualified
+) -> Iterator[FieldError]:
+    """Names, amounts and the relation of requests to limits."""
+
+    def name_faults(name: str, here: str) -> Iterator[FieldError]:
+        faults = list(_resource_name_faults(name, here, unqualified))
+        yield from faults
+        if faults or unqualified(name):
+            return
+        if "/" not in name:
+            if name not in STANDARD_CONTAINER and not is_hugepages(name):
+                yield invalid(here, name, "must be a standard resource for containers")
+        elif not is_native(name) and not is_extended(name):
+            yield invalid(here, name, "doesn't follow extended resource name standard")
+
+    def device(name: str) -> bool:
+        """Whether the name counts things that cannot be shared."""
+        if "/" in name:
+            return is_extended(name)
+        return name not in STANDARD and not is_hugepages(name) and unqualified(name)
+
+    yield from _requirements_faults(resources, path, name_faults, device)
+
+
+def pod_resources_faults(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Resources of the pod as a whole, which may only be cpu, memory and huge pages."""
+
+    def name_faults(name: str, here: str) -> Iterator[FieldError]:
+        faults = list(_resource_name_faults(name, here, refuse_unqualified))
+        yield from faults
+        if not faults and name not in ("cpu", "memory") and not is_hugepages(name):
+            yield not_supported(here, name, ("cpu", "hugepages-", "memory"))
+
+    if resources.get("claims") is not None:
+        yield forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
+    yield from _requirements_faults(resources, path, name_faults, lambda name: False)
+
+
+NameFaults = Callable[[str, str], Iterator[FieldError]]
+
+
+def _requirements_faults(
+    resources: Mapping[str, Any], path: str, name_faults: NameFaults, device: AllowName
+) -> Iterator[FieldError]:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for part, amounts in (("limits", limits), ("requests", requests)):
+        for name, quantity in amounts.items():
+            here = f"{path}.{part}[{name}]"
+            yield from name_faults(name, here)
+            if quantity is not None:
+                yield from quantity_faults(quantity, here, whole=device(name) or name in INTEGER)
+    for name, quantity in requests.items():
+        limit = limits.get(name)
+        shared = may_overcommit(name) and not device(name)
+        if limit is None:
+            if not shared:
+                yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif quantity is not None:
+            asked, bound = parse_nano(quantity), parse_nano(limit)
+            if asked != bound and not shared:
+                detail = f"must be equal to {name} limit of {canonical(limit)}"
+                yield invalid(f"{path}.requests", canonical(quantity), detail)
+            elif asked > bound:
+                detail = f"must be less than or equal to {name} limit of {canonical(limit)}"
+                yield invalid(f"{path}.requests", canonical(quantity), detail)
+    names = {*limits, *requests}
+    if any(map(is_hugepages, names)) and not names & {"cpu", "memory"}:
+        yield forbidden(path, "HugePages require cpu or memory")
+
+
+def _resource_name_faults(name: str, path: str, unqualified: AllowName) -> Iterator[FieldError]:
+    faults = qualified_name(name)
+    for fault in faults:
+        yield invalid(path, name, fault)
+    if not faults and "/" not in name and name not in STANDARD and not is_hugepages(name) and not unqualified(name):
+        yield invalid(path, name, "must be a standard resource type or fully qualified")
+
+
+def quota_name_faults(name: str, path: str, unqualified: AllowName) -> Iterator[FieldError]:
+    faults = qualified_name(name)
+    for fault in faults:
+        yield invalid(path, name, fault)
+    if faults or "/" in name or unqualified(name):
+        return
+    if name not in STANDARD_QUOTA and not is_hugepages(name.removeprefix("requests.").removeprefix("limits.")):
+        yield invalid(path, name, "must be a standard resource for quota")
+
+
+def node_resources_faults(amounts: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name, quantity in amounts.items():
+        here = f"{path}[{name}]"
+        for fault in qualified_name(name):
+            yield invalid(here, name, fault)
+        if quantity is not None:
+            yield from quantity_faults(quantity, here, whole=is_extended(name) or name in INTEGER)

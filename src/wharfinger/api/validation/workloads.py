@@ -1,0 +1,413 @@
+"""Validation of workloads, jobs and disruption budgets, after pkg/apis/{apps,batch,policy,scheduling}/validation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, not_supported, required
+from wharfinger.api.names import dns_subdomain
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
+from wharfinger.api.validation.common import int_or_percent_faults, not_negative, one_of, percent_of
+from wharfinger.api.validation.pods import template_faults
+from wharfinger.api.validation.selectors import each, label_selector_faults
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def deployment_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    yield from not_negative(spec.get("replicas"), "spec.replicas")
+    yield from _selector_and_template_faults(spec, "deployment", "ReplicaSet")
+    yield from _deployment_strategy_faults(spec.get("strategy") or {})
+    for name in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
+        yield invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+    yield from _same_selector(spec, old)
+
+
+def replica_set_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    for name in ("replicas", "minReadySeconds"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    yield from _selector_and_template_faults(spec, "deployment", "ReplicaSet")
+    yield from _same_selector(spec, old)
+
+
+def daemon_set_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    yield from _selector_and_template_faults(spec, "daemonset", "DaemonSet")
+    for name in ("minReadySeconds", "revisionHistoryLimit"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    strategy = spec.get("updateStrategy") or {}
+    kind = strategy.get("type")
+    if kind not in ("RollingUpdate", "OnDelete"):
+        yield not_supported("spec.updateStrategy.type", kind, ("RollingUpdate", "OnDelete"))
+    elif kind == "RollingUpdate":
+        yield from _daemon_rolling_faults(strategy.get("rollingUpdate") or {})
+    yield from _same_selector(spec, old)
+
+
+def _daemon_rolling_faults(rolling: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = "spec.updateStrategy.rollingUpdate"
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    for name, value in (("maxUnavailable", unavailable), ("maxSurge", surge)):
+        yield from int_or_percent_faults(value, f"{path}.{name}")
+        yield from _at_most_all(value, f"{path}.{name}")
+    if not _is_zero(unavailable) and not _is_zero(surge):
+        yield invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+    elif _is_zero(unavailable) and _is_zero(surge):
+        yield required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+def stateful_set_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    policy = spec.get("podManagementPolicy")
+    if policy not in ("OrderedReady", "Parallel"):
+        yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+    strategy = spec.get("updateStrategy") or {}
+    rolling = strategy.get("rollingUpdate")
+    if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
+        yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+    elif rolling is not None and strategy["type"] == "OnDelete":
+        detail = "only allowed for updateStrategy 'RollingUpdate'"
+        yield invalid("spec.updateStrategy.rollingUpdate", rolling, detail)
+    elif rolling is not None:
+        yield from not_negative(rolling.get("partition"), "spec.updateStrategy.rollingUpdate.partition")
+        unavailable = rolling.get("maxUnavailable")
+        yield from int_or_percent_faults(unavailable, "spec.updateStrategy.rollingUpdate.maxUnavailable")
+    for name in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    for name in ("whenDeleted", "whenScaled"):
+        path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
+        yield from one_of(retention.get(name), ("Delete", "Retain"), path, empty=True)
+    yield from _selector_and_template_faults(spec, "statefulset", "StatefulSet")
+    if old is not None:
+        before = old.get("spec") or {}
+        mutable = (
+            "replicas",
+            "ordinals",
+            "template",
+            "updateStrategy",
+            "revisionHistoryLimit",
+            "persistentVolumeClaimRetentionPolicy",
+            "minReadySeconds",
+        )
+        if _without(spec, mutable) != _without(before, mutable):
+            detail = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+                "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+            )
+            yield forbidden("spec", detail)
+
+
+def _without(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in names and value is not None}
+
+
+def replication_controller_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    for name in ("replicas", "minReadySeconds"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    selector = spec.get("selector") or {}
+    if not selector:
+        yield required("spec.selector")
+    template = spec.get("template")
+    if template is None:
+        yield required("spec.template")
+        return
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from _template_for_controller_faults(template, "ReplicationController")
+
+
+def _selector_and_template_faults(spec: Mapping[str, Any], word: str, owner: str) -> Iterator[FieldError]:
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    if selector is None:
+        yield required("spec.selector")
+    else:
+        yield from label_selector_faults(selector, "spec.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            yield invalid("spec.selector", selector, f"empty selector is invalid for {word}")
+        elif not _selects(selector, template):
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from _template_for_controller_faults(template, owner)
+
+
+def _template_for_controller_faults(template: Mapping[str, Any], owner: str) -> Iterator[FieldError]:
+    yield from template_faults(template, "spec.template")
+    inner = template.get("spec") or {}
+    policy = inner.get("restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        yield not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
+    if inner.get("activeDeadlineSeconds") is not None:
+        detail = f"activeDeadlineSeconds in {owner} is not Supported"
+        yield forbidden("spec.template.spec.activeDeadlineSeconds", detail)
+
+
+def _selects(selector: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Whether the selector matches the labels of the template; true when it cannot be compiled, which is a fault of its own."""
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    try:
+        compiled = compile_label_selector(msgspec.convert(_plain(selector), LabelSelector))
+    except (BadSelector, msgspec.ValidationError):
+        return True
+    return matches(compiled, labels)
+
+
+def _plain(selector: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in selector.items() if value is not None}
+
+
+def _same_selector(spec: Mapping[str, Any], old: Document | None) -> Iterator[FieldError]:
+    if old is not None and spec.get("selector") != (old.get("spec") or {}).get("selector"):
+        yield immutable("spec.selector", spec.get("selector"))
+
+
+def _deployment_strategy_faults(strategy: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = "spec.strategy"
+    rolling = strategy.get("rollingUpdate")
+    kind = strategy.get("type")
+    if kind == "Recreate":
+        if rolling is not None:
+            yield forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif kind == "RollingUpdate":
+        unavailable, surge = (rolling or {}).get("maxUnavailable"), (rolling or {}).get("maxSurge")
+        here = f"{path}.rollingUpdate"
+        yield from int_or_percent_faults(unavailable, f"{here}.maxUnavailable")
+        yield from int_or_percent_faults(surge, f"{here}.maxSurge")
+        if _is_zero(unavailable) and _is_zero(surge):
+            yield invalid(f"{here}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+        yield from _at_most_all(unavailable, f"{here}.maxUnavailable")
+    else:
+        yield not_supported(path, strategy, ("Recreate", "RollingUpdate"))
+
+
+def _is_zero(value: int | str | None) -> bool:
+    percent = percent_of(value)
+    return (percent if percent is not None else value if isinstance(value, int) else 0) == 0
+
+
+def _at_most_all(value: int | str | None, path: str) -> Iterator[FieldError]:
+    percent = percent_of(value)
+    if percent is not None and percent > 100:
+        yield invalid(path, value, "must not be greater than 100%")
+
+
+def job_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    yield from job_spec_faults(spec, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        yield required("spec.selector")
+    else:
+        yield from label_selector_faults(selector, "spec.selector")
+        if not _selects(selector, spec.get("template") or {}):
+            labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+            yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    if old is None:
+        if len((document.get("metadata") or {}).get("name") or "") > 63:
+            name = document["metadata"]["name"]
+            yield invalid("metadata.name", name, "must be no more than 63 characters")
+    else:
+        yield from _job_update_faults(spec, old.get("spec") or {})
+
+
+_JOB_COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+
+
+def job_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name in _JOB_COUNTS:
+        yield from not_negative(spec.get(name), f"{path}.{name}")
+    mode = spec.get("completionMode") or "NonIndexed"
+    if mode not in ("NonIndexed", "Indexed"):
+        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
+    per_index, most_failed = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
+    if most_failed is not None and per_index is None:
+        yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    if mode == "Indexed":
+        completions = spec.get("completions")
+        if completions is None:
+            yield required(f"{path}.completions", "when completion mode is Indexed")
+        elif most_failed is not None and most_failed > completions:
+            yield invalid(f"{path}.maxFailedIndexes", most_failed, "must be less than or equal to completions")
+        if (spec.get("parallelism") or 0) > 100_000:
+            detail = "must be less than or equal to 100000 when completion mode is Indexed"
+            yield invalid(f"{path}.parallelism", spec["parallelism"], detail)
+    else:
+        for name, value in (("backoffLimitPerIndex", per_index), ("maxFailedIndexes", most_failed)):
+            if value is not None:
+                yield invalid(f"{path}.{name}", value, "requires indexed completion mode")
+        if spec.get("successPolicy") is not None:
+            yield invalid(f"{path}.successPolicy", spec["successPolicy"], "requires indexed completion mode")
+    replacement = spec.get("podReplacementPolicy")
+    yield from one_of(replacement, ("Failed", "TerminatingOrFailed"), f"{path}.podReplacementPolicy", empty=True)
+    template = spec.get("template") or {}
+    yield from template_faults(template, f"{path}.template")
+    restart = (template.get("spec") or {}).get("restartPolicy")
+    here = f"{path}.template.spec.restartPolicy"
+    if restart in (None, "", "Always"):
+        yield required(here, 'valid values: "OnFailure", "Never"')
+    elif restart == "OnFailure" and spec.get("podFailurePolicy") is not None:
+        yield invalid(here, restart, 'only "Never" is supported when podFailurePolicy is specified')
+
+
+_JOB_FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+def _job_update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
+    completions = spec.get("completions")
+    if completions != before.get("completions"):
+        if spec.get("completionMode") != "Indexed":
+            yield immutable("spec.completions", completions)
+        elif completions is not None and completions != spec.get("parallelism"):
+            yield invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
+    if spec.get("selector") != before.get("selector"):
+        yield immutable("spec.selector", spec.get("selector"))
+    suspended = before.get("suspend") is True
+    if _job_template(spec, suspended) != _job_template(before, suspended):
+        yield immutable("spec.template", spec.get("template"))
+    for name in _JOB_FIXED:
+        if spec.get(name) != before.get(name):
+            yield immutable(f"spec.{name}", spec.get(name))
+
+
+def _job_template(spec: Mapping[str, Any], suspended: bool) -> Any:
+    """The template as far as it may not change: while a job is suspended, directives for the scheduler may."""
+    template = spec.get("template") or {}
+    if not suspended:
+        return template
+    inner = {name: value for name, value in (template.get("spec") or {}).items() if name not in _DIRECTIVES}
+    affinity = {k: v for k, v in (inner.pop("affinity", None) or {}).items() if k != "nodeAffinity"}
+    metadata = {k: v for k, v in (template.get("metadata") or {}).items() if k not in ("labels", "annotations")}
+    return {"metadata": metadata, "spec": inner, "affinity": affinity}
+
+
+_MACROS = {"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
+_CRON_FIELD = re.compile(r"(\*|\?|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?")
+
+
+def schedule_fault(schedule: str) -> str | None:
+    """Why a cron schedule cannot be read, if so; values out of range are found when it runs."""
+    if schedule in _MACROS or re.fullmatch(r"@every ([0-9.]+(ns|us|µs|ms|s|m|h))+", schedule):
+        return None
+    fields = schedule.split()
+    if len(fields) != 5:
+        return f"expected exactly 5 fields, found {len(fields)}: {fields}"
+    for one in fields:
+        if not all(_CRON_FIELD.fullmatch(part) for part in one.split(",")):
+            return f"failed to parse {one!r}"
+    return None
+
+
+def cron_job_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    schedule = spec.get("schedule") or ""
+    if not schedule:
+        yield required("spec.schedule")
+    elif "TZ" in schedule:
+        yield invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    elif fault := schedule_fault(schedule):
+        yield invalid("spec.schedule", schedule, fault)
+    for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        yield from not_negative(spec.get(name), f"spec.{name}")
+    yield from one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
+    template = (spec.get("jobTemplate") or {}).get("spec") or {}
+    yield from job_spec_faults(template, "spec.jobTemplate.spec")
+    if template.get("manualSelector"):
+        yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
+    name = (document.get("metadata") or {}).get("name") or ""
+    if old is None and len(name) > 52:
+        yield invalid("metadata.name", name, "must be no more than 52 characters")
+
+
+def budget_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if least is not None and most is not None:
+        yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    for name, value in (("minAvailable", least), ("maxUnavailable", most)):
+        yield from int_or_percent_faults(value, f"spec.{name}")
+        yield from _at_most_all(value, f"spec.{name}")
+    yield from label_selector_faults(spec.get("selector"), "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    choices = ("AlwaysAllow", "IfHealthyBudget")
+    yield from one_of(policy, choices, "spec.unhealthyPodEvictionPolicy", empty=True)
+
+
+def priority_class_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    name = (document.get("metadata") or {}).get("name") or ""
+    value = document.get("value") or 0
+    if name.startswith("system-"):
+        known = SYSTEM_CLASSES.get(name)
+        error = ""
+        if known is None:
+            error = f"{name} is not a known system priority class"
+        elif known != value:
+            error = f"value of {name} PriorityClass must be {known}"
+        elif document.get("globalDefault"):
+            error = f"globalDefault of {name} PriorityClass must be false"
+        if error:
+            detail = f"priority class names with 'system-' prefix are reserved for system use only. error: {error}"
+            yield forbidden("metadata.name", detail)
+    elif value > HIGHEST_USER_PRIORITY:
+        detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        yield forbidden("value", detail)
+    policy = document.get("preemptionPolicy")
+    yield from one_of(policy, ("PreemptLowerPriority", "Never"), "preemptionPolicy", empty=True)
+    if old is not None:
+        if value != (old.get("value") or 0):
+            yield forbidden("value", "may not be changed in an update.")
+        if policy != old.get("preemptionPolicy"):
+            yield immutable("preemptionPolicy", policy)
+
+
+def autoscaler_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document.get("spec") or {}
+    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if least is not None and least < 1:
+        yield invalid("spec.minReplicas", least, "must be greater than or equal to 1")
+    if most < 1:
+        yield invalid("spec.maxReplicas", most, "must be greater than 0")
+    elif least is not None and most < least:
+        yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
+    target = spec.get("scaleTargetRef") or {}
+    for name in ("kind", "name"):
+        if not target.get(name):
+            yield required(f"spec.scaleTargetRef.{name}")
+    for index, metric in each(spec, "metrics"):
+        if not metric.get("type"):
+            yield required(f"spec.metrics[{index}].type", "must specify a metric source type")
+
+
+def controller_revision_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    yield from not_negative(document.get("revision"), "revision")
+    if old is not None and document.get("data") != old.get("data"):
+        yield immutable("data", document.get("data"))
+
+
+def runtime_class_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    handler = document.get("handler") or ""
+    for fault in dns_subdomain(handler):
+        yield invalid("handler", handler, fault)
+    if old is not None and handler != old.get("handler"):
+        yield immutable("handler", handler)
