@@ -38,7 +38,13 @@ class NodeSpec(View, frozen=True):
     provider_id: str = field(name="providerID", default="")
 
 
+class NodeAddress(View, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(View, frozen=True):
+    addresses: tuple[NodeAddress, ...] = ()
     capacity: Quantities = field(default_factory=dict)
     allocatable: Quantities = field(default_factory=dict)
     images: tuple[ContainerImage, ...] = ()

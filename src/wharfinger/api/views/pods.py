@@ -90,6 +90,10 @@ class TopologySpreadConstraint(View, frozen=True):
     match_label_keys: tuple[str, ...] = ()
 
 
+class ReadinessGate(View, frozen=True):
+    condition_type: str = ""
+
+
 class SchedulingGate(View, frozen=True):
     name: str = ""
 
@@ -136,6 +140,7 @@ class PodSpec(View, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    readiness_gates: tuple[ReadinessGate, ...] = ()
     host_network: bool = False
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
@@ -145,8 +150,26 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
 
 
+class ContainerRunning(View, frozen=True):
+    started_at: str = ""
+
+
+class ContainerTerminated(View, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: str = ""
+
+
+class ContainerState(View, frozen=True):
+    """At most one is set; none means waiting."""
+
+    running: ContainerRunning | None = None
+    terminated: ContainerTerminated | None = None
+
+
 class ContainerStatus(View, frozen=True):
     name: str = ""
+    state: ContainerState = field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
     allocated_resources: Quantities | None = None

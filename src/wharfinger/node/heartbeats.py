@@ -1,0 +1,188 @@
+"""The nodes' own signs of life: the Ready condition when a node comes up, and leases while it stays up.
+
+In simulation heartbeats are implicit: nothing is renewed, and only a failure is an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_micro_time, format_time
+from wharfinger.api.views import Node
+from wharfinger.client.controller import Controller, Observer
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.timers import Clock, background_sleep
+from wharfinger.node.annotations import DOWN
+from wharfinger.node.kubelet import Managed, is_down
+
+log = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+STATUS_SECONDS = 300.0  # how often an unchanged status is reported, as kubelets do
+RENEWALS_PER_SECOND = 100.0  # beyond this, many nodes renew less often, as far as their leases allow
+_FINE = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+class Heartbeats(Controller[str]):
+    """Reports managed nodes ready when they are up, and renews their leases unless heartbeats are implicit."""
+
+    name = "heartbeats"
+    workers = 8
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerSet,
+        clock: Clock,
+        *,
+        lease_seconds: int = 40,
+        implicit: bool = False,
+        managed: Managed = Managed(),  # noqa: B008 - frozen
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(observer=observer)
+        self._client = client
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._implicit = implicit
+        self._managed = managed
+        self._reported: dict[str, float] = {}  # by node uid: when its status was last written by us
+        self._nodes = informers.of(NODES, Node)
+        self._nodes.add_handler(self._changed, lambda old, new: self._changed(new))
+
+    async def run(self) -> None:
+        if self._implicit:
+            await super().run()
+            return
+        renewing = asyncio.create_task(self._renew(), name="node leases")
+        try:
+            await super().run()
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def reconcile(self, key: str) -> None:
+        node = self._nodes.get(key)
+        if node is None or not self._managed(node) or is_down(node):
+            return
+        now = self._clock.now()
+        stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
+        if is_ready(node) and node.status.addresses and not stale:
+            return
+        await self._report(node, now)
+
+    def _changed(self, node: Node) -> None:
+        if self._managed(node) and not is_down(node) and not is_ready(node):
+            self.queue.add(node.metadata.name)
+
+    async def _report(self, node: Node, now: float) -> None:
+        stamp = format_time(now)
+        conditions = [_condition(node, type, "False", reason, message, stamp) for type, reason, message in _FINE]
+        ready = _condition(node, "Ready", "True", "KubeletReady", "kubelet is posting ready status", stamp)
+        status: Document = {
+            "conditions": [*conditions, ready],
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.4",
+                "kubeProxyVersion": "",
+                "containerRuntimeVersion": "simulated://1",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+                "osImage": "Simulated",
+                "kernelVersion": "",
+                "machineID": "",
+                "systemUUID": node.metadata.uid,
+                "bootID": "",
+            },
+        }
+        if not node.status.addresses:
+            status["addresses"] = [{"type": "Hostname", "address": node.metadata.name}]
+        try:
+            await self._client.patch(
+                NODES,
+                node.metadata.name,
+                {"metadata": {"uid": node.metadata.uid}, "status": status},
+                type=PatchType.STRATEGIC,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self._reported[node.metadata.uid] = now
+
+    # Leases
+
+    async def _renew(self) -> None:
+        while True:
+            nodes = [node for node in self._nodes if self._managed(node) and not is_down(node)]
+            shortest, longest = self._lease_seconds / 4, self._lease_seconds * 0.625
+            interval = min(longest, max(shortest, len(nodes) / RENEWALS_PER_SECOND))
+            # Spread over the interval, so that many nodes do not renew at one moment.
+            for node in nodes:
+                await self._renew_one(node.metadata.name)
+                if self._clock.now() - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS:
+                    self.queue.add(node.metadata.name)
+                await background_sleep(interval / len(nodes))
+            if not nodes:
+                await background_sleep(min(1.0, interval))
+
+    async def _renew_one(self, name: str) -> None:
+        stamp = format_micro_time(self._clock.now())
+        try:
+            try:
+                await self._client.patch(LEASES, name, {"spec": {"renewTime": stamp}}, LEASE_NAMESPACE)
+            except NotFound:
+                await self._create_lease(name, stamp)
+        except ApiError as error:
+            log.warning("cannot renew the lease of node %s: %s", name, error)
+
+    async def _create_lease(self, name: str, stamp: str) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
+        lease: Document = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": self._lease_seconds, "renewTime": stamp},
+        }
+        try:
+            await self._client.create(LEASES, lease, LEASE_NAMESPACE)
+        except AlreadyExists:
+            return
+        except NotFound:
+            try:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}
+                await self._client.create(NAMESPACES, namespace)
+            except AlreadyExists:
+                return
+
+
+def is_ready(node: Node) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+
+
+def _condition(node: Node, type: str, status: str, reason: str, message: str, stamp: str) -> Document:
+    before = next((condition for condition in node.status.conditions if condition.type == type), None)
+    turned = before.last_transition_time if before is not None and before.status == status else stamp
+    return {
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": turned or stamp,
+    }
+
+
+async def set_down(client: Client, name: str, down: bool) -> None:
+    """Makes a simulated node fail, or come back."""
+    await client.patch(NODES, name, {"metadata": {"annotations": {DOWN: "true" if down else None}}})

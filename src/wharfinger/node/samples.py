@@ -1,0 +1,63 @@
+"""Sample nodes: the documents of nodes that `wharf nodes` creates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.api.registry import Document
+from wharfinger.node.annotations import SIMULATED
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the nodes of one sample have in common."""
+
+    cpu: str = "8"
+    memory: str = "32Gi"
+    pods: int = 110
+    zones: Sequence[str] = ("zone-a", "zone-b", "zone-c")
+    region: str = "local"
+    prefix: str = "node"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)  # further capacity, such as devices
+    taints: Sequence[Document] = ()
+
+
+def sample_node(sample: Sample, index: int) -> Document:
+    """The node of that number, counted from 0; nodes take turns among the zones."""
+    name = f"{sample.prefix}-{index + 1}"
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/region": sample.region,
+        SIMULATED: "true",
+        **({"topology.kubernetes.io/zone": sample.zones[index % len(sample.zones)]} if sample.zones else {}),
+        **sample.labels,
+    }
+    capacity = {
+        "cpu": sample.cpu,
+        "memory": sample.memory,
+        "pods": str(sample.pods),
+        "ephemeral-storage": "100Gi",
+        **sample.resources,
+    }
+    high, low = index >> 8 & 255, index & 255
+    document: Document = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"podCIDR": f"10.{high}.{low}.0/24", "podCIDRs": [f"10.{high}.{low}.0/24"]},
+        "status": {
+            "capacity": capacity,
+            "allocatable": dict(capacity),
+            "addresses": [
+                {"type": "InternalIP", "address": f"172.{16 + (index >> 16 & 15)}.{high}.{low}"},
+                {"type": "Hostname", "address": name},
+            ],
+        },
+    }
+    if sample.taints:
+        document["spec"]["taints"] = [dict(taint) for taint in sample.taints]
+    return document
