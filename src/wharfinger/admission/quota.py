@@ -1,0 +1,145 @@
+"""Quota at admission: a request that would go beyond a ResourceQuota is refused, naming the quota and the numbers.
+
+Runs as a final reviewer, in the same step as the write, and counts what is stored rather than what a status says, so of
+two requests for the last unit exactly one passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api import quota as rules
+from wharfinger.api.errors import forbidden
+from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resources import Amounts
+from wharfinger.api.views import Pod, ResourceQuota, decode, view
+
+Charge = Callable[[Resource, Document, float], Amounts]
+
+
+class Kept(Protocol):
+    """A stored object, as the store hands it out."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def data(self) -> bytes: ...
+    def document(self) -> Document: ...
+
+
+class Objects(Protocol):
+    """The latest state of everything; the store's `scan`."""
+
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
+
+
+class Usage:
+    """What the objects of one collection in one namespace cost; each version of an object is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Document, Amounts]] = {}
+
+    def refresh(self, resource: Resource, objects: Iterable[Kept], charge: Charge, now: float) -> None:
+        fresh: dict[str, tuple[int, Document, Amounts]] = {}
+        for kept in objects:
+            entry = self._known.get(kept.name)
+            if entry is None or entry[0] != kept.version or entry[1]["metadata"].get("deletionTimestamp"):
+                # What is being deleted may stop to count as time passes.
+                document = kept.document() if entry is None or entry[0] != kept.version else entry[1]
+                entry = (kept.version, document, charge(resource, document, now))
+            fresh[kept.name] = entry
+        self._known = fresh
+
+    def total(self, quota: ResourceQuota, resource: Resource) -> Amounts:
+        total: Amounts = {}
+        scoped = rules.is_scoped(quota)
+        for _, document, amounts in self._known.values():
+            if not scoped or rules.matches_scopes(quota, resource, document):
+                rules.add(total, amounts)
+        return total
+
+
+class QuotaReviewer:
+    def __init__(self, objects: Objects, now: Callable[[], float], *, charge: Charge = rules.usage) -> None:
+        self._objects = objects
+        self._now = now
+        self._charge = charge
+        self._usage: dict[tuple[str, str, str], Usage] = {}
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or not request.namespace or not _concerns(request):
+            return PASS
+        quotas = [decode(kept.data, ResourceQuota) for kept in self._objects.scan(RESOURCE_QUOTAS, request.namespace)]
+        if not quotas:
+            return PASS
+        now = self._now()
+        wanted = self._charge(request.resource, request.object, now)
+        before = self._charge(request.resource, request.old, now) if request.old is not None else {}
+        for quota in sorted(quotas, key=lambda each: each.metadata.name):
+            why = self._refusal(quota, request, wanted, before, now)
+            if why:
+                return Review(denied=forbidden(request.resource.group, request.resource.plural, request.name, why))
+        return PASS
+
+    def _refusal(self, quota: ResourceQuota, request: Request, wanted: Amounts, before: Amounts, now: float) -> str:
+        limits = rules.hard(quota)
+        assert request.object is not None
+        if not limits.keys() & wanted.keys() and not _must_state(limits, request):
+            return ""
+        if not rules.matches_scopes(quota, request.resource, request.object):
+            return ""
+        if _is_new_pod(request):
+            missing = rules.missing_amounts(limits, view(request.object, Pod))
+            if missing:
+                return f"failed quota: {quota.metadata.name}: {missing}"
+        old_counts = request.old is not None and rules.matches_scopes(quota, request.resource, request.old)
+        delta = {
+            name: amount - (before.get(name, 0) if old_counts else 0)
+            for name, amount in wanted.items()
+            if name in limits
+        }
+        delta = {name: amount for name, amount in delta.items() if amount > 0}
+        if not delta:
+            return ""
+        used = self._used(quota, request, now)
+        over = sorted(name for name, amount in delta.items() if used.get(name, 0) + amount > limits[name])
+        if not over:
+            return ""
+        return (
+            f"exceeded quota: {quota.metadata.name}, requested: {_pairs(over, delta)}, used: {_pairs(over, used)}, "
+            f"limited: {_pairs(over, limits)}"
+        )
+
+    def _used(self, quota: ResourceQuota, request: Request, now: float) -> Amounts:
+        resource = request.resource
+        key = (resource.group, resource.plural, request.namespace)
+        usage = self._usage.setdefault(key, Usage())
+        usage.refresh(resource, self._objects.scan(resource, request.namespace), self._charge, now)
+        return usage.total(quota, resource)
+
+
+def _concerns(request: Request) -> bool:
+    if request.operation == "CREATE":
+        return request.subresource == ""
+    if request.operation != "UPDATE":
+        return False
+    if request.resource.group == "" and request.resource.plural == "pods":
+        return request.subresource in ("", "resize")
+    return request.subresource == ""
+
+
+def _is_new_pod(request: Request) -> bool:
+    return request.operation == "CREATE" and request.resource.group == "" and request.resource.plural == "pods"
+
+
+def _must_state(limits: Mapping[str, int], request: Request) -> bool:
+    return _is_new_pod(request) and any(name.rpartition(".")[2] in ("cpu", "memory") for name in limits)
+
+
+def _pairs(names: Iterable[str], amounts: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={rules.shown(name, amounts.get(name, 0))}" for name in names)

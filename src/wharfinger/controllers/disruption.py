@@ -1,0 +1,303 @@
+"""The status of PodDisruptionBudgets: how many pods should be healthy, how many are, and how many may be disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.kinds.builtin import (
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+)
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.times import format_time, parse_time
+from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Key
+from wharfinger.client.interface import PatchType
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.numbers import scaled
+from wharfinger.controllers.parts.statuses import condition_of, patch_status
+
+DELETION_TIMEOUT = 120.0  # how long an evicted pod may take to show its deletion
+STALE_TARGET = 120.0  # how long a DisruptionTarget condition may stand on a pod that is not being deleted
+
+
+class NoExpectedCount(Exception):
+    """The pods' owners do not say how many there should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    current_healthy: int
+    desired_healthy: int
+    expected: int
+
+    @property
+    def allowed(self) -> int:
+        return max(0, self.current_healthy - self.desired_healthy) if self.expected > 0 else 0
+
+
+def needs_scale(budget: PodDisruptionBudget) -> bool:
+    """Whether the owners must be asked; an absolute minAvailable speaks for itself."""
+    return budget.spec.max_unavailable is not None or isinstance(budget.spec.min_available, str)
+
+
+def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
+    spec = budget.spec
+    if spec.max_unavailable is not None:
+        return max(0, expected - scaled(spec.max_unavailable, expected, round_up=True))
+    if spec.min_available is not None:
+        return scaled(spec.min_available, expected, round_up=True)
+    return 0
+
+
+def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str], now: float) -> int:
+    """Ready pods that nobody has promised away."""
+    return sum(
+        pod.ready
+        and not pod.terminating
+        and not (pod.metadata.name in disrupted and parse_time(disrupted[pod.metadata.name]) + DELETION_TIMEOUT > now)
+        for pod in pods
+    )
+
+
+def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: float) -> dict[str, str]:
+    """The entries that stand for evictions whose deletion has not been seen, until they are too old."""
+    return {
+        pod.metadata.name: disrupted[pod.metadata.name]
+        for pod in pods
+        if not pod.terminating
+        and pod.metadata.name in disrupted
+        and parse_time(disrupted[pod.metadata.name]) + DELETION_TIMEOUT >= now
+    }
+
+
+class DisruptionController(Controller[Key]):
+    name = "disruption"
+    workers = 2
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.budgets = context.documents(POD_DISRUPTION_BUDGETS)
+        self.pods = context.informers.of(PODS, Pod)
+        self.by_namespace = self.pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self.owners = {
+            resource.kind: context.documents(resource)
+            for resource in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS)
+        }
+        self.budgets.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
+        self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        for informer in self.owners.values():
+            informer.add_handler(on_update=self._owner_updated)
+
+    async def reconcile(self, key: Key) -> None:
+        if key[0].startswith("pod:"):
+            await self._clear_stale_target((key[0].removeprefix("pod:"), key[1]))
+            return
+        document = self.budgets.get(key[1], key[0])
+        if document is None:
+            return
+        budget = view(document, PodDisruptionBudget)
+        try:
+            await self._sync(key, document, budget)
+        except Conflict:
+            raise
+        except (NoExpectedCount, ApiError, ValueError) as error:
+            self._event(
+                document,
+                "CalculateExpectedPodCountFailed",
+                f"Failed to calculate the number of expected pods: {error}",
+            )
+            conditions = self._conditions(
+                document, budget.status.observed_generation, "False", "SyncFailed", str(error)
+            )
+            await patch_status(
+                self.client,
+                POD_DISRUPTION_BUDGETS,
+                document,
+                {"disruptionsAllowed": 0, "conditions": conditions},
+                locked=True,
+            )
+
+    async def _sync(self, key: Key, document: Document, budget: PodDisruptionBudget) -> None:
+        now = self.context.now()
+        pods = self._selected(budget)
+        expected = await self._expected(document, pods) if needs_scale(budget) else len(pods)
+        disrupted = still_disrupted(pods, budget.status.disrupted_pods, now)
+        numbers = Numbers(healthy(pods, disrupted, now), desired_healthy(budget, expected), expected)
+        enough = numbers.allowed > 0
+        reason = "SufficientPods" if enough else "InsufficientPods"
+        generation = budget.metadata.generation
+        status: Document = {
+            "currentHealthy": numbers.current_healthy,
+            "desiredHealthy": numbers.desired_healthy,
+            "expectedPods": numbers.expected,
+            "disruptionsAllowed": numbers.allowed,
+            "observedGeneration": generation,
+            "conditions": self._conditions(document, generation, "True" if enough else "False", reason, ""),
+        }
+        if disrupted != budget.status.disrupted_pods:
+            gone = {name: None for name in budget.status.disrupted_pods if name not in disrupted}
+            status["disruptedPods"] = {**disrupted, **gone}
+        await patch_status(self.client, POD_DISRUPTION_BUDGETS, document, status, locked=True)
+        if disrupted:
+            first = min(parse_time(moment) for moment in disrupted.values())
+            self.queue.add_after(key, first + DELETION_TIMEOUT - now + 1, background=True)
+
+    def _selected(self, budget: PodDisruptionBudget) -> list[Pod]:
+        selector = budget.spec.selector
+        if selector is None:
+            return []
+        try:
+            requirements = selector.compile()
+        except BadSelector as error:
+            raise NoExpectedCount(str(error)) from error
+        pods = self.by_namespace.get(budget.metadata.namespace)
+        return [pod for pod in pods if matches(requirements, pod.metadata.labels)]
+
+    async def _expected(self, document: Document, pods: Sequence[Pod]) -> int:
+        """The sum of the sizes that the pods' owners ask for, each owner once. Pods without one do not count."""
+        scales: dict[str, int] = {}
+        seen: set[str] = set()
+        unmanaged = False
+        for pod in pods:
+            owner = pod.metadata.controller
+            if owner is None:
+                unmanaged = True
+            elif owner.uid not in seen:
+                seen.add(owner.uid)
+                uid, size = await self._scale(owner, pod)
+                scales[uid] = size
+        if unmanaged:
+            self._event(
+                document,
+                "UnmanagedPods",
+                "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the "
+                "PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods "
+                'please set ".spec.minAvailable" field of the PDB to an integer value.',
+            )
+        return sum(scales.values())
+
+    async def _scale(self, owner: OwnerReference, pod: Pod) -> tuple[str, int]:
+        namespace = pod.metadata.namespace
+        informer = self.owners.get(owner.kind)
+        if informer is not None:
+            found = informer.get(owner.name, namespace)
+            if found is None or found["metadata"]["uid"] != owner.uid:
+                raise NoExpectedCount(f'found no controllers for pod "{pod.metadata.name}"')
+            if owner.kind == "ReplicaSet":
+                found = self._deployment_of(found) or found
+            replicas = (found.get("spec") or {}).get("replicas")
+            return found["metadata"]["uid"], 1 if replicas is None else int(replicas)
+        kind = self.context.registry.of_object(owner.api_version, owner.kind)
+        if kind is None:
+            raise NoExpectedCount(f'found no controllers for pod "{pod.metadata.name}"')
+        try:
+            scale = await self.client.get(kind.storage, owner.name, namespace, subresource="scale")
+        except NotFound as error:
+            raise NoExpectedCount(f"{kind.storage.group_plural} does not implement the scale subresource") from error
+        return owner.uid, int((scale.get("spec") or {}).get("replicas") or 0)
+
+    def _deployment_of(self, replica_set: Document) -> Document | None:
+        for owner in replica_set["metadata"].get("ownerReferences") or ():
+            if owner.get("controller") and owner["kind"] == "Deployment":
+                found = self.owners["Deployment"].get(owner["name"], replica_set["metadata"]["namespace"])
+                if found is not None and found["metadata"]["uid"] == owner["uid"]:
+                    return found
+        return None
+
+    def _conditions(
+        self, document: Document, generation: int, status: str, reason: str, message: str
+    ) -> list[Document]:
+        conditions: list[Document] = list((document.get("status") or {}).get("conditions") or [])
+        current = condition_of(conditions, "DisruptionAllowed")
+        fresh: Document = {
+            "type": "DisruptionAllowed",
+            "status": status,
+            "observedGeneration": generation,
+            "lastTransitionTime": format_time(self.context.now()),
+            "reason": reason,
+            "message": message,
+        }
+        if current is not None:
+            if current["status"] == status:
+                fresh["lastTransitionTime"] = current["lastTransitionTime"]
+            return [fresh if condition is current else condition for condition in conditions]
+        return [*conditions, fresh]
+
+    async def _clear_stale_target(self, key: Key) -> None:
+        """An eviction that was announced and never carried out must not stand on the pod for ever."""
+        pod = self.pods.get(key[1], key[0])
+        left = stale_target_in(pod, self.context.now()) if pod is not None else None
+        if left is None:
+            return
+        if left > 0:
+            self.queue.add_after((f"pod:{key[0]}", key[1]), left, background=True)
+            return
+        stamp = format_time(self.context.now())
+        condition = {"type": "DisruptionTarget", "status": "False", "lastTransitionTime": stamp}
+        await self.client.patch(
+            PODS,
+            key[1],
+            {"status": {"conditions": [condition]}},
+            key[0],
+            type=PatchType.STRATEGIC,
+            subresource="status",
+        )
+
+    # Events of informers
+
+    def _event(self, document: Document, reason: str, message: str) -> None:
+        self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, "Warning", reason, message)
+
+    def _enqueue(self, document: Document) -> None:
+        metadata = document["metadata"]
+        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+
+    def _pod_changed(self, pod: Pod) -> None:
+        self._labels_changed(pod.metadata.namespace, pod.metadata.labels)
+        if stale_target_in(pod, self.context.now()) is not None:
+            self.queue.add((f"pod:{pod.metadata.namespace}", pod.metadata.name))
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if old.metadata.labels != new.metadata.labels:
+            self._labels_changed(old.metadata.namespace, old.metadata.labels)
+        self._pod_changed(new)
+
+    def _labels_changed(self, namespace: str, labels: Mapping[str, str]) -> None:
+        for document in self.budgets:
+            if document["metadata"].get("namespace") == namespace:
+                selector = view(document, PodDisruptionBudget).spec.selector
+                try:
+                    if selector is not None and matches(selector.compile(), labels):
+                        self._enqueue(document)
+                except BadSelector:
+                    self._enqueue(document)
+
+    def _owner_updated(self, old: Document, new: Document) -> None:
+        """A resized owner changes what is expected."""
+        if (old.get("spec") or {}).get("replicas") == (new.get("spec") or {}).get("replicas"):
+            return
+        namespace = new["metadata"].get("namespace") or ""
+        for document in self.budgets:
+            if document["metadata"].get("namespace") == namespace:
+                self._enqueue(document)
+
+
+def stale_target_in(pod: Pod, now: float) -> float | None:
+    """Seconds until a DisruptionTarget condition counts as stale; None where there is none."""
+    condition = pod.status.condition("DisruptionTarget")
+    if condition is None or condition.status != "True" or pod.terminating or pod.terminal:
+        return None
+    if not condition.last_transition_time:
+        return 0.0
+    return parse_time(condition.last_transition_time) + STALE_TARGET - now

@@ -1,0 +1,41 @@
+"""The controllers that run: one line each. Simulation, `wharf up` and `wharf controllers` all start from this list.
+
+A factory takes the context and gives something with an async `run()` and a work queue; it connects its informers when it
+is made, before they start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.deployment import DeploymentController
+from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
+
+Factory = Callable[[ControllerContext], Controller[Any]]
+
+FACTORIES: dict[str, Factory] = {
+    "replicaset": ReplicaSetController,
+    "replicationcontroller": ReplicationControllerController,
+    "deployment": DeploymentController,
+}
+
+
+class UnknownController(ValueError):
+    """A name that is not in the list."""
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """The controllers that `names` select: `*` is all of them, `-name` takes one away, as kube-controller-manager reads it."""
+    wanted = [name.strip() for name in names if name.strip()] or ["*"]
+    for name in wanted:
+        if name != "*" and name.lstrip("-") not in FACTORIES:
+            raise UnknownController(f'"{name.lstrip("-")}" is not in the list of known controllers')
+    everything = "*" in wanted or all(name.startswith("-") for name in wanted)
+    return [name for name in FACTORIES if f"-{name}" not in wanted and (everything or name in wanted)]
+
+
+def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) -> list[Controller[Any]]:
+    return [FACTORIES[name](context) for name in chosen(names)]

@@ -1,0 +1,158 @@
+"""The status of ResourceQuotas: what the objects of the namespace use of each limited name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wharfinger.api import quota as rules
+from wharfinger.api.kinds.builtin import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    REPLICATION_CONTROLLERS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICES,
+)
+from wharfinger.api.quantity import canonical, parse_nano
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resources import Amounts
+from wharfinger.api.times import parse_time
+from wharfinger.api.views import Pod, ResourceQuota, view
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Index, Informer, Key
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.statuses import patch_status
+
+_PLAIN = {
+    "services": SERVICES,
+    "persistentvolumeclaims": PERSISTENT_VOLUME_CLAIMS,
+    "configmaps": CONFIG_MAPS,
+    "secrets": SECRETS,
+    "replicationcontrollers": REPLICATION_CONTROLLERS,
+    "resourcequotas": RESOURCE_QUOTAS,
+}
+
+
+class ResourceQuotaController(Controller[Key]):
+    """Informers of counted kinds are started when the first quota names them."""
+
+    name = "resourcequota"
+    workers = 2
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.quotas = context.documents(RESOURCE_QUOTAS)
+        self.pods = context.informers.of(PODS, Pod)
+        self.pods_by_namespace = _by_namespace(self.pods)
+        self._counted: dict[Resource, Index[Any]] = {}
+        self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
+        self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        document = self.quotas.get(key[1], key[0])
+        if document is None:
+            return
+        quota = view(document, ResourceQuota)
+        used, again = await self._used(quota)
+        limits = {name: canonical(quantity) for name, quantity in quota.spec.hard.items()}
+        old = document.get("status") or {}
+        status: Document = {"hard": limits, "used": rules.as_written(limits, used)}
+        same = _equal(old.get("hard"), status["hard"]) and _equal(old.get("used"), status["used"])
+        if not same:
+            for part in ("hard", "used"):
+                gone = {name: None for name in (old.get(part) or {}) if name not in status[part]}
+                status[part] |= gone
+            await patch_status(self.client, RESOURCE_QUOTAS, document, status, locked=True)
+        if again is not None:
+            self.queue.add_after(key, again, background=True)
+
+    async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
+        """All that is used, and in how many seconds a pod that is being deleted stops to count."""
+        now = self.context.now()
+        namespace = quota.metadata.namespace
+        total: Amounts = {}
+        again: float | None = None
+        for pod in self.pods_by_namespace.get(namespace):
+            if rules.pod_matches(quota, pod):
+                rules.add(total, rules.pod_usage(pod, now))
+                if pod.terminating and rules.charged(pod, now):
+                    grace = pod.metadata.deletion_grace_period_seconds or 0
+                    left = parse_time(pod.metadata.deletion_timestamp) + grace - now + 1
+                    again = left if again is None else min(again, left)
+        if rules.is_scoped(quota):
+            return total, again
+        for resource in self._resources(quota):
+            for item in await self._objects(resource, namespace):
+                rules.add(total, rules.usage(resource, item, now))
+        return total, again
+
+    def _resources(self, quota: ResourceQuota) -> Iterable[Resource]:
+        """The kinds beside pods that the quota counts."""
+        found: dict[Resource, None] = {}
+        for name in quota.spec.hard:
+            if name.startswith("count/"):
+                plural, _, group = name.removeprefix("count/").partition(".")
+                kind = self.context.registry.of_plural(group, plural)
+                if kind is not None and kind.namespaced and plural != "pods":
+                    found[kind.storage] = None
+            elif name == "requests.storage" or ".storageclass.storage.k8s.io/" in name:
+                found[PERSISTENT_VOLUME_CLAIMS] = None
+            elif name.partition(".")[0] in _PLAIN:
+                found[_PLAIN[name.partition(".")[0]]] = None
+        return found
+
+    async def _objects(self, resource: Resource, namespace: str) -> list[Document]:
+        if resource not in self._counted:
+            informer = self.context.documents(resource)
+            self._counted[resource] = informer.index("namespace", _document_namespace)
+            informer.add_handler(self._object_changed, lambda old, new: self._object_changed(new), self._object_changed)
+            informer.start()
+        else:
+            informer = self.context.documents(resource)
+        await informer.wait_synced()
+        return list(self._counted[resource].get(namespace))
+
+    def _enqueue(self, document: Document) -> None:
+        metadata = document["metadata"]
+        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+
+    def _namespace_changed(self, namespace: str) -> None:
+        for quota in self.quotas:
+            if quota["metadata"].get("namespace") == namespace:
+                self._enqueue(quota)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        self._namespace_changed(pod.metadata.namespace)
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if (
+            old.status.phase != new.status.phase
+            or old.terminating != new.terminating
+            or old.metadata.generation != new.metadata.generation
+            or old.spec != new.spec
+        ):
+            self._pod_changed(new)
+
+    def _object_changed(self, document: Document) -> None:
+        self._namespace_changed(document["metadata"].get("namespace") or "")
+
+
+def _by_namespace(pods: Informer[Pod]) -> Index[Pod]:
+    return pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+
+
+def _document_namespace(document: Document) -> tuple[str]:
+    return (document["metadata"].get("namespace") or "",)
+
+
+def _equal(old: Any, new: dict[str, str]) -> bool:
+    """Whether both say the same amounts, however written."""
+    return (
+        isinstance(old, dict)
+        and old.keys() == new.keys()
+        and all(parse_nano(old[name]) == parse_nano(new[name]) for name in new)
+    )
