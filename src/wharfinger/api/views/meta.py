@@ -48,6 +48,7 @@ class Condition(View, frozen=True):
     observed_generation: int = 0
     last_transition_time: str = ""
     last_probe_time: str = ""
+    last_heartbeat_time: str = ""  # of nodes
 
 
 class Metadata(View, frozen=True):

@@ -1,0 +1,82 @@
+"""The graph of ownership: every object by uid, and who depends on whom. Pure; the garbage collector feeds and reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wharfinger.api.registry import Resource
+from wharfinger.api.views import Metadata, OwnerReference
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One object, by its metadata as last seen."""
+
+    resource: Resource
+    object: Metadata
+
+    @property
+    def uid(self) -> str:
+        return self.object.metadata.uid
+
+    @property
+    def owners(self) -> tuple[OwnerReference, ...]:
+        return self.object.metadata.owner_references
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self.object.metadata.deletion_timestamp)
+
+    @property
+    def waits_for_dependents(self) -> bool:
+        """Deleted in the foreground: gone only after its dependents."""
+        return self.deleting and FOREGROUND in self.object.metadata.finalizers
+
+    @property
+    def orphans_dependents(self) -> bool:
+        return self.deleting and ORPHAN in self.object.metadata.finalizers
+
+    def blocks(self, owner_uid: str) -> bool:
+        return any(owner.uid == owner_uid and owner.block_owner_deletion for owner in self.owners)
+
+
+class Graph:
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._dependents: dict[str, dict[str, Entry]] = {}
+
+    def get(self, uid: str) -> Entry | None:
+        return self._entries.get(uid)
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries.values())
+
+    def dependents(self, uid: str) -> list[Entry]:
+        return list(self._dependents.get(uid, {}).values())
+
+    def put(self, resource: Resource, item: Metadata) -> tuple[Entry | None, Entry]:
+        """Takes in an object; gives what was known of it before, and now."""
+        fresh = Entry(resource, item)
+        before = self._entries.get(fresh.uid)
+        if before is not None:
+            self._unlink(before)
+        self._entries[fresh.uid] = fresh
+        for owner in fresh.owners:
+            self._dependents.setdefault(owner.uid, {})[fresh.uid] = fresh
+        return before, fresh
+
+    def remove(self, uid: str) -> Entry | None:
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._unlink(entry)
+        return entry
+
+    def _unlink(self, entry: Entry) -> None:
+        for owner in entry.owners:
+            siblings = self._dependents.get(owner.uid)
+            if siblings is not None:
+                siblings.pop(entry.uid, None)
+                if not siblings:
+                    del self._dependents[owner.uid]

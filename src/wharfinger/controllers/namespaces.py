@@ -1,0 +1,179 @@
+"""The end of a namespace: its contents are deleted, pods first, and when nothing is left the namespace is released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.api.errors import ApiError, Conflict, MethodNotAllowed, NotFound
+from wharfinger.api.kinds.builtin import NAMESPACES, PODS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Metadata
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.collections import Collections
+from wharfinger.controllers.parts.statuses import condition_of, patch_status
+
+FINALIZER = "kubernetes"
+FIRST_WAIT, LONGEST_WAIT = 1.0, 32.0
+
+
+@dataclass(slots=True)
+class Remains:
+    """What is left in a namespace: objects by collection, finalizers by how many objects wait for them, and failures."""
+
+    objects: dict[str, int] = field(default_factory=dict)
+    finalizers: dict[str, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not self.objects and not self.failures
+
+
+class NamespaceController(Controller[str]):
+    name = "namespace"
+    workers = 4
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.collections = Collections(context)
+        self.namespaces = context.documents(NAMESPACES)
+        self._waits: dict[str, float] = {}
+        self.namespaces.add_handler(self._seen, lambda old, new: self._seen(new))
+
+    async def reconcile(self, key: str) -> None:
+        namespace = self.namespaces.get(key)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            return
+        if FINALIZER not in ((namespace.get("spec") or {}).get("finalizers") or ()):
+            return
+        remains = await self._empty(key)
+        await self._report(namespace, remains)
+        if remains.empty:
+            self._waits.pop(key, None)
+            await self._release(namespace)
+            return
+        wait = self._waits.get(key, FIRST_WAIT)
+        self._waits[key] = min(LONGEST_WAIT, wait * 2)
+        # What is held by finalizers for long is somebody else's to release: a simulation need not wait for it.
+        self.queue.add_after(key, wait, background=wait >= LONGEST_WAIT)
+
+    async def _empty(self, name: str) -> Remains:
+        """Deletes what can be deleted. As long as pods are left, only pods: what they use goes after them."""
+        remains = Remains()
+        await self._delete_all(PODS, name, remains)
+        if remains.objects:
+            return remains
+        for resource in self.collections.all():
+            if resource.namespaced and resource != PODS:
+                await self._delete_all(resource, name, remains)
+        return remains
+
+    async def _delete_all(self, resource: Resource, name: str, remains: Remains) -> None:
+        try:
+            if not await self._left(resource, name):
+                return
+            await self.client.delete_collection(resource, name)
+            left = await self._left(resource, name)
+        except (NotFound, MethodNotAllowed):
+            return  # not served here
+        except ApiError as error:
+            remains.failures.append(f"{resource.group_plural}: {error}")
+            return
+        if left:
+            remains.objects[resource.group_plural] = len(left)
+        for item in left:
+            for finalizer in item.metadata.finalizers:
+                remains.finalizers[finalizer] = remains.finalizers.get(finalizer, 0) + 1
+
+    async def _left(self, resource: Resource, name: str) -> Sequence[Metadata]:
+        return (await self.client.list(resource, name, view=Metadata)).items
+
+    async def _report(self, namespace: Document, remains: Remains) -> None:
+        conditions = conditions_for(remains)
+        old = (namespace.get("status") or {}).get("conditions") or []
+        stamp = format_time(self.context.now())
+        fresh = []
+        for type, status, reason, message in conditions:
+            current = condition_of(old, type)
+            turned = current["lastTransitionTime"] if current and current["status"] == status else stamp
+            fresh.append(
+                {
+                    "type": type,
+                    "status": status,
+                    "lastTransitionTime": turned,
+                    "reason": reason,
+                    "message": message,
+                }
+            )
+        try:
+            await patch_status(self.client, NAMESPACES, namespace, {"conditions": fresh})
+        except NotFound:
+            return
+
+    async def _release(self, namespace: Document) -> None:
+        name = namespace["metadata"]["name"]
+        try:
+            fresh = await self.client.get(NAMESPACES, name)
+            if fresh["metadata"]["uid"] != namespace["metadata"]["uid"]:
+                return
+            finalizers = [each for each in fresh["spec"].get("finalizers") or () if each != FINALIZER]
+            fresh["spec"]["finalizers"] = finalizers
+            await self.client.update(NAMESPACES, fresh, subresource="finalize")
+        except NotFound:
+            return
+        except Conflict:
+            self.queue.add(name)
+
+    def _seen(self, namespace: Document) -> None:
+        if namespace["metadata"].get("deletionTimestamp"):
+            self.queue.add(namespace["metadata"]["name"])
+
+
+def conditions_for(remains: Remains) -> list[tuple[str, str, str, str]]:
+    """Type, status, reason and message of every condition of a namespace that ends."""
+    counts = ", ".join(f"{name} has {count} resource instances" for name, count in sorted(remains.objects.items()))
+    held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(remains.finalizers.items()))
+    failures = ", ".join(sorted(remains.failures))
+    return [
+        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "True",
+            "ContentDeletionFailed",
+            f"Failed to delete all resource types, {len(remains.failures)} remaining: {failures}",
+        )
+        if failures
+        else (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {counts}")
+        if counts
+        else ("NamespaceContentRemaining", "False", "ContentRemoved", "All content successfully removed"),
+        (
+            "NamespaceFinalizersRemaining",
+            "True",
+            "SomeFinalizersRemain",
+            f"Some content in the namespace has finalizers remaining: {held}",
+        )
+        if held
+        else (
+            "NamespaceFinalizersRemaining",
+            "False",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        ),
+    ]

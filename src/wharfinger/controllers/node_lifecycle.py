@@ -1,0 +1,180 @@
+"""Node lifecycle: a node that gives no sign of life becomes Unknown, and conditions become taints.
+
+Signs of life are the node's lease and its Ready condition, timed by when this process saw them change. Where heartbeats
+are implicit (simulation), a node is alive until its annotation says that it is down. There is no limit on how many nodes
+are tainted at a time.
+"""
+
+from __future__ import annotations
+
+from wharfinger.api.errors import NotFound
+from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Lease, Node, Pod
+from wharfinger.client.controller import Controller
+from wharfinger.client.interface import PatchType
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.taints import is_managed, wanted_taints
+
+GRACE = 50.0  # seconds without a sign of life; kube-controller-manager's --node-monitor-grace-period
+LEASE_NAMESPACE = "kube-node-lease"
+DOWN = "wharfinger.dev/down"
+_KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class NodeLifecycleController(Controller[str]):
+    name = "nodelifecycle"
+    workers = 4
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.nodes = context.informers.of(NODES, Node)
+        self.pods = context.informers.of(PODS, Pod)
+        self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self._alive_at: dict[str, float] = {}  # by node: when we last saw a sign of life
+        self.nodes.add_handler(self._node_added, self._node_updated, self._node_deleted)
+        if not context.implicit_heartbeats:
+            leases = context.informers.of(LEASES, Lease, namespace=LEASE_NAMESPACE)
+            leases.add_handler(self._lease_seen, self._lease_renewed)
+
+    async def reconcile(self, key: str) -> None:
+        node = self.nodes.get(key)
+        if node is None or node.metadata.deletion_timestamp:
+            return
+        now = self.context.now()
+        silent_at = self._alive_at.setdefault(key, now) + GRACE
+        if self._watched(node) and self._says_alive(node):
+            if now >= silent_at:
+                await self._declare_unknown(node, now)
+                return  # the echo brings us back, to the taints
+            self.queue.add_after(key, silent_at - now, background=not self.context.implicit_heartbeats)
+        await self._mark_pods(node, now)
+        await self._taint(node, now)
+
+    def _watched(self, node: Node) -> bool:
+        """Whether silence counts: always with real heartbeats, else only of a node that is said to be down."""
+        return not self.context.implicit_heartbeats or _is_down(node)
+
+    @staticmethod
+    def _says_alive(node: Node) -> bool:
+        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+        return ready is None or ready.status != "Unknown"
+
+    async def _declare_unknown(self, node: Node, now: float) -> None:
+        stamp = format_time(now)
+        conditions = []
+        for type in _KUBELET_CONDITIONS:
+            before = next((condition for condition in node.status.conditions if condition.type == type), None)
+            if before is not None and before.status == "Unknown":
+                continue
+            conditions.append(
+                {
+                    "type": type,
+                    "status": "Unknown",
+                    "reason": "NodeStatusUnknown" if before is not None else "NodeStatusNeverUpdated",
+                    "message": "Kubelet stopped posting node status."
+                    if before is not None
+                    else "Kubelet never posted node status.",
+                    "lastTransitionTime": stamp,
+                }
+            )
+        self.context.recorder.event(
+            NODES, node, "Normal", "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady"
+        )
+        await self._patch_node(node, {"status": {"conditions": conditions}}, subresource="status")
+
+    async def _mark_pods(self, node: Node, now: float) -> None:
+        """Pods of a node that is not ready are not ready either; their kubelet says otherwise when it is back."""
+        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+        if ready is None or ready.status == "True":
+            return
+        stamp = format_time(now)
+        for pod in self.pods_by_node.get(node.metadata.name):
+            if pod.ready and not pod.terminal:
+                condition = {"type": "Ready", "status": "False", "lastTransitionTime": stamp}
+                self.context.recorder.event(PODS, pod, "Warning", "NodeNotReady", "Node is not ready")
+                try:
+                    await self.client.patch(
+                        PODS,
+                        pod.metadata.name,
+                        {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}},
+                        pod.metadata.namespace,
+                        type=PatchType.STRATEGIC,
+                        subresource="status",
+                    )
+                except NotFound:
+                    continue
+
+    async def _taint(self, node: Node, now: float) -> None:
+        wanted = wanted_taints(node)
+        present = {(taint.key, taint.effect) for taint in node.spec.taints if is_managed(taint)}
+        if wanted == present:
+            return
+        kept = [
+            _document(taint.key, taint.value, taint.effect, taint.time_added)
+            for taint in node.spec.taints
+            if not is_managed(taint) or (taint.key, taint.effect) in wanted
+        ]
+        added = [_document(key, "", effect, format_time(now)) for key, effect in sorted(wanted - present)]
+        change = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": kept + added}}
+        await self._patch_node(node, change, merge=True)
+
+    async def _patch_node(self, node: Node, change: Document, *, subresource: str = "", merge: bool = False) -> None:
+        try:
+            await self.client.patch(
+                NODES,
+                node.metadata.name,
+                change,
+                type=PatchType.MERGE if merge else PatchType.STRATEGIC,
+                subresource=subresource,
+            )
+        except NotFound:
+            return
+
+    # Events of informers
+
+    def _node_added(self, node: Node) -> None:
+        self._alive_at[node.metadata.name] = self.context.now()
+        self.queue.add(node.metadata.name)
+
+    def _node_updated(self, old: Node, new: Node) -> None:
+        if (_is_down(new) and not _is_down(old)) or (
+            not self.context.implicit_heartbeats and _heartbeat(old) != _heartbeat(new)
+        ):
+            self._alive_at[new.metadata.name] = self.context.now()
+        self.queue.add(new.metadata.name)
+
+    def _node_deleted(self, node: Node) -> None:
+        self._alive_at.pop(node.metadata.name, None)
+
+    def _lease_seen(self, lease: Lease) -> None:
+        if lease.metadata.name in self._alive_at:
+            self._alive_at[lease.metadata.name] = self.context.now()
+
+    def _lease_renewed(self, old: Lease, new: Lease) -> None:
+        if old.spec.renew_time != new.spec.renew_time:
+            self._lease_seen(new)
+
+
+def _is_down(node: Node) -> bool:
+    return node.metadata.annotations.get(DOWN, "").lower() == "true"
+
+
+def _heartbeat(node: Node) -> tuple[str, str]:
+    """What the kubelet itself writes on the Ready condition; what we wrote ourselves is no sign of life."""
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    if ready is None or ready.status == "Unknown":
+        return "", ""
+    return ready.status, ready.last_heartbeat_time
+
+
+def _document(key: str, value: str, effect: str, added: str) -> Document:
+    document: Document = {"key": key, "effect": effect}
+    if value:
+        document["value"] = value
+    if added and effect == "NoExecute":
+        document["timeAdded"] = added
+    return document

@@ -1,0 +1,141 @@
+"""Pod garbage collection: pods whose node is gone, pods deleted before they were scheduled, and too many finished ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Node, Pod
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Key
+from wharfinger.client.interface import PatchType
+from wharfinger.client.timers import background_sleep
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.pods import created_at
+from wharfinger.controllers.parts.taints import OUT_OF_SERVICE
+
+QUARANTINE = 40.0  # seconds a node must be gone before its pods are
+SWEEP = 20.0
+FINISHED_LIMIT = 12_500
+
+
+class PodGarbageCollector(Controller[Key]):
+    """Keys are pods; those that look abandoned come from events and from a sweep."""
+
+    name = "podgc"
+    workers = 2
+
+    def __init__(self, context: ControllerContext, *, finished_limit: int = FINISHED_LIMIT) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.finished_limit = finished_limit
+        self.nodes = context.informers.of(NODES, Node)
+        self.pods = context.informers.of(PODS, Pod)
+        self._missing: dict[str, float] = {}  # nodes that pods name and that are not there: since when
+        self._surplus: set[Key] = set()
+        self.nodes.add_handler(on_add=self._node_came, on_delete=self._node_gone)
+        self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new))
+
+    async def run(self) -> None:
+        sweeping = asyncio.create_task(self._sweep(), name="podgc sweep")
+        try:
+            await super().run()
+        finally:
+            sweeping.cancel()
+            await asyncio.gather(sweeping, return_exceptions=True)
+
+    async def reconcile(self, key: Key) -> None:
+        pod = self.pods.get(key[1], key[0])
+        if pod is None:
+            self._surplus.discard(key)
+            return
+        node = pod.spec.node_name
+        if not node:
+            if pod.terminating:
+                await self._remove(pod, "")
+            return
+        if key in self._surplus and pod.terminal:
+            self._surplus.discard(key)
+            await self._remove(pod, "")
+            return
+        found = self.nodes.get(node)
+        if found is not None:
+            lost = any(taint.key == OUT_OF_SERVICE for taint in found.spec.taints)
+            ready = any(c.type == "Ready" and c.status == "True" for c in found.status.conditions)
+            if pod.terminating and lost and not ready:
+                await self._remove(pod, "")
+            return
+        await self._node_is_missing(key, pod, node)
+
+    async def _node_is_missing(self, key: Key, pod: Pod, node: str) -> None:
+        now = self.context.now()
+        left = self._missing.setdefault(node, now) + QUARANTINE - now
+        if left > 0:
+            self.queue.add_after(key, left)
+            return
+        try:
+            await self.client.get(NODES, node, view=Node)
+        except NotFound:
+            await self._remove(pod, "PodGC: node no longer exists")
+
+    async def _remove(self, pod: Pod, why: str) -> None:
+        """Deletes without grace. A pod that had not finished fails first, so that its owner sees how it ended."""
+        metadata = pod.metadata
+        try:
+            if not pod.terminal and pod.spec.node_name:
+                status: dict[str, object] = {"phase": "Failed"}
+                if why:
+                    status["conditions"] = [
+                        {
+                            "type": "DisruptionTarget",
+                            "status": "True",
+                            "reason": "DeletionByPodGC",
+                            "message": why,
+                            "lastTransitionTime": format_time(self.context.now()),
+                        }
+                    ]
+                await self.client.patch(
+                    PODS,
+                    metadata.name,
+                    {"metadata": {"uid": metadata.uid}, "status": status},
+                    metadata.namespace,
+                    type=PatchType.STRATEGIC,
+                    subresource="status",
+                )
+            await self.client.delete(PODS, metadata.name, metadata.namespace, grace_period=0, uid=metadata.uid)
+        except (NotFound, Conflict):
+            return
+
+    async def _sweep(self) -> None:
+        """Keeps the number of finished pods below the limit, the oldest going first."""
+        while True:
+            finished = [pod for pod in self.pods if pod.terminal and not pod.terminating]
+            if self.finished_limit > 0 and len(finished) > self.finished_limit:
+                finished.sort(key=lambda pod: (created_at(pod.metadata), pod.metadata.name))
+                for pod in finished[: len(finished) - self.finished_limit]:
+                    self._surplus.add(pod.metadata.key)
+                    self.queue.add(pod.metadata.key)
+            await background_sleep(SWEEP)
+
+    def _pod_seen(self, pod: Pod) -> None:
+        if not pod.spec.node_name:
+            if pod.terminating:
+                self.queue.add(pod.metadata.key)
+        elif self.nodes.synced and (self.nodes.get(pod.spec.node_name) is None or pod.terminating):
+            self.queue.add(pod.metadata.key)
+
+    def _node_came(self, node: Node) -> None:
+        self._missing.pop(node.metadata.name, None)
+
+    def _node_gone(self, node: Node) -> None:
+        self._missing[node.metadata.name] = self.context.now()
+        for pod in self.pods:
+            if pod.spec.node_name == node.metadata.name:
+                self.queue.add(pod.metadata.key)
+
+    async def prepare(self) -> None:
+        for pod in self.pods:
+            self._pod_seen(pod)

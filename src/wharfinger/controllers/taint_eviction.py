@@ -1,0 +1,84 @@
+"""Taint eviction: pods leave a node with NoExecute taints, at once or when their tolerations run out."""
+
+from __future__ import annotations
+
+from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Node, Pod
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Key
+from wharfinger.client.interface import PatchType
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.taints import evicted_at
+
+
+class TaintEvictionController(Controller[Key]):
+    name = "tainteviction"
+    workers = 4
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
+        self.nodes = context.informers.of(NODES, Node)
+        self.pods = context.informers.of(PODS, Pod)
+        self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self.nodes.add_handler(self._node_seen, self._node_updated)
+        self.pods.add_handler(self._pod_seen, self._pod_updated)
+
+    async def reconcile(self, key: Key) -> None:
+        pod = self.pods.get(key[1], key[0])
+        node = self.nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
+        if pod is None or node is None or pod.terminating or pod.terminal:
+            return
+        now = self.context.now()
+        moment = evicted_at(pod.spec.tolerations, node.spec.taints, now)
+        if moment is None:
+            return
+        if moment > now:
+            self.queue.add_after(key, moment - now, background=True)
+            return
+        await self._evict(pod, now)
+
+    async def _evict(self, pod: Pod, now: float) -> None:
+        metadata = pod.metadata
+        name = f"{metadata.namespace}/{metadata.name}"
+        self.context.recorder.event(PODS, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {name}")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": format_time(now),
+        }
+        try:
+            await self.client.patch(
+                PODS,
+                metadata.name,
+                {"metadata": {"uid": metadata.uid}, "status": {"conditions": [condition]}},
+                metadata.namespace,
+                type=PatchType.STRATEGIC,
+                subresource="status",
+            )
+            await self.client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            return
+
+    def _node_seen(self, node: Node) -> None:
+        if any(taint.effect == "NoExecute" for taint in node.spec.taints):
+            for pod in self.pods_by_node.get(node.metadata.name):
+                self.queue.add(pod.metadata.key)
+
+    def _node_updated(self, old: Node, new: Node) -> None:
+        if old.spec.taints != new.spec.taints:
+            self._node_seen(new)
+
+    def _pod_seen(self, pod: Pod) -> None:
+        node = self.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+        if node is not None and any(taint.effect == "NoExecute" for taint in node.spec.taints):
+            self.queue.add(pod.metadata.key)
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if old.spec.node_name != new.spec.node_name or old.spec.tolerations != new.spec.tolerations:
+            self._pod_seen(new)
