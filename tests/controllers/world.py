@@ -214,7 +214,7 @@ def template(
 ) -> Document:
     return {
         "metadata": {"labels": labels, "annotations": annotations or {}},
-        "spec": {"containers": [{"name": "main", "image": image}], **spec},
+        "spec": {"containers": [{"name": "main", "image": image}], "terminationGracePeriodSeconds": 30, **spec},
     }
 
 

@@ -12,7 +12,16 @@ from typing import Any
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.deployment import DeploymentController
+from wharfinger.controllers.disruption import DisruptionController
+from wharfinger.controllers.garbage_collector import GarbageCollector
+from wharfinger.controllers.namespaces import NamespaceController
+from wharfinger.controllers.node_lifecycle import NodeLifecycleController
+from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
+from wharfinger.controllers.resource_quota import ResourceQuotaController
+from wharfinger.controllers.service_account import ServiceAccountController
+from wharfinger.controllers.taint_eviction import TaintEvictionController
+from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
 
 Factory = Callable[[ControllerContext], Controller[Any]]
 
@@ -20,6 +29,15 @@ FACTORIES: dict[str, Factory] = {
     "replicaset": ReplicaSetController,
     "replicationcontroller": ReplicationControllerController,
     "deployment": DeploymentController,
+    "disruption": DisruptionController,
+    "resourcequota": ResourceQuotaController,
+    "garbagecollector": GarbageCollector,
+    "namespace": NamespaceController,
+    "serviceaccount": ServiceAccountController,
+    "nodelifecycle": NodeLifecycleController,
+    "tainteviction": TaintEvictionController,
+    "podgc": PodGarbageCollector,
+    "ttlafterfinished": TTLAfterFinishedController,
 }
 
 
