@@ -111,8 +111,13 @@ class InlineCsiVolumeSource(View, frozen=True):
     driver: str = ""
 
 
+class ImageVolumeSource(View, frozen=True):
+    reference: str = ""
+
+
 class Volume(View, frozen=True):
     name: str = ""
+    image: ImageVolumeSource | None = None
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     csi: InlineCsiVolumeSource | None = None

@@ -1,0 +1,287 @@
+"""The engine: events in, decisions out. Holds the tables and the profiles; knows no clock and does no I/O.
+
+engine = Engine()
+engine.set_node(node)
+decision = engine.schedule(pod)
+if decision.node:
+    engine.assume(pod, decision.node)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from wharfinger.api.views import (
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    view,
+)
+from wharfinger.engine import evaluation, preemption
+from wharfinger.engine.answers import REFUSED, SHIFT, Answers
+from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
+from wharfinger.engine.profile import Profile, ProfileLike, default_profile
+from wharfinger.engine.registry import known_plugins
+from wharfinger.framework.events import ClusterEvent
+from wharfinger.framework.plugin import Plugin
+from wharfinger.framework.status import SUCCESS, Code, Status
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+
+VIEWS: dict[str, type[Any]] = {
+    "Namespace": Namespace,
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "ReplicaSet": ReplicaSet,
+    "ReplicationController": ReplicationController,
+    "Service": Service,
+    "StatefulSet": StatefulSet,
+}
+"""Kinds that `apply` reads into views; documents of other kinds reach the plugins as they are."""
+
+
+class UnknownProfile(KeyError):
+    """No profile serves this scheduler name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'profile not found for scheduler name "{name}"')
+
+
+class Engine:
+    def __init__(
+        self,
+        profiles: Iterable[ProfileLike] = (),
+        *,
+        seed: int = 0,
+        plugins: Mapping[str, type[Plugin]] | None = None,
+    ) -> None:
+        """`plugins` are classes beyond those found by themselves; the seed settles who goes first among equal nodes."""
+        self.tables = Tables(seed)
+        classes = known_plugins() | dict(plugins or {})
+        specs = list(profiles) or [default_profile()]
+        self.profiles = {spec.scheduler_name: Profile(spec, self.tables, classes) for spec in specs}
+        self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
+        self._objects: dict[str, dict[Key, Any]] = {}
+
+    # -- events
+
+    def set_node(self, node: Node) -> None:
+        """A node came or changed."""
+        self.tables.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        self.tables.remove_node(name)
+
+    def set_pod(self, pod: Pod) -> None:
+        """A pod that is bound came or changed; one that ended takes no room any more. Confirms an assumed pod."""
+        tables = self.tables
+        key = (pod.metadata.namespace, pod.metadata.name)
+        if pod.terminal or not pod.spec.node_name:
+            tables.remove_pod(key)
+            return
+        new = tables.record(pod, pod.spec.node_name)
+        old = tables.pods.get(key)
+        if old is None or not tables.replace_pod(old, new):
+            tables.add_pod(new)
+        if tables.nominated:
+            tables.nominate(None, key)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """A pod went: bound, assumed or only nominated."""
+        self.tables.remove_pod((namespace, name))
+        self.tables.nominate(None, (namespace, name))
+
+    def apply(self, kind: str, document: Any, *, deleted: bool = False) -> None:
+        """An object of any other kind came, changed or went: a view, or a document of a kind in `VIEWS`."""
+        if isinstance(document, Mapping) and kind in VIEWS:
+            document = view(document, VIEWS[kind])
+        of_kind = self._objects.setdefault(kind, {})
+        key = _key(document)
+        old = of_kind.get(key)
+        if deleted:
+            of_kind.pop(key, None)
+        else:
+            of_kind[key] = document
+        new = None if deleted else document
+        if kind == "Namespace":
+            self._namespace(key[1], new)
+        if old is None and new is None:
+            return
+        for plugin in self._plugins:
+            if kind in plugin.kinds:
+                plugin.observe(kind, old, new)
+
+    def _namespace(self, name: str, namespace: Any) -> None:
+        labels = None if namespace is None else namespace.metadata.labels
+        if self.tables.namespaces.get(name) == labels:
+            return
+        if labels is None:
+            del self.tables.namespaces[name]
+        else:
+            self.tables.namespaces[name] = labels
+        # Terms with namespace selectors select other namespaces now.
+        self.tables.invalidate()
+
+    def set_nominated(self, pod: Pod, node_name: str | None) -> None:
+        """Room on a node is being made for a waiting pod (or, with None, no longer is)."""
+        record = None if not node_name else self.tables.record(pod, node_name)
+        self.tables.nominate(record, (pod.metadata.namespace, pod.metadata.name))
+
+    # -- decisions
+
+    def profile(self, pod: Pod, name: str | None = None) -> Profile:
+        name = pod.spec.scheduler_name if name is None else name
+        profile = self.profiles.get(name)
+        if profile is None:
+            raise UnknownProfile(name)
+        return profile
+
+    def pre_enqueue(self, pod: Pod, profile: str | None = None) -> Status:
+        """Whether the pod may be tried at all."""
+        for plugin in self.profile(pod, profile).at["preEnqueue"]:
+            status = plugin.pre_enqueue(pod)
+            if not status.ok:
+                return status if status.plugin else status.by(plugin.name)
+        return SUCCESS
+
+    def schedule(self, pod: Pod, profile: str | None = None) -> Decision:
+        """The best node for a pod; all nodes are looked at. Changes nothing: see `assume`."""
+        tables = self.tables
+        if not tables.row_of:
+            return Decision(error=NO_NODES)
+        chosen = self.profile(pod, profile)
+        answers = chosen.answers(chosen.shape(pod))
+        if answers.refusal is not None:
+            if answers.refusal.code is Code.ERROR:
+                text = f'running PreFilter plugin "{answers.refusal.plugin}": {answers.refusal.message}'
+                return Decision(error=text)
+            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+        if pod.status.nominated_node_name:
+            row = tables.row_of.get(pod.status.nominated_node_name)
+            if row is not None and self._feasible(answers, pod, row):
+                return Decision(pod.status.nominated_node_name, row, 1, 1)
+        if answers.only is not None:
+            return self._among(answers, pod)
+        answers.refresh()
+        values = answers.value.view
+        if tables.nominated or answers.overlaying:
+            special = evaluation.special_rows(tables, answers, pod)
+            if special:
+                accepted = evaluation.overridden(tables, answers, pod, special)
+                if accepted is not None:
+                    values = answers.values(accepted)
+        row = int(values.argmax())
+        if values[row] == REFUSED:
+            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+        return Decision(tables.name(row), row, evaluated=len(tables.row_of))
+
+    def _feasible(self, answers: Answers, pod: Pod, row: int) -> bool:
+        if answers.only is not None and self.tables.name(row) not in answers.only:
+            return False
+        filters = evaluation.active_filters(answers)
+        return evaluation.judge(self.tables, answers, filters, pod, row) is None
+
+    def _among(self, answers: Answers, pod: Pod) -> Decision:
+        """The best of the few nodes that plugins narrowed the choice to; nothing is kept for such a shape."""
+        tables = self.tables
+        assert answers.only is not None
+        rows = [tables.row_of[name] for name in answers.only if name in tables.row_of]
+        feasible = [row for row in rows if self._feasible(answers, pod, row)]
+        if not feasible:
+            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+        best = feasible[0]
+        if len(feasible) > 1:
+            chosen = np.array(sorted(feasible))
+            total = np.zeros(len(chosen), dtype=np.int64)
+            for scorer in answers.scorers:
+                if scorer.prepared.scoring():
+                    raw = scorer.prepared.score(chosen)
+                    final = scorer.prepared.normalize(raw, chosen) if scorer.prepared.normalizes else raw
+                    total += final * scorer.weight
+            best = int(chosen[((total << SHIFT) - tables.turn.view[chosen]).argmax()])
+        return Decision(tables.name(best), best, len(feasible), len(rows))
+
+    def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
+        """Every node's verdict and scores, computed afresh."""
+        chosen = self.profile(pod, profile)
+        return evaluation.explain(self.tables, chosen.answers(chosen.shape(pod)), pod)
+
+    def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
+        """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt."""
+        chosen = self.profile(pod, profile)
+        answers = chosen.answers(chosen.shape(pod))
+        if diagnosis is None:
+            diagnosis = evaluation.diagnose(self.tables, answers, pod)
+        plugins: Sequence[Plugin] = [
+            plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
+        ]
+
+        def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
+            return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
+
+        budgets = list(self._objects.get("PodDisruptionBudget", {}).values())
+        result = preemption.preempt(self.tables, answers, pod, diagnosis, budgets, eligible)
+        if result.message:
+            diagnosis.post_filter = f"preemption: {result.message}"
+        return result
+
+    # -- the way to the node
+
+    def assume(self, pod: Pod, node_name: str, profile: str | None = None) -> Status:
+        """Counts the pod on the node before it is bound. A plugin may refuse; then nothing has changed."""
+        tables = self.tables
+        chosen = self.profile(pod, profile)
+        shape = chosen.shape(pod)
+        row = tables.row_of[node_name]
+        reserving = chosen.at["reserve"]
+        if reserving:
+            prepared = chosen.answers(shape).prepared
+            for index, plugin in enumerate(reserving):
+                status = plugin.reserve(pod, row, prepared.get(plugin.name))
+                if not status.ok:
+                    for earlier in reversed(reserving[: index + 1]):
+                        earlier.unreserve(pod, row)
+                    return status.by(plugin.name)
+        record = tables.record(pod, node_name, shape if shape.extra is None and not pod.spec.node_name else None)
+        record.assumed = True
+        tables.take_turn(row)
+        tables.add_pod(record)
+        return SUCCESS
+
+    def forget(self, pod: Pod, profile: str | None = None) -> None:
+        """Takes back an assumed pod: binding failed."""
+        key = (pod.metadata.namespace, pod.metadata.name)
+        record = self.tables.pods.get(key)
+        if record is None or not record.assumed:
+            return
+        row = record.row
+        self.tables.remove_pod(key)
+        for plugin in reversed(self.profile(pod, profile).at["reserve"]):
+            plugin.unreserve(pod, row)
+
+    def annotations(self, pod: Pod, node_name: str, profile: str | None = None) -> dict[str, str]:
+        """What plugins put on the Binding."""
+        merged: dict[str, str] = {}
+        for plugin in self.profile(pod, profile).at["preBind"]:
+            merged |= plugin.pre_bind(pod, node_name)
+        return merged
+
+    def wakes(self, pod: Pod, refused_by: Iterable[str], event: ClusterEvent, profile: str | None = None) -> bool:
+        """Whether an event can make a pod schedulable that these plugins refused."""
+        plugins = self.profile(pod, profile).plugins
+        return any(
+            wake_up.wakes(pod, event) for name in refused_by if name in plugins for wake_up in plugins[name].wake_ups()
+        )
+
+
+def _key(document: Any) -> Key:
+    if isinstance(document, Mapping):
+        metadata = document.get("metadata", {})
+        return metadata.get("namespace", ""), metadata.get("name", "")
+    return document.metadata.namespace, document.metadata.name

@@ -1,0 +1,160 @@
+"""Judging rows for one pod beyond what is kept for its shape: whole evaluations, nominated pods and overlays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from wharfinger.api.views import Pod
+from wharfinger.engine.answers import Answers
+from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
+from wharfinger.framework.columns import Bools, Rows
+from wharfinger.framework.plugin import Prepared
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import Code, Status, unresolvable
+from wharfinger.framework.tables import PodOnNode, Tables
+
+Filters = Sequence[tuple[str, Prepared]]
+
+
+def active_filters(answers: Answers) -> Filters:
+    return [(name, prepared) for name, prepared in answers.filters if prepared.filtering()]
+
+
+def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
+    """The pods that are to get room on the node and come before this one, or are its equals."""
+    priority = pod.spec.priority or 0
+    return [
+        each
+        for each in tables.nominated.get(node_name, {}).values()
+        if each.priority >= priority and each.pod.metadata.uid != pod.metadata.uid
+    ]
+
+
+def special_rows(tables: Tables, answers: Answers, pod: Pod) -> list[int]:
+    """Rows that the arrays alone do not decide for this pod."""
+    rows = {
+        tables.row_of[name] for name in tables.nominated if name in tables.row_of and nominated_on(tables, pod, name)
+    }
+    for prepared in answers.overlaying:
+        rows.update(prepared.overlaid)
+    return sorted(rows)
+
+
+def judge(tables: Tables, answers: Answers, filters: Filters, pod: Pod, row: int) -> Status | None:
+    """The refusal of a row, or None: with overlays, and both with and without the pods nominated there."""
+    overlays = [overlay for each in answers.overlaying if row in each.overlaid for overlay in each.overlays(row)]
+    refusal: Status | None = None
+    for overlay in overlays or (None,):
+        simulation = Simulation(tables, row, [prepared for _, prepared in filters])
+        if overlay is not None:
+            overlay(simulation)
+        refusal = check(tables, filters, pod, simulation)
+        if refusal is None:
+            return None
+    return refusal
+
+
+def check(tables: Tables, filters: Filters, pod: Pod, simulation: Simulation) -> Status | None:
+    """As RunFilterPluginsWithNominatedPods: first with the nominated pods there, then, if that passes, without."""
+    nominated = nominated_on(tables, pod, tables.name(simulation.row)) if tables.nominated else []
+    if nominated:
+        ports = set(simulation.ports)
+        for each in nominated:
+            simulation.add(each)
+        refusal = _first_refusal(filters, simulation)
+        for each in nominated:
+            simulation.remove(each)
+        simulation.ports = ports
+        if refusal is not None:
+            return refusal
+    return _first_refusal(filters, simulation)
+
+
+def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
+    row = simulation.row
+    for name, prepared in filters:
+        code = prepared.filter_row(row, simulation)
+        if code:
+            return prepared.status(code).by(name)
+    return None
+
+
+def refusals(tables: Tables, answers: Answers, pod: Pod, rows: Rows) -> tuple[dict[int, Status], Rows]:
+    """The first refusal of each refused row, and the rows that are feasible. Computed afresh, over arrays."""
+    filters = active_filters(answers)
+    found: dict[int, Status] = {}
+    left = rows
+    if answers.only is not None:
+        inside = np.isin(rows, [tables.row_of[name] for name in answers.only if name in tables.row_of])
+        left = rows[inside]
+        outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(answers.narrowed_by))}]")
+        found.update(dict.fromkeys(rows[~inside].tolist(), outside.by(NARROWED)))
+    special = np.isin(left, special_rows(tables, answers, pod))
+    apart, left = left[special], left[~special]
+    for name, prepared in filters:
+        codes = prepared.filter(left)
+        refused = codes != 0
+        if refused.any():
+            statuses = {code: prepared.status(code).by(name) for code in np.unique(codes[refused]).tolist()}
+            for row, code in zip(left[refused].tolist(), codes[refused].tolist(), strict=True):
+                found[row] = statuses[code]
+            left = left[~refused]
+    feasible = list(left.tolist())
+    for row in apart.tolist():
+        refusal = judge(tables, answers, filters, pod, row)
+        if refusal is None:
+            feasible.append(row)
+        else:
+            found[row] = refusal
+    return found, np.array(sorted(feasible), dtype=np.int64)
+
+
+def diagnose(tables: Tables, answers: Answers, pod: Pod) -> Diagnosis:
+    count = tables.node_count
+    if answers.refusal is not None:
+        status = answers.refusal
+        return Diagnosis(count, absent=status, pre_filter=status.message, plugins=frozenset((status.plugin,)))
+    found, _ = refusals(tables, answers, pod, tables.rows)
+    plugins = {status.plugin for status in set(found.values())} - {NARROWED}
+    if answers.only is not None:
+        plugins.update(answers.narrowed_by)
+    return Diagnosis(count, {tables.name(row): status for row, status in found.items()}, plugins=frozenset(plugins))
+
+
+def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
+    if answers.refusal is not None:
+        return Explanation({}, {}, answers.refusal)
+    found, feasible = refusals(tables, answers, pod, tables.rows)
+    names = [tables.name(row) for row in feasible.tolist()]
+    scores: dict[str, dict[str, int]] = {name: {} for name in names}
+    if names:
+        for scorer in answers.scorers:
+            if not scorer.prepared.scoring():
+                continue
+            raw = scorer.prepared.score(feasible)
+            final = scorer.prepared.normalize(raw, feasible) if scorer.prepared.normalizes else raw
+            for name, score in zip(names, (final * scorer.weight).tolist(), strict=True):
+                scores[name][scorer.plugin] = score
+    return Explanation({tables.name(row): status for row, status in found.items()}, scores)
+
+
+def overridden(tables: Tables, answers: Answers, pod: Pod, rows: Iterable[int]) -> Bools | None:
+    """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
+    filters = active_filters(answers)
+    accepted = answers.accepted()
+    changed = False
+    for row in rows:
+        feasible = tables.alive[row] and judge(tables, answers, filters, pod, row) is None
+        if feasible != accepted[row]:
+            accepted[row] = feasible
+            changed = True
+    return accepted if changed else None
+
+
+def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:
+    """The rows where evictions may help."""
+    if diagnosis.absent.code is Code.UNSCHEDULABLE:
+        return [int(row) for row in tables.rows]
+    return [tables.row_of[name] for name, status in diagnosis.statuses.items() if status.code is Code.UNSCHEDULABLE]

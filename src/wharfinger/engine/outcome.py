@@ -1,0 +1,124 @@
+"""What the engine answers: decisions, and why no node was right, in the words Kubernetes uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.views import Pod
+from wharfinger.framework.status import Code, Status
+
+NO_NODES = "no nodes available to schedule pods"
+NARROWED = "PreFilterResult"
+"""Stands for a plugin name where a plugin narrowed the nodes and this one is not among them."""
+
+
+UNKNOWN = Status(Code.UNRESOLVABLE)
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """Why a pod fits nowhere. `statuses` holds the refused nodes; the rest, if any, have the status `absent`."""
+
+    node_count: int
+    statuses: dict[str, Status] = field(default_factory=dict)
+    absent: Status = UNKNOWN
+    pre_filter: str = ""
+    post_filter: str = ""
+    plugins: frozenset[str] = frozenset()  # those that refused
+
+    def status(self, node_name: str) -> Status:
+        return self.statuses.get(node_name, self.absent)
+
+    @property
+    def message(self) -> str:
+        """`0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable. preemption: …`"""
+        text = f"0/{self.node_count} nodes are available:"
+        if self.pre_filter:
+            text += f" {self.pre_filter}."
+        else:
+            counts: Counter[str] = Counter()
+            for status, number in Counter(self.statuses.values()).items():
+                for reason in status.reasons:
+                    counts[reason] += number
+            missing = self.node_count - len(self.statuses)
+            for reason in self.absent.reasons if missing > 0 else ():
+                counts[reason] += missing
+            if counts:
+                text += f" {', '.join(sorted(f'{number} {reason}' for reason, number in counts.items()))}."
+        return f"{text} {self.post_filter}" if self.post_filter else text
+
+
+@dataclass(slots=True)
+class Decision:
+    """Where a pod goes, or why nowhere. `error` is set when something broke rather than did not fit."""
+
+    node: str | None = None
+    row: int = -1
+    feasible: int = 0
+    evaluated: int = 0
+    diagnosis: Diagnosis | None = None
+    error: str = ""
+
+    @property
+    def message(self) -> str:
+        return self.error or ("" if self.diagnosis is None else self.diagnosis.message)
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Every node's verdict: the refusing plugin with its reasons, or every plugin's weighted score."""
+
+    refused: dict[str, Status]
+    scores: dict[str, dict[str, int]]
+    pre_filter: Status | None = None
+
+    def total(self, node_name: str) -> int:
+        return sum(self.scores[node_name].values())
+
+    def document(self) -> dict[str, Any]:
+        """The plain form: `{"nodes": {name: {"plugin", "code", "reasons"} or {"scores", "total"}}}`."""
+        if self.pre_filter is not None:
+            status = self.pre_filter
+            return {
+                "prefilter": status.message,
+                "plugin": status.plugin,
+                "code": status.code.value,
+                "reasons": list(status.reasons),
+                "nodes": {},
+            }
+        nodes: dict[str, dict[str, Any]] = {}
+        for name, status in self.refused.items():
+            nodes[name] = {
+                "plugin": status.plugin,
+                "code": status.code.value,
+                "reasons": list(status.reasons),
+                "total": 0,
+            }
+        for name, scores in self.scores.items():
+            nodes[name] = {"scores": scores, "total": sum(scores.values())}
+        return {"nodes": nodes}
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A node where evictions would make room: the pods to evict, most important first, and budgets that would break."""
+
+    node: str
+    victims: list[Pod]
+    violations: int
+
+
+@dataclass(slots=True)
+class PreemptionResult:
+    eligible: bool
+    message: str = ""  # why not, with the prefix that events show
+    node: str | None = None
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    chosen: list[str] = field(default_factory=list)  # the nodes that are equally good
+
+    @property
+    def victims(self) -> list[Pod]:
+        return self.candidates[self.node].victims if self.node is not None else []

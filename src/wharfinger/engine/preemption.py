@@ -1,0 +1,173 @@
+"""Preemption: which pods to evict so that a more important one fits, as upstream's DefaultPreemption decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.times import parse_time
+from wharfinger.api.views import Pod
+from wharfinger.api.views.workloads import PodDisruptionBudget
+from wharfinger.engine.answers import Answers
+from wharfinger.engine.evaluation import Filters, active_filters, check, unschedulable_rows
+from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import Code, Status, unresolvable
+from wharfinger.framework.tables import PodOnNode, Tables
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+WAITING = "not eligible due to a terminating pod on the nominated node."
+NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
+NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
+
+Eligible = Callable[[Pod, PodOnNode], bool]
+
+
+def preempt(
+    tables: Tables,
+    answers: Answers,
+    pod: Pod,
+    diagnosis: Diagnosis,
+    budgets: Sequence[PodDisruptionBudget],
+    eligible: Eligible,
+) -> PreemptionResult:
+    """The best node to evict pods from. The diagnosis is that of the failed attempt to schedule."""
+    refusal = _ineligible(tables, pod, diagnosis, eligible)
+    if refusal:
+        return PreemptionResult(False, refusal)
+    filters = active_filters(answers)
+    candidates: dict[str, Candidate] = {}
+    statuses: dict[str, Status] = {}
+    for row in sorted(unschedulable_rows(tables, diagnosis)):
+        name = tables.name(row)
+        answer = victims_on(tables, filters, pod, row, budgets, eligible)
+        if isinstance(answer, Status):
+            statuses[name] = answer
+        else:
+            victims, violations = answer
+            candidates[name] = Candidate(name, [victim.pod for victim in victims], violations)
+    if not candidates:
+        return PreemptionResult(True, Diagnosis(tables.node_count, statuses, NOT_HELPFUL).message)
+    best = _best(list(candidates.values()))
+    # Among equals the node whose turn it is, as in scheduling.
+    chosen = min(best, key=lambda name: tables.turn.cells[tables.row_of[name]])
+    return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(best))
+
+
+def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligible) -> str:
+    if pod.spec.preemption_policy == "Never":
+        return NEVER
+    nominated = pod.status.nominated_node_name
+    if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
+        row = tables.row_of.get(nominated)
+        for victim in tables.pods_on[row].values() if row is not None else ():
+            if _lower(victim, pod) and eligible(pod, victim) and _leaving(victim.pod):
+                return WAITING
+    return ""
+
+
+def _leaving(pod: Pod) -> bool:
+    """Terminating because a scheduler preempted it."""
+    if not pod.terminating:
+        return False
+    condition = pod.status.condition("DisruptionTarget")
+    return condition is not None and condition.status == "True" and condition.reason == "PreemptionByScheduler"
+
+
+def _lower(victim: PodOnNode, pod: Pod) -> bool:
+    return victim.priority < (pod.spec.priority or 0)
+
+
+def victims_on(
+    tables: Tables,
+    filters: Filters,
+    pod: Pod,
+    row: int,
+    budgets: Sequence[PodDisruptionBudget],
+    eligible: Eligible,
+) -> tuple[list[PodOnNode], int] | Status:
+    """The fewest pods to evict from a node, most important first, and how many break a budget; a status if none will do."""
+    possible = [each for each in tables.pods_on[row].values() if _lower(each, pod) and eligible(pod, each)]
+    if not possible:
+        return NO_VICTIMS
+    simulation = Simulation(tables, row, [prepared for _, prepared in filters])
+    for each in possible:
+        simulation.remove(each)
+    refusal = check(tables, filters, pod, simulation)
+    if refusal is not None:
+        return refusal
+    possible.sort(key=importance)
+    breaking, harmless = split_by_budget(possible, budgets)
+    victims: list[PodOnNode] = []
+    violations = 0
+    # Put back as many as still leave room, those whose eviction breaks a budget first.
+    for group in (breaking, harmless):
+        for each in group:
+            simulation.add(each)
+            if check(tables, filters, pod, simulation) is not None:
+                simulation.remove(each)
+                victims.append(each)
+                violations += group is breaking
+    if not victims:
+        return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',))
+    victims.sort(key=importance)
+    return victims, violations
+
+
+def importance(pod: PodOnNode) -> tuple[int, float]:
+    """Sorts the most important first: higher priority, then the longer running."""
+    return -pod.priority, started(pod.pod)
+
+
+def started(pod: Pod) -> float:
+    """Seconds since the epoch; a pod that has not started counts as starting now, after all that have."""
+    return parse_time(pod.status.start_time) if pod.status.start_time else inf
+
+
+def split_by_budget(
+    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget]
+) -> tuple[list[PodOnNode], list[PodOnNode]]:
+    """The pods whose eviction would break a disruption budget, and the others, each in the order given."""
+    compiled = []
+    for budget in budgets:
+        try:
+            selector = None if budget.spec.selector is None else budget.spec.selector.compile()
+        except BadSelector:
+            continue
+        if selector:  # an absent or empty selector matches nothing here
+            compiled.append((budget, selector))
+    allowed = [budget.status.disruptions_allowed for budget, _ in compiled]
+    breaking: list[PodOnNode] = []
+    harmless: list[PodOnNode] = []
+    for each in pods:
+        metadata, breaks = each.pod.metadata, False
+        for index, (budget, selector) in enumerate(compiled):
+            if budget.metadata.namespace != metadata.namespace or not metadata.labels:
+                continue
+            if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
+                continue
+            allowed[index] -= 1
+            breaks = breaks or allowed[index] < 0
+        (breaking if breaks else harmless).append(each)
+    return breaking, harmless
+
+
+def _best(candidates: list[Candidate]) -> list[str]:
+    """Fewest broken budgets, least important victims, smallest sum of priorities, fewest victims, latest started."""
+
+    def rank(candidate: Candidate) -> tuple[int, int, int, int, float]:
+        priorities = [victim.spec.priority or 0 for victim in candidate.victims]
+        highest = priorities[0]
+        first = min(
+            started(victim)
+            for victim, priority in zip(candidate.victims, priorities, strict=True)
+            if priority == max(priorities)
+        )
+        # Shifted above zero, so that more pods of negative priority never count as less.
+        total = sum(priority + (1 << 31) for priority in priorities)
+        return candidate.violations, highest, total, len(priorities), -first
+
+    ranks = [rank(candidate) for candidate in candidates]
+    best = min(ranks)
+    return [candidate.node for candidate, each in zip(candidates, ranks, strict=True) if each == best]

@@ -1,0 +1,149 @@
+"""Profiles: a scheduler name with its plugins at each extension point, their weights and arguments, and the answers
+they have prepared for shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from wharfinger.api.fields import FieldError, describe
+from wharfinger.api.views import Pod
+from wharfinger.engine.answers import Answers
+from wharfinger.engine.registry import known_plugins
+from wharfinger.framework.plugin import Args, Plugin
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import Tables
+
+POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+DEFAULT_NAME = "default-scheduler"
+
+
+class BadArguments(ValueError):
+    """A plugin's arguments are wrong; every fault with its path."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__(describe(errors))
+        self.errors = errors
+
+
+class ProfileLike(Protocol):
+    """What makes a profile; the configuration loader's profiles have this form."""
+
+    @property
+    def scheduler_name(self) -> str: ...
+    @property
+    def points(self) -> Mapping[str, tuple[str, ...]]: ...
+    @property
+    def weights(self) -> Mapping[str, int]: ...
+    @property
+    def args(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    scheduler_name: str
+    points: Mapping[str, tuple[str, ...]]
+    weights: Mapping[str, int] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def default_profile(
+    scheduler_name: str = DEFAULT_NAME,
+    *,
+    without: Iterable[str] = (),
+    extra: Iterable[type[Plugin]] = (),
+    weights: Mapping[str, int] | None = None,
+    args: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ProfileSpec:
+    """All plugins that are on by default, in their order; `extra` classes come after them."""
+    classes = [each for name, each in known_plugins().items() if each.enabled and name not in set(without)]
+    classes += [each for each in extra if each not in classes]
+    return ProfileSpec(
+        scheduler_name,
+        {point: tuple(each.name for each in classes if point in each.points) for point in POINTS},
+        {each.name: each.weight for each in classes} | dict(weights or {}),
+        args or {},
+    )
+
+
+def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") -> Args:
+    """A plugin's arguments from a document. Raises BadArguments."""
+    prefix = f"{path}." if path else ""
+    try:
+        args = msgspec.convert(dict(given), plugin.args_type)
+    except msgspec.ValidationError as fault:
+        message, _, where = str(fault).partition(" - at `$")
+        name = where.rstrip("`").lstrip(".") or plugin.name
+        raise BadArguments([FieldError(f"{prefix}{name}", "FieldValueInvalid", message)]) from None
+    faults = [FieldError(f"{prefix}{each.path}", each.reason, each.message) for each in args.faults()]
+    if faults:
+        raise BadArguments(faults)
+    return args
+
+
+class Profile:
+    """The plugins of one profile, made and wired to the tables."""
+
+    MEMORY = 256 << 20  # bytes that kept answers may take, roughly
+
+    def __init__(self, spec: ProfileLike, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
+        self.name = spec.scheduler_name
+        self.spec = spec
+        self._tables = tables
+        names = list(dict.fromkeys(name for point in POINTS for name in spec.points.get(point, ())))
+        self.plugins: dict[str, Plugin] = {
+            name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
+            for name in names
+        }
+        tables.listeners += [plugin for plugin in self.plugins.values() if plugin.watches_pods]
+        self.at = {point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in POINTS}
+        self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
+        self._keyed = tuple(
+            plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
+        )
+        self._answers: dict[int, Answers] = {}
+        self._epoch = tables.epoch
+
+    def shape(self, pod: Pod) -> Shape:
+        extra: Hashable = None
+        if self._keyed:
+            keys = tuple(plugin.shape_key(pod) for plugin in self._keyed)
+            extra = keys if any(key is not None for key in keys) else None
+        return self._tables.shapes.of(pod, extra=extra, node_name=pod.spec.node_name)
+
+    def answers(self, shape: Shape) -> Answers:
+        """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""
+        if self._epoch != self._tables.epoch:
+            self.clear()
+            self._epoch = self._tables.epoch
+        found = self._answers.get(shape.number)
+        if found is None:
+            limit = max(8, self.MEMORY // (64 * self._tables.capacity))
+            while len(self._answers) >= limit:
+                self._answers.pop(next(iter(self._answers))).close()
+            found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights)
+        elif len(self._answers) > 1:
+            # Python's dicts keep insertion order: putting it in again makes it the most recently used.
+            self._answers[shape.number] = self._answers.pop(shape.number)
+        return found
+
+    def clear(self) -> None:
+        for answers in self._answers.values():
+            answers.close()
+        self._answers.clear()

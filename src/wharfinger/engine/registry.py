@@ -1,0 +1,47 @@
+"""Which plugins there are: those of this package, a module each, and those other packages register.
+
+Another package registers a plugin class by the entry-point group `wharfinger.plugins`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+
+from wharfinger import plugins as package
+from wharfinger.framework.plugin import Plugin
+
+GROUP = "wharfinger.plugins"
+
+
+class BadPlugin(ValueError):
+    """A registered plugin cannot be used."""
+
+
+@cache
+def known_plugins() -> dict[str, type[Plugin]]:
+    """All plugin classes by name, in the order in which they run by default."""
+    found: list[type[Plugin]] = []
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        found += getattr(module, "plugins", ())
+    for point in entry_points(group=GROUP):
+        found.append(_checked(point.load(), f"{GROUP}: {point.name} = {point.value}"))
+    return in_order(found)
+
+
+def in_order(classes: list[type[Plugin]]) -> dict[str, type[Plugin]]:
+    ordered: dict[str, type[Plugin]] = {}
+    for each in sorted(classes, key=lambda each: each.position):
+        if each.name in ordered and ordered[each.name] is not each:
+            raise BadPlugin(f"two plugins are called {each.name}: {ordered[each.name].__module__}, {each.__module__}")
+        ordered[each.name] = each
+    return ordered
+
+
+def _checked(loaded: object, where: str) -> type[Plugin]:
+    if not (isinstance(loaded, type) and issubclass(loaded, Plugin) and loaded.name):
+        raise BadPlugin(f"{where}: not a subclass of Plugin with a name")
+    return loaded

@@ -1,0 +1,123 @@
+"""Columns of the node tables: whole numbers, and dictionary-coded labels.
+
+A column of numbers is one block of memory seen two ways: `cells` reads and writes one row fast, `view` is the numpy
+array over all rows. Growing replaces both, so neither may be kept across events.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.api.selectors import Operator, Requirement, parse_int64
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+ABSENT = -1
+"""The code of a label that a node does not have."""
+
+
+class Column:
+    """int64 a row."""
+
+    __slots__ = ("cells", "view")
+
+    def __init__(self, capacity: int, fill: int = 0) -> None:
+        self.cells = array("q", [fill]) * capacity
+        self.view: Ints = np.frombuffer(self.cells, dtype=np.int64)
+
+    def grow(self, capacity: int, fill: int = 0) -> None:
+        old = self.view
+        self.cells = array("q", [fill]) * capacity
+        self.view = np.frombuffer(self.cells, dtype=np.int64)
+        self.view[: len(old)] = old
+
+
+class LabelColumn:
+    """The codes of one label key's values: equal values have equal codes, `ABSENT` where the label is missing."""
+
+    def __init__(self, key: str, capacity: int) -> None:
+        self.key = key
+        self.codes = Column(capacity, ABSENT)
+        self.code_of: dict[str, int] = {}
+        self.values: list[str] = []
+
+    def set(self, row: int, labels: Mapping[str, str]) -> None:
+        value = labels.get(self.key)
+        self.codes.cells[row] = ABSENT if value is None else self.code(value)
+
+    def code(self, value: str) -> int:
+        code = self.code_of.get(value)
+        if code is None:
+            code = self.code_of[value] = len(self.values)
+            self.values.append(value)
+        return code
+
+    def mask(self, requirement: Requirement, rows: Rows | slice) -> Bools:
+        """Which rows meet the requirement, as `Requirement.matches` has it."""
+        codes = self.codes.view[rows]
+        match requirement.operator:
+            case Operator.IN:
+                return self._among(codes, requirement.values)
+            case Operator.NOT_IN:
+                return ~self._among(codes, requirement.values)
+            case Operator.EXISTS:
+                return codes >= 0
+            case Operator.DOES_NOT_EXIST:
+                return codes < 0
+            case Operator.GT | Operator.LT:
+                return self._compared(codes, requirement)
+
+    def _among(self, codes: Ints, values: frozenset[str]) -> Bools:
+        wanted = [code for value in values if (code := self.code_of.get(value)) is not None]
+        if not wanted:
+            return np.zeros(len(codes), dtype=np.bool_)
+        if len(wanted) == 1:
+            same: Bools = codes == wanted[0]
+            return same
+        return np.isin(codes, wanted)
+
+    def _compared(self, codes: Ints, requirement: Requirement) -> Bools:
+        bound = parse_int64(next(iter(requirement.values)))
+        # One entry more than there are values: code -1 finds it and stays false.
+        holds = np.zeros(len(self.values) + 1, dtype=np.bool_)
+        for code, value in enumerate(self.values):
+            number = parse_int64(value)
+            if number is not None and bound is not None:
+                holds[code] = number > bound if requirement.operator is Operator.GT else number < bound
+        return holds[codes]
+
+
+class Log:
+    """Rows that changed, in order. A reader keeps a position and asks what came after it."""
+
+    LIMIT = 1 << 17
+
+    __slots__ = ("_base", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._base = 0
+
+    @property
+    def position(self) -> int:
+        return self._base + len(self._rows)
+
+    def append(self, row: int) -> None:
+        self._rows.append(row)
+        if len(self._rows) > self.LIMIT:
+            # Readers that are further behind than this look at everything again.
+            drop = self.LIMIT // 2
+            del self._rows[:drop]
+            self._base += drop
+
+    def since(self, position: int) -> list[int] | None:
+        """The rows that changed after the position; None when that reaches back too far."""
+        if position < self._base:
+            return None
+        return self._rows[position - self._base :]

@@ -1,0 +1,265 @@
+"""Counts of pods per topology domain, kept up to date as pods come and go, so that affinity is one look-up.
+
+A `DomainCounter` holds one number for each value of a topology key: a `TermCounter` counts the pods on nodes that carry
+a term, a `PodCounter` those that match a selection some waiting pod asks about. A `RowCounter` counts matching pods on
+each node. Equal terms and selections share a counter; `Counters` keeps them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
+from wharfinger.framework.selecting import AffinityTerm, PodSelector
+
+if TYPE_CHECKING:
+    from wharfinger.framework.shapes import Shape
+
+
+class Placed(Protocol):
+    """What counting needs of a pod on a node."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def row(self) -> int: ...
+    @property
+    def terminating(self) -> bool: ...
+
+
+class DomainCounter:
+    """One count for each domain of a topology key; `total` is their sum and `version` moves with every change."""
+
+    __slots__ = ("column", "counts", "total", "version")
+
+    def __init__(self, column: LabelColumn) -> None:
+        self.column = column
+        self.counts: Ints = np.zeros(max(64, len(column.values) + 1), dtype=np.int64)
+        self.total = 0
+        self.version = 0
+
+    def add(self, row: int, amount: int) -> None:
+        """Counts on the row's domain; a node without the key is in none."""
+        code = self.column.codes.cells[row]
+        if code < 0:
+            return
+        if code >= len(self.counts):
+            grown = np.zeros(max(2 * len(self.counts), code + 1), dtype=np.int64)
+            grown[: len(self.counts)] = self.counts
+            self.counts = grown
+        self.counts[code] += amount
+        self.total += amount
+        self.version += 1
+
+    def at(self, row: int) -> int:
+        code = self.column.codes.cells[row]
+        return int(self.counts[code]) if 0 <= code < len(self.counts) else 0
+
+    def on(self, rows: Rows | slice) -> Ints:
+        """The count of each row's domain; 0 for nodes without the key."""
+        codes = self.column.codes.view[rows]
+        if len(self.counts) < len(self.column.values) + 1:
+            grown = np.zeros(2 * len(self.column.values) + 1, dtype=np.int64)
+            grown[: len(self.counts)] = self.counts
+            self.counts = grown
+        # The last cell is never a domain's, so code -1 reads 0.
+        return self.counts[codes]
+
+
+@dataclass(frozen=True, slots=True)
+class TermKind:
+    """What a term of a pod on a node says to others: which rule, and its weight for the scoring ones."""
+
+    rule: str  # requiredAffinity, requiredAntiAffinity, preferredAffinity, preferredAntiAffinity
+    weight: int
+    term: AffinityTerm
+
+
+class TermCounter(DomainCounter):
+    """How many pods on nodes carry a term, for each domain of its topology key."""
+
+    __slots__ = ("carriers", "kind")
+
+    def __init__(self, column: LabelColumn, kind: TermKind) -> None:
+        super().__init__(column)
+        self.kind = kind
+        self.carriers = 0  # also those on nodes without the topology key
+
+    def add(self, row: int, amount: int) -> None:
+        self.carriers += amount
+        super().add(row, amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Pods that meet all of these: (namespaces or None for all, label selector) each."""
+
+    parts: tuple[tuple[frozenset[str] | None, PodSelector], ...]
+    ignore_terminating: bool = False
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return all(
+            (namespaces is None or namespace in namespaces) and selector.matches(labels)
+            for namespaces, selector in self.parts
+        )
+
+
+class PodCounter(DomainCounter):
+    """How many pods on nodes a selection matches, for each domain of a topology key."""
+
+    __slots__ = ("selection",)
+
+    def __init__(self, column: LabelColumn, selection: Selection) -> None:
+        super().__init__(column)
+        self.selection = selection
+
+
+class RowCounter:
+    """How many pods on each row a selection matches. Readers catch up with `since`, as with a Log."""
+
+    LIMIT = 1 << 14
+
+    __slots__ = ("_base", "_deltas", "counts", "selection")
+
+    def __init__(self, capacity: int, selection: Selection) -> None:
+        self.selection = selection
+        self.counts: Ints = np.zeros(capacity, dtype=np.int64)
+        self._deltas: list[tuple[int, int]] = []
+        self._base = 0
+
+    @property
+    def version(self) -> int:
+        return self._base + len(self._deltas)
+
+    def add(self, row: int, amount: int) -> None:
+        self.counts[row] += amount
+        self._deltas.append((row, amount))
+        if len(self._deltas) > self.LIMIT:
+            del self._deltas[: self.LIMIT // 2]
+            self._base += self.LIMIT // 2
+
+    def since(self, version: int) -> list[tuple[int, int]] | None:
+        """(row, change) after the version; None when that reaches back too far."""
+        return None if version < self._base else self._deltas[version - self._base :]
+
+    def grow(self, capacity: int) -> None:
+        grown = np.zeros(capacity, dtype=np.int64)
+        grown[: len(self.counts)] = self.counts
+        self.counts = grown
+
+
+def sum_on(counters: Iterable[DomainCounter], rows: Rows | slice, size: int) -> Ints:
+    total = np.zeros(size, dtype=np.int64)
+    for counter in counters:
+        total += counter.on(rows)
+    return total
+
+
+def any_on(counters: Iterable[DomainCounter], rows: Rows | slice, size: int) -> Bools:
+    found = np.zeros(size, dtype=np.bool_)
+    for counter in counters:
+        if counter.total:
+            found |= counter.on(rows) > 0
+    return found
+
+
+Counting = PodCounter | RowCounter
+
+
+class Counters:
+    """The counters in use. The tables tell it of every pod that comes to a row or leaves it."""
+
+    SWEEP = 1024
+
+    def __init__(self, column: Callable[[str], LabelColumn], capacity: Callable[[], int]) -> None:
+        self._column = column
+        self._capacity = capacity
+        self.terms: dict[TermKind, TermCounter] = {}
+        self.terms_version = 0  # moves when a term appears or is forgotten
+        self._pods: dict[tuple[str | None, Selection], tuple[Counting, int]] = {}  # with the number of users
+        self._pods_version = 0
+
+    def pod_counter(self, topology_key: str, selection: Selection, pods: Iterable[Placed]) -> PodCounter:
+        """A counter of matching pods over a topology; give it back with `release`."""
+        counter = self._acquire(topology_key, selection, pods)
+        assert isinstance(counter, PodCounter)
+        return counter
+
+    def row_counter(self, selection: Selection, pods: Iterable[Placed]) -> RowCounter:
+        """A counter of matching pods on each row; give it back with `release`."""
+        counter = self._acquire(None, selection, pods)
+        assert isinstance(counter, RowCounter)
+        return counter
+
+    def _acquire(self, topology_key: str | None, selection: Selection, pods: Iterable[Placed]) -> Counting:
+        key = (topology_key, selection)
+        counter, users = self._pods.get(key, (None, 0))
+        if counter is None:
+            counter = (
+                RowCounter(self._capacity(), selection)
+                if topology_key is None
+                else PodCounter(self._column(topology_key), selection)
+            )
+            self._pods_version += 1
+            known: dict[int, bool] = {}
+            for pod in pods:
+                if self._matches(counter, pod, known):
+                    counter.add(pod.row, 1)
+        self._pods[key] = (counter, users + 1)
+        return counter
+
+    def release(self, counter: Counting) -> None:
+        key = (counter.column.key if isinstance(counter, PodCounter) else None, counter.selection)
+        found, users = self._pods[key]
+        if users > 1:
+            self._pods[key] = (found, users - 1)
+        else:
+            del self._pods[key]
+            self._pods_version += 1
+
+    def count(self, pod: Placed, amount: int) -> None:
+        """A pod came to its row (1) or left it (-1)."""
+        shape = pod.shape
+        if shape.counted_version != self._pods_version:
+            shape.counted = [
+                counter
+                for counter, _ in self._pods.values()
+                if counter.selection.matches(shape.namespace, shape.labels)
+            ]
+            shape.counted_version = self._pods_version
+        for counter in shape.counted:
+            if not (pod.terminating and counter.selection.ignore_terminating):
+                counter.add(pod.row, amount)
+        if shape.has_terms:
+            for term in self._terms_of(shape):
+                term.add(pod.row, amount)
+
+    def grow(self, capacity: int) -> None:
+        for counter, _ in self._pods.values():
+            if isinstance(counter, RowCounter):
+                counter.grow(capacity)
+
+    def _matches(self, counter: Counting, pod: Placed, known: dict[int, bool]) -> bool:
+        if pod.terminating and counter.selection.ignore_terminating:
+            return False
+        shape = pod.shape
+        found = known.get(shape.number)
+        if found is None:
+            found = known[shape.number] = counter.selection.matches(shape.namespace, shape.labels)
+        return found
+
+    def _terms_of(self, shape: Shape) -> list[TermCounter]:
+        found = []
+        for kind in shape.term_kinds:
+            counter = self.terms.get(kind)
+            if counter is None:
+                if len(self.terms) >= self.SWEEP:
+                    self.terms = {each: term for each, term in self.terms.items() if term.carriers}
+                counter = self.terms[kind] = TermCounter(self._column(kind.term.topology_key), kind)
+                self.terms_version += 1
+            found.append(counter)
+        return found

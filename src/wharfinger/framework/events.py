@@ -1,0 +1,113 @@
+"""Cluster events and queueing hints: which changes can make a refused pod schedulable.
+
+A plugin lists the events that can change its refusal, each with an optional hint that looks at the objects. The
+scheduling queue asks the hints of the plugins that refused a pod before it wakes the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Node, Pod
+
+POD = "Pod"
+NODE = "Node"
+
+
+class Action(Flag):
+    """What happened to an object; updates of pods and nodes are told apart by what changed."""
+
+    ADD = auto()
+    DELETE = auto()
+    UPDATE_NODE_ALLOCATABLE = auto()
+    UPDATE_NODE_LABEL = auto()
+    UPDATE_NODE_TAINT = auto()
+    UPDATE_NODE_CONDITION = auto()
+    UPDATE_NODE_ANNOTATION = auto()
+    UPDATE_NODE_DECLARED_FEATURE = auto()
+    UPDATE_POD_LABEL = auto()
+    UPDATE_POD_SCALE_DOWN = auto()
+    UPDATE_POD_TOLERATION = auto()
+    UPDATE_POD_GATES_ELIMINATED = auto()
+    UPDATE_OTHER = auto()
+    UPDATE = (
+        UPDATE_NODE_ALLOCATABLE
+        | UPDATE_NODE_LABEL
+        | UPDATE_NODE_TAINT
+        | UPDATE_NODE_CONDITION
+        | UPDATE_NODE_ANNOTATION
+        | UPDATE_NODE_DECLARED_FEATURE
+        | UPDATE_POD_LABEL
+        | UPDATE_POD_SCALE_DOWN
+        | UPDATE_POD_TOLERATION
+        | UPDATE_POD_GATES_ELIMINATED
+        | UPDATE_OTHER
+    )
+    ALL = ADD | DELETE | UPDATE
+
+
+Hint = Callable[[Pod, Any, Any], bool]
+"""(the waiting pod, the object before, the object after) -> whether the pod may have become schedulable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something happened to an object of a kind; `old` is absent for additions and `new` for deletions."""
+
+    kind: str
+    action: Action
+    old: Any = None
+    new: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """An event that can turn a plugin's refusal; without a hint it always does."""
+
+    kind: str
+    action: Action
+    hint: Hint | None = None
+
+    def wakes(self, pod: Pod, event: ClusterEvent) -> bool:
+        if event.kind != self.kind or not (event.action & self.action):
+            return False
+        return self.hint is None or self.hint(pod, event.old, event.new)
+
+
+def pod_changes(old: Pod, new: Pod) -> Action:
+    """What an update of a pod changed, as far as scheduling is concerned."""
+    changes = Action(0)
+    if old.metadata.labels != new.metadata.labels:
+        changes |= Action.UPDATE_POD_LABEL
+    before, after = requests(old), requests(new)
+    if any(name not in after or amount > after[name] for name, amount in before.items()):
+        changes |= Action.UPDATE_POD_SCALE_DOWN
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        changes |= Action.UPDATE_POD_GATES_ELIMINATED
+    # Tolerations can only be added, so their number tells.
+    if len(old.spec.tolerations) != len(new.spec.tolerations):
+        changes |= Action.UPDATE_POD_TOLERATION
+    return changes or Action.UPDATE_OTHER
+
+
+def node_changes(old: Node, new: Node) -> Action:
+    """What an update of a node changed, as far as scheduling is concerned."""
+    changes = Action(0)
+    if old.status.allocatable != new.status.allocatable:
+        changes |= Action.UPDATE_NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        changes |= Action.UPDATE_NODE_LABEL
+    # Unschedulable counts as a taint: the node controller adds the taint of that name.
+    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+        changes |= Action.UPDATE_NODE_TAINT
+    if {c.type: c.status for c in old.status.conditions} != {c.type: c.status for c in new.status.conditions}:
+        changes |= Action.UPDATE_NODE_CONDITION
+    if old.metadata.annotations != new.metadata.annotations:
+        changes |= Action.UPDATE_NODE_ANNOTATION
+    if old.status.declared_features != new.status.declared_features:
+        changes |= Action.UPDATE_NODE_DECLARED_FEATURE
+    return changes or Action.UPDATE_OTHER

@@ -1,0 +1,186 @@
+"""What a scheduling plugin is.
+
+A `Plugin` belongs to a profile and keeps what it needs of the cluster. For every shape of pod that comes along it
+prepares a `Prepared`: its answers for that shape, over rows. The engine keeps those and asks again only for rows that
+may have changed, which the plugin declares by a `Scope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from wharfinger.api.fields import FieldError
+from wharfinger.api.views import Pod
+from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.events import WakeUp
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Overlay, Simulation
+from wharfinger.framework.status import SUCCESS, Status
+from wharfinger.framework.tables import PodOnNode, Tables
+
+MAX_SCORE = 100
+"""Scores run from 0 to this after normalisation."""
+
+
+class Scope(Enum):
+    """What a plugin's answer for a row depends on; the engine asks again when that changed."""
+
+    NODE = "node"  # the node object alone
+    ROW = "row"  # the node and the pods on it
+    CLUSTER = "cluster"  # more than that: all rows are asked for again whenever `version` moved
+
+
+class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Arguments of a plugin, as in `pluginConfig`. This base has none."""
+
+    def faults(self) -> list[FieldError]:
+        """What is wrong with values that have the right type, with paths below the arguments."""
+        return []
+
+
+class Prepared:
+    """One plugin's answers for one shape.
+
+    Override `filter` to refuse rows and `score` to prefer some, and set `filters` and `scores` accordingly. Codes are
+    whole numbers, 0 for acceptance; `refuse` makes one for a status. `filter_row` and `score_row` are the same
+    questions for one row; give them when the arrays would cost too much for one.
+    """
+
+    scope: Scope = Scope.NODE
+    filters: bool = False
+    scores: bool = False
+    normalizes: bool = False
+    nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
+    overlaid: Collection[int] = ()  # rows where the pod sees other pods or resources than are there
+
+    def __init__(self) -> None:
+        self._statuses: list[Status] = [SUCCESS]
+        self._codes: dict[Status, int] = {SUCCESS: 0}
+
+    @property
+    def version(self) -> int:
+        """Moves when answers for all rows may have changed."""
+        return 0
+
+    def filtering(self) -> bool:
+        """Whether there is anything to filter now."""
+        return self.filters
+
+    def scoring(self) -> bool:
+        """Whether there is anything to score now; a plugin that says no is absent from the scores."""
+        return self.scores
+
+    def filter(self, rows: Rows) -> Ints:
+        raise NotImplementedError
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        return int(self.filter(np.array([row]))[0])
+
+    def status(self, code: int) -> Status:
+        return self._statuses[code]
+
+    def refuse(self, status: Status) -> int:
+        """The code of a status."""
+        code = self._codes.get(status)
+        if code is None:
+            code = self._codes[status] = len(self._statuses)
+            self._statuses.append(status)
+        return code
+
+    def score(self, rows: Rows) -> Ints:
+        """Raw scores. A plugin that normalizes is asked for all feasible rows at once."""
+        raise NotImplementedError
+
+    def score_row(self, row: int) -> int:
+        return int(self.score(np.array([row]))[0])
+
+    def normalize(self, scores: Ints, rows: Rows) -> Ints:
+        """Final scores from the raw ones of all feasible rows."""
+        return scores
+
+    def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
+        """A pod is imagined on the simulation's node (1) or away from it (-1)."""
+
+    def overlays(self, row: int) -> Sequence[Overlay]:
+        """For a row in `overlaid`: what the pod may imagine there. The row is feasible if one of them passes."""
+        return ()
+
+    def close(self) -> None:
+        """The answers are no longer kept."""
+
+
+class Plugin:
+    """Base of all plugins. Class attributes tell where it takes part and how a configuration names it."""
+
+    name: ClassVar[str] = ""
+    points: ClassVar[frozenset[str]] = frozenset()
+    position: ClassVar[int] = 1000  # among the plugins that are on by default
+    weight: ClassVar[int] = 1
+    enabled: ClassVar[bool] = True  # by default
+    ours: ClassVar[bool] = False
+    aliases: ClassVar[tuple[str, ...]] = ()
+    args_type: ClassVar[type[Args]] = Args
+    kinds: ClassVar[tuple[str, ...]] = ()  # kinds of objects it wants to observe, besides nodes and pods
+    watches_pods: ClassVar[bool] = False  # whether `pod_added` and `pod_removed` are called
+
+    def __init__(self, tables: Tables, args: Any) -> None:
+        self.tables = tables
+        self.args = args
+
+    # what happens in the cluster
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
+        """An object of one of `kinds` came (`old` is None), changed, or went (`new` is None)."""
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        """A pod takes room on a node now."""
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        """A pod no longer takes room on a node."""
+
+    def wake_ups(self) -> tuple[WakeUp, ...]:
+        """The events that can turn a refusal of this plugin."""
+        return ()
+
+    # the way of a pod
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Whether the pod may enter the queue at all."""
+        return SUCCESS
+
+    def shape_key(self, pod: Pod) -> Hashable:
+        """What this plugin reads of a pod beyond what all shapes tell apart; None for nothing."""
+        return None
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        """Its answers for a shape; a status refuses the pod as a whole, None means nothing to say on it."""
+        return None
+
+    def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
+        """Whether preemption may take this pod away for that one; priorities have been compared already."""
+        return True
+
+    def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
+        """The pod is assumed on a node; called before it takes room in the tables."""
+        return SUCCESS
+
+    def unreserve(self, pod: Pod, row: int) -> None:
+        """The reservation is undone: another plugin refused, or binding failed."""
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
+        """Annotations to put on the Binding."""
+        return {}
+
+
+def normalize_by_max(scores: Ints, *, reverse: bool = False) -> Ints:
+    """Scales to the largest, as upstream's DefaultNormalizeScore; `reverse` makes the smallest the best."""
+    largest = int(scores.max(initial=0))
+    if largest == 0:
+        return np.full_like(scores, MAX_SCORE) if reverse else scores
+    scaled = scores * MAX_SCORE // largest
+    return MAX_SCORE - scaled if reverse else scaled

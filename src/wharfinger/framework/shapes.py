@@ -1,0 +1,169 @@
+"""Pod shapes: pods with equal scheduling needs share one parsed description.
+
+The key covers everything the stock plugins read of a pod but its name, priority and node; plugins that read more add
+to it (`Plugin.shape_key`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from wharfinger.api import resources
+from wharfinger.api.selectors import BadSelector
+from wharfinger.api.views import Pod
+from wharfinger.framework.counters import Counting, TermKind
+from wharfinger.framework.selecting import AffinityTerm, RequiredNodeAffinity, affinity_term, required_node_affinity
+
+HostPort = tuple[str, str, int]
+"""(address, protocol, port); the address 0.0.0.0 stands for all."""
+
+ANY_ADDRESS = "0.0.0.0"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
+    spec, metadata = pod.spec, pod.metadata
+    controller = metadata.controller if metadata.owner_references else None
+    return _encode(
+        (
+            metadata.namespace,
+            metadata.labels,
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.volumes,
+            spec.resource_claims,
+            None if controller is None else (controller.api_version, controller.kind, controller.name),
+            node_name,
+        )
+    )
+
+
+class Shape:
+    """What pods of one kind need. `pod` is one of them; `extra` is what plugins added to the key."""
+
+    def __init__(self, number: int, pod: Pod, extra: Hashable = None) -> None:
+        self.number = number
+        self.pod = pod
+        self.extra = extra
+        self.namespace: str = pod.metadata.namespace
+        self.labels: Mapping[str, str] = pod.metadata.labels
+        self.references = 0  # assigned pods of this shape
+        self.charge: Any = None  # what a pod of this shape takes of its node, as the tables index it
+        self.counted: list[Counting] = []  # the counters that count pods of this shape
+        self.counted_version = -1
+        self.parsing_error = ""
+        affinity = pod.spec.affinity
+        self.has_terms = affinity is not None and not (
+            affinity.pod_affinity is None and affinity.pod_anti_affinity is None
+        )
+
+    @cached_property
+    def requests(self) -> dict[str, int]:
+        """What the pod asks for, cpu in thousandths, everything else whole."""
+        return resources.requests(self.pod)
+
+    @cached_property
+    def nonzero(self) -> tuple[int, int]:
+        return resources.nonzero_requests(self.pod)
+
+    @cached_property
+    def host_ports(self) -> tuple[HostPort, ...]:
+        return host_ports(self.pod)
+
+    @cached_property
+    def node_affinity(self) -> RequiredNodeAffinity:
+        return required_node_affinity(self.pod)
+
+    @cached_property
+    def required_affinity(self) -> tuple[AffinityTerm, ...]:
+        affinity = self.pod.spec.affinity
+        return self._terms(affinity.pod_affinity.required if affinity and affinity.pod_affinity else ())
+
+    @cached_property
+    def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
+        affinity = self.pod.spec.affinity
+        return self._terms(affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ())
+
+    @cached_property
+    def preferred_affinity(self) -> tuple[tuple[AffinityTerm, int], ...]:
+        affinity = self.pod.spec.affinity
+        weighted = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else ()
+        terms = self._terms(tuple(item.pod_affinity_term for item in weighted))
+        return tuple(zip(terms, (item.weight for item in weighted), strict=bool(terms)))
+
+    @cached_property
+    def preferred_anti_affinity(self) -> tuple[tuple[AffinityTerm, int], ...]:
+        affinity = self.pod.spec.affinity
+        weighted = affinity.pod_anti_affinity.preferred if affinity and affinity.pod_anti_affinity else ()
+        terms = self._terms(tuple(item.pod_affinity_term for item in weighted))
+        return tuple(zip(terms, (item.weight for item in weighted), strict=bool(terms)))
+
+    @cached_property
+    def term_kinds(self) -> tuple[TermKind, ...]:
+        """What its pods, once on a node, say to others."""
+        return (
+            *(TermKind("requiredAffinity", 0, term) for term in self.required_affinity),
+            *(TermKind("requiredAntiAffinity", 0, term) for term in self.required_anti_affinity),
+            *(TermKind("preferredAffinity", weight, term) for term, weight in self.preferred_affinity),
+            *(TermKind("preferredAntiAffinity", weight, term) for term, weight in self.preferred_anti_affinity),
+        )
+
+    def _terms(self, terms: tuple[Any, ...]) -> tuple[AffinityTerm, ...]:
+        """A list with an unreadable term counts as none; the pod itself is refused for it."""
+        try:
+            return tuple(affinity_term(term, self.namespace) for term in terms)
+        except BadSelector as fault:
+            self.parsing_error = self.parsing_error or str(fault)
+            return ()
+
+
+class Shapes:
+    """All shapes in use, by key. Shapes no pod has are forgotten when there are too many."""
+
+    LIMIT = 8192
+
+    def __init__(self) -> None:
+        self._by_key: dict[Any, Shape] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(self, pod: Pod, *, extra: Hashable = None, node_name: str = "") -> Shape:
+        key: Any = shape_key(pod, node_name=node_name)
+        if extra is not None:
+            key = (key, extra)
+        found = self._by_key.get(key)
+        if found is None:
+            if len(self._by_key) >= self.LIMIT:
+                self._sweep()
+            found = self._by_key[key] = Shape(self._next, pod, extra)
+            self._next += 1
+        return found
+
+    def _sweep(self) -> None:
+        unused = [key for key, shape in self._by_key.items() if not shape.references]
+        for key in unused[: max(len(unused) * 3 // 4, 1)]:
+            del self._by_key[key]
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Ports on the node that containers and sidecars take."""
+    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
+    return tuple(
+        (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        for container in (*sidecars, *pod.spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )

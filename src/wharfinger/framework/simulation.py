@@ -1,0 +1,52 @@
+"""Imagining other pods on one node: for preemption, nominated pods, and plugins that restore or hide resources.
+
+A simulation holds the difference to the tables. Prepared answers read it in `filter_row`, and keep what they count
+themselves in `state` as pods are added and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wharfinger.framework.shapes import HostPort
+from wharfinger.framework.tables import PodOnNode, Tables
+
+if TYPE_CHECKING:
+    from wharfinger.framework.plugin import Prepared
+
+
+class Simulation:
+    __slots__ = ("_prepared", "pods", "ports", "requested", "row", "state")
+
+    def __init__(self, tables: Tables, row: int, prepared: Sequence[Prepared]) -> None:
+        self.row = row
+        self._prepared = prepared
+        self.requested: dict[int, int] = {}  # resource number to difference
+        self.pods = 0  # difference in the number of pods
+        self.ports: set[HostPort] = set(tables.ports.get(row, ()))
+        self.state: dict[Prepared, Any] = {}
+
+    def add(self, pod: PodOnNode) -> None:
+        self.ports.update(pod.shape.host_ports)
+        self._change(pod, 1)
+
+    def remove(self, pod: PodOnNode) -> None:
+        # As upstream's HostPortInfo: a set, so a port that two pods share is gone with the first.
+        self.ports.difference_update(pod.shape.host_ports)
+        self._change(pod, -1)
+
+    def charge(self, resource: int, amount: int) -> None:
+        """Imagines more (or, negative, less) of a resource in use."""
+        self.requested[resource] = self.requested.get(resource, 0) + amount
+
+    def _change(self, pod: PodOnNode, sign: int) -> None:
+        self.pods += sign
+        for number, amount in pod.charge:
+            self.requested[number] = self.requested.get(number, 0) + sign * amount
+        for prepared in self._prepared:
+            prepared.pod_simulated(self, pod, sign)
+
+
+Overlay = Callable[[Simulation], None]
+"""Changes a fresh simulation of a row into what a pod may imagine there."""

@@ -1,0 +1,53 @@
+"""Outcomes of extension points: a code, the reasons in words, and the plugin that spoke."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Code(Enum):
+    """What an outcome means for the pod."""
+
+    SUCCESS = "Success"
+    ERROR = "Error"  # something broke; retried with back-off
+    UNSCHEDULABLE = "Unschedulable"  # not here now; removing pods from the node may help
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"  # not here, and no removal of pods changes that
+    SKIP = "Skip"  # the plugin has nothing to say on this pod
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code is Code.SUCCESS
+
+    @property
+    def rejected(self) -> bool:
+        return self.code in (Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+    @property
+    def message(self) -> str:
+        return ", ".join(self.reasons)
+
+    def by(self, plugin: str) -> Status:
+        return replace(self, plugin=plugin)
+
+
+SUCCESS = Status(Code.SUCCESS)
+
+
+def unschedulable(*reasons: str) -> Status:
+    return Status(Code.UNSCHEDULABLE, reasons)
+
+
+def unresolvable(*reasons: str) -> Status:
+    return Status(Code.UNRESOLVABLE, reasons)
+
+
+def error(*reasons: str) -> Status:
+    return Status(Code.ERROR, reasons)

@@ -1,0 +1,132 @@
+"""NodeResourcesBalancedAllocation: prefers nodes where the pod evens out how much of each resource is in use."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from wharfinger.api.fields import FieldError, duplicate, invalid
+from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status
+from wharfinger.framework.tables import Tables
+from wharfinger.plugins.resource_scoring import DEFAULT_RESOURCES, ResourceSpec, Used, measured
+
+Floats = npt.NDArray[np.float64]
+
+
+class NodeResourcesBalancedAllocationArgs(Args, frozen=True):
+    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+
+    def faults(self) -> list[FieldError]:
+        found, seen = [], set()
+        for index, spec in enumerate(self.resources):
+            if spec.name in seen:
+                found.append(duplicate(f"resources[{index}].name", spec.name))
+            seen.add(spec.name)
+            if spec.weight not in (0, 1):
+                found.append(invalid(f"resources[{index}].weight", spec.weight, "must be 1"))
+        return found
+
+
+class NodeResourcesBalancedAllocation(Plugin):
+    name = "NodeResourcesBalancedAllocation"
+    points = frozenset({"preScore", "score"})
+    position = 160
+    args_type = NodeResourcesBalancedAllocationArgs
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        resources = self.args.resources or DEFAULT_RESOURCES
+        if not any(shape.requests.get(spec.name) for spec in resources):
+            return None  # a pod that asks for nothing would go to one node again and again
+        return _Balance(measured(self.tables, resources, shape.requests, nonzero=False), self.tables)
+
+
+class _Balance(Prepared):
+    scope = Scope.ROW
+    scores = True
+
+    def __init__(self, used: list[Used], tables: Tables) -> None:
+        super().__init__()
+        self._used = used
+        self._tables = tables
+
+    def score(self, rows: Rows) -> Ints:
+        capacities = [each.allocatable.view[rows] for each in self._used]
+        without = [each.requested.view[rows] for each in self._used]
+        with_pod = [used + each.amount for used, each in zip(without, self._used, strict=True)]
+        half = MAX_SCORE // 2
+        # Go divides towards zero, but the sum here is never below zero.
+        return half + (half + _evenness(with_pod, capacities) - _evenness(without, capacities)) // 2
+
+    def score_row(self, row: int) -> int:
+        before = []
+        after = []
+        for each in self._used:
+            capacity = each.allocatable.cells[row]
+            if capacity:
+                used = each.requested.cells[row]
+                before.append(min(used / capacity, 1.0))
+                after.append(min((used + each.amount) / capacity, 1.0))
+        half = MAX_SCORE // 2
+        return half + (half + _evenness_of_one(after) - _evenness_of_one(before)) // 2
+
+
+def _evenness_of_one(fractions: list[float]) -> int:
+    deviation = 0.0
+    if len(fractions) == 2:
+        deviation = abs((fractions[0] - fractions[1]) / 2)
+    elif len(fractions) > 2:
+        total = 0.0
+        for fraction in fractions:
+            total += fraction
+        mean, squares = total / len(fractions), 0.0
+        for fraction in fractions:
+            squares += (fraction - mean) * (fraction - mean)
+        deviation = sqrt(squares / len(fractions))
+    return int((1 - deviation) * float(MAX_SCORE))
+
+
+def _evenness(requested: list[Ints], capacities: list[Ints]) -> Ints:
+    """100 where all resources are used alike, less the more they differ; resources the node lacks do not count."""
+    present = [capacity != 0 for capacity in capacities]
+    fractions = [
+        np.where(there, np.minimum(used / np.where(there, capacity, 1), 1.0), 0.0)
+        for used, capacity, there in zip(requested, capacities, present, strict=True)
+    ]
+    number = np.sum(present, axis=0)
+    # Of two resources upstream takes half the distance, which rounds otherwise than the general form.
+    if len(fractions) == 2:
+        deviation = np.where(number == 2, np.abs((fractions[0] - fractions[1]) / 2), 0.0)
+    else:
+        deviation = np.where(number == 2, _distance_of_two(fractions, present), _deviation(fractions, present, number))
+    return ((1 - deviation) * float(MAX_SCORE)).astype(np.int64)
+
+
+def _deviation(fractions: list[Floats], present: list[Bools], number: Ints) -> Floats:
+    total = np.zeros(len(number))
+    for fraction in fractions:
+        total += fraction
+    mean = total / np.maximum(number, 1)
+    squares = np.zeros(len(number))
+    for fraction, there in zip(fractions, present, strict=True):
+        squares += np.where(there, (fraction - mean) * (fraction - mean), 0.0)
+    return np.where(number > 2, np.sqrt(squares / np.maximum(number, 1)), 0.0)
+
+
+def _distance_of_two(fractions: list[Floats], present: list[Bools]) -> Floats:
+    """Half the distance between the first and the second resource that a node has."""
+    first = np.full(len(fractions[0]), np.nan)
+    second = np.full(len(fractions[0]), np.nan)
+    for fraction, there in zip(fractions, present, strict=True):
+        fill_second = there & ~np.isnan(first) & np.isnan(second)
+        second = np.where(fill_second, fraction, second)
+        first = np.where(there & np.isnan(first), fraction, first)
+    distance: Floats = np.nan_to_num(np.abs((first - second) / 2))
+    return distance
+
+
+plugins = (NodeResourcesBalancedAllocation,)

@@ -1,0 +1,79 @@
+"""ImageLocality: prefers nodes that already have the pod's images, the more so the more nodes have them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status
+from wharfinger.framework.tables import Tables
+
+_MIB = 1024 * 1024
+_SMALLEST = 23 * _MIB  # sizes below do not count
+_LARGEST = 1000 * _MIB  # a container
+
+
+class ImageLocality(Plugin):
+    name = "ImageLocality"
+    points = frozenset({"score"})
+    position = 170
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        spec = shape.pod.spec
+        containers = (*spec.init_containers, *spec.containers)
+        references = [volume.image.reference for volume in spec.volumes if volume.image is not None]
+        names = [normalized(name) for name in (*(container.image for container in containers), *references)]
+        return _Images(self.tables, names, len(containers))
+
+
+class _Images(Prepared):
+    scope = Scope.CLUSTER
+    scores = True
+
+    def __init__(self, tables: Tables, names: list[str], containers: int) -> None:
+        super().__init__()
+        self._tables = tables
+        self._names = names
+        self._containers = containers
+        self._scores: Ints | None = None  # [row]; None when all are 0
+        self._version = -1
+
+    @property
+    def version(self) -> int:
+        return self._tables.images_version
+
+    def score(self, rows: Rows) -> Ints:
+        self._refresh()
+        return np.zeros(len(rows), dtype=np.int64) if self._scores is None else self._scores[rows]
+
+    def score_row(self, row: int) -> int:
+        self._refresh()
+        return 0 if self._scores is None else int(self._scores[row])
+
+    def _refresh(self) -> None:
+        tables = self._tables
+        if self._version == tables.images_version and (self._scores is None or len(self._scores) == tables.capacity):
+            return
+        self._version = tables.images_version
+        known = [tables.images[name] for name in self._names if name in tables.images]
+        if not known:
+            self._scores = None
+            return
+        sizes: Ints = np.zeros(tables.capacity, dtype=np.int64)
+        for size, holders in known:
+            # An image that many nodes have counts more, so that pods do not heap on the few that have a rare one.
+            sizes[list(holders)] += int(float(size) * (len(holders) / tables.node_count))
+        largest = _LARGEST * self._containers
+        # Clamped as upstream does, the lower bound first.
+        clamped = np.where(sizes < _SMALLEST, _SMALLEST, np.minimum(sizes, largest))
+        self._scores = MAX_SCORE * (clamped - _SMALLEST) // (largest - _SMALLEST)
+
+
+def normalized(name: str) -> str:
+    """The image name as nodes report it: with a tag."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+plugins = (ImageLocality,)

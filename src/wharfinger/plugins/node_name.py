@@ -1,0 +1,42 @@
+"""NodeName: a pod that names its node goes there or nowhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.events import NODE, Action, WakeUp
+from wharfinger.framework.plugin import Plugin, Prepared
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status, unresolvable
+from wharfinger.framework.tables import Tables
+
+REASON = unresolvable("node(s) didn't match the requested node name")
+
+
+class NodeName(Plugin):
+    name = "NodeName"
+    points = frozenset({"filter"})
+    position = 40
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        return _Named(self.tables, shape.pod.spec.node_name) if shape.pod.spec.node_name else None
+
+    def wake_ups(self) -> tuple[WakeUp, ...]:
+        return (WakeUp(NODE, Action.ADD),)
+
+
+class _Named(Prepared):
+    filters = True
+
+    def __init__(self, tables: Tables, node_name: str) -> None:
+        super().__init__()
+        self._tables = tables
+        self._node_name = node_name
+        self._code = self.refuse(REASON)
+
+    def filter(self, rows: Rows) -> Ints:
+        return np.where(rows == self._tables.row_of.get(self._node_name, -1), 0, self._code)
+
+
+plugins = (NodeName,)

@@ -1,0 +1,220 @@
+"""How full a node would be, as a score: the strategies LeastAllocated, MostAllocated and RequestedToCapacityRatio."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from wharfinger.api.fields import FieldError, invalid, required
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NONZERO, in_units, requests_nano
+from wharfinger.framework.columns import Column, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import Tables, is_scalar
+
+MAX_CUSTOM_SCORE = 10  # the scale of the points of RequestedToCapacityRatio
+
+
+class ResourceSpec(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    name: str = ""
+    weight: int = 0  # 0 reads as 1
+
+
+DEFAULT_RESOURCES = (ResourceSpec(CPU, 1), ResourceSpec(MEMORY, 1))
+
+
+class UtilizationPoint(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    utilization: int = 0
+    score: int = 0
+
+
+class RequestedToCapacityRatio(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    shape: tuple[UtilizationPoint, ...] = ()
+
+    def faults(self, path: str) -> list[FieldError]:
+        if not self.shape:
+            return [required(path, "at least one point must be specified")]
+        found = []
+        for index in range(1, len(self.shape)):
+            if self.shape[index - 1].utilization >= self.shape[index].utilization:
+                where, given = f"{path}[{index}].utilization", self.shape[index].utilization
+                found.append(invalid(where, given, "values must be sorted in increasing order"))
+                break
+        for index, point in enumerate(self.shape):
+            if not 0 <= point.utilization <= 100:
+                where = f"{path}[{index}].utilization"
+                found.append(invalid(where, point.utilization, "not in valid range [0, 100]"))
+            if not 0 <= point.score <= MAX_CUSTOM_SCORE:
+                detail = f"not in valid range [0, {MAX_CUSTOM_SCORE}]"
+                found.append(invalid(f"{path}[{index}].score", point.score, detail))
+        return found
+
+
+class ScoringStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    type: str = "LeastAllocated"
+    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+    requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
+
+
+def weight_faults(resources: tuple[ResourceSpec, ...], path: str) -> list[FieldError]:
+    return [
+        invalid(f"{path}[{index}].weight", spec.weight, f"resource weight of {spec.name} not in valid range (0, 100]")
+        for index, spec in enumerate(resources)
+        if not 0 <= spec.weight <= 100
+    ]
+
+
+class Used:
+    """What of one resource a pod would bring, and the columns of what the node has and what is in use."""
+
+    __slots__ = ("amount", "number", "tables", "use", "weight")
+
+    def __init__(self, tables: Tables, name: str, amount: int, weight: int, *, nonzero: bool) -> None:
+        self.tables = tables
+        self.number = tables.resource(name)
+        self.amount = amount
+        self.weight = weight
+        self.use = name if nonzero and name in (CPU, MEMORY) else ""
+
+    @property
+    def allocatable(self) -> Column:
+        return self.tables.allocatable[self.number]
+
+    @property
+    def requested(self) -> Column:
+        if self.use == CPU:
+            return self.tables.nonzero_cpu
+        if self.use == MEMORY:
+            return self.tables.nonzero_memory
+        return self.tables.requested[self.number]
+
+
+def measured(
+    tables: Tables, resources: tuple[ResourceSpec, ...], amounts: dict[str, int], *, nonzero: bool
+) -> list[Used]:
+    """The resources that count: all but extended ones that the pod does not ask for, and unknown ones."""
+    found = []
+    for spec in resources:
+        amount = amounts.get(spec.name, 0)
+        if is_scalar(spec.name):
+            if amount == 0:
+                continue
+        elif spec.name not in (CPU, MEMORY, EPHEMERAL_STORAGE):
+            continue
+        found.append(Used(tables, spec.name, amount, spec.weight or 1, nonzero=nonzero))
+    return found
+
+
+class Scorer(Protocol):
+    def score(self, rows: Rows) -> Ints: ...
+    def score_row(self, row: int) -> int: ...
+
+
+def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> Scorer:
+    # Upstream's scorer does not look at pod-level resources of the pending pod (noderesources/fit.go builds it without
+    # the feature), and containers that say nothing count with the stand-in amounts.
+    pod = shape.pod
+    if pod.spec.resources is not None:
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=None))
+    amounts = in_units(requests_nano(pod, missing=NONZERO))
+    used = measured(tables, strategy.resources or DEFAULT_RESOURCES, amounts, nonzero=True)
+    if strategy.type == "MostAllocated":
+        return _Most(used)
+    if strategy.type == "RequestedToCapacityRatio":
+        assert strategy.requested_to_capacity_ratio is not None
+        return _Ratio(used, strategy.requested_to_capacity_ratio)
+    return _Least(used)
+
+
+class _Weighted:
+    """The weighted mean of the resources' scores, over resources the node has."""
+
+    def __init__(self, used: list[Used]) -> None:
+        self._used = used
+
+    def of(self, requested: Ints, capacity: Ints) -> Ints:
+        """Where capacity is above zero."""
+        raise NotImplementedError
+
+    def of_one(self, requested: int, capacity: int) -> int:
+        raise NotImplementedError
+
+    def score(self, rows: Rows) -> Ints:
+        total = np.zeros(len(rows), dtype=np.int64)
+        weights = np.zeros(len(rows), dtype=np.int64)
+        for each in self._used:
+            capacity = each.allocatable.view[rows]
+            there = capacity != 0
+            capacity = np.where(there, capacity, 1)
+            part = self.of(each.requested.view[rows] + each.amount, capacity)
+            total += np.where(there, part * each.weight, 0)
+            weights += np.where(there, each.weight, 0)
+        return np.where(weights != 0, total // np.maximum(weights, 1), 0)
+
+    def score_row(self, row: int) -> int:
+        total = weights = 0
+        for each in self._used:
+            capacity = each.allocatable.cells[row]
+            if capacity:
+                total += self.of_one(each.requested.cells[row] + each.amount, capacity) * each.weight
+                weights += each.weight
+        return total // weights if weights else 0
+
+
+class _Least(_Weighted):
+    def of(self, requested: Ints, capacity: Ints) -> Ints:
+        free: Ints = np.maximum(capacity - requested, 0)
+        return free * MAX_SCORE // capacity
+
+    def of_one(self, requested: int, capacity: int) -> int:
+        return (capacity - requested) * MAX_SCORE // capacity if requested <= capacity else 0
+
+
+class _Most(_Weighted):
+    def of(self, requested: Ints, capacity: Ints) -> Ints:
+        return np.minimum(requested, capacity) * MAX_SCORE // capacity
+
+    def of_one(self, requested: int, capacity: int) -> int:
+        return min(requested, capacity) * MAX_SCORE // capacity
+
+
+class _Ratio:
+    """A broken line over utilisation; resources that score 0 do not count, and the mean is rounded."""
+
+    def __init__(self, used: list[Used], ratio: RequestedToCapacityRatio) -> None:
+        self._used = used
+        line = [(point.utilization, point.score * (MAX_SCORE // MAX_CUSTOM_SCORE)) for point in ratio.shape]
+        self._by_percent: Ints = np.array([_on_line(line, percent) for percent in range(101)], dtype=np.int64)
+
+    def score(self, rows: Rows) -> Ints:
+        total = np.zeros(len(rows), dtype=np.int64)
+        weights = np.zeros(len(rows), dtype=np.int64)
+        for each in self._used:
+            capacity = each.allocatable.view[rows]
+            there = capacity != 0
+            capacity = np.where(there, capacity, 1)
+            requested = np.minimum(each.requested.view[rows] + each.amount, capacity)
+            part = self._by_percent[requested * 100 // capacity]
+            counts = there & (part > 0)
+            total += np.where(counts, part * each.weight, 0)
+            weights += np.where(counts, each.weight, 0)
+        divisor = np.maximum(weights, 1)
+        return np.where(weights != 0, (2 * total + divisor) // (2 * divisor), 0)  # half goes up, as math.Round
+
+    def score_row(self, row: int) -> int:
+        return int(self.score(np.array([row]))[0])
+
+
+def _on_line(line: list[tuple[int, int]], percent: int) -> int:
+    for index, (utilization, score) in enumerate(line):
+        if percent <= utilization:
+            if index == 0:
+                return score
+            before, from_score = line[index - 1]
+            rise = (score - from_score) * (percent - before)
+            # Go divides towards zero.
+            step = abs(rise) // (utilization - before)
+            return from_score + (step if rise >= 0 else -step)
+    return line[-1][1]

@@ -1,0 +1,307 @@
+"""Spreading pods over topology domains: constraints, the counts behind them, and the answers for one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from wharfinger.api.views.pods import TopologySpreadConstraint
+from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
+from wharfinger.framework.counters import RowCounter, Selection
+from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
+from wharfinger.framework.selecting import NOTHING, PodSelector, exact, pod_selector, untolerated
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import unresolvable, unschedulable
+from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.node_affinity import matching
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+REASON_SKEW = unschedulable("node(s) didn't match pod topology spread constraints")
+REASON_LABEL = unresolvable("node(s) didn't match pod topology spread constraints (missing required label)")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    max_skew: int
+    topology_key: str
+    selector: PodSelector
+    min_domains: int
+    honor_affinity: bool
+    honor_taints: bool
+
+
+def constraints(
+    stated: Sequence[TopologySpreadConstraint],
+    labels: Mapping[str, str],
+    action: str,
+    selector: PodSelector | None = None,
+) -> tuple[Constraint, ...]:
+    """The constraints with that action, their selectors read (or replaced by one given). Raises BadSelector."""
+    found = []
+    for each in stated:
+        if each.when_unsatisfiable != action:
+            continue
+        own = pod_selector(each.label_selector)
+        same = {key: labels[key] for key in each.match_label_keys if key in labels}
+        if same and own.requirements is not None:
+            own = PodSelector((*exact(same), *own.requirements))
+        found.append(
+            Constraint(
+                each.max_skew,
+                each.topology_key,
+                own if selector is None else selector,
+                1 if each.min_domains is None else each.min_domains,
+                each.node_affinity_policy in (None, "Honor"),
+                each.node_taints_policy == "Honor",
+            )
+        )
+    return tuple(found)
+
+
+class Domains:
+    """The pods one constraint counts: on each row, and summed over the eligible rows of each domain."""
+
+    def __init__(self, constraint: Constraint, column: LabelColumn, counter: RowCounter) -> None:
+        self.constraint = constraint
+        self.column = column
+        self.counter = counter
+        self.eligible: Bools = np.zeros(0, dtype=np.bool_)  # [row]
+        self.sums: Ints = np.zeros(0, dtype=np.int64)  # [domain]
+        self.present: Bools = np.zeros(0, dtype=np.bool_)  # [domain] has an eligible row
+        self.smallest = 0
+        self._version = -1
+
+    def rebuild(self, eligible: Bools) -> None:
+        self.eligible = eligible
+        codes = self.column.codes.view
+        there = eligible & (codes >= 0)
+        # One cell more than there are domains, so that code -1 reads one that stays zero.
+        size = len(self.column.values) + 1
+        chosen = codes[there]
+        self.sums = np.bincount(chosen, weights=self.counter.counts[there], minlength=size).astype(np.int64)
+        self.present = np.bincount(chosen, minlength=size) > 0
+        self._version = self.counter.version
+        self._minimum()
+
+    def refresh(self) -> None:
+        if self._version == self.counter.version:
+            return
+        deltas = self.counter.since(self._version)
+        if deltas is None:
+            self.rebuild(self.eligible)
+            return
+        codes = self.column.codes.cells
+        for row, amount in deltas:
+            if self.eligible[row] and codes[row] >= 0:
+                self.sums[codes[row]] += amount
+        self._version = self.counter.version
+        self._minimum()
+
+    def _minimum(self) -> None:
+        self.smallest = self.minimum(self.sums)
+
+    def minimum(self, sums: Ints) -> int:
+        """The count that the others are compared with; 0 while there are fewer domains than asked for."""
+        number = int(np.count_nonzero(self.present))
+        if number < self.constraint.min_domains:
+            return 0
+        return int(sums[self.present].min()) if number else 0
+
+
+class Spread(Prepared):
+    scope = Scope.CLUSTER
+    filters = scores = normalizes = True
+
+    def __init__(
+        self,
+        tables: Tables,
+        shape: Shape,
+        read: Callable[[], tuple[tuple[Constraint, ...], tuple[Constraint, ...]]],
+        source_version: Callable[[], int],
+        *,
+        require_all: bool,
+    ) -> None:
+        super().__init__()
+        self._tables = tables
+        self._shape = shape
+        self._read = read
+        self._source_version = source_version
+        self._require_all = require_all  # whether nodes without all the topology keys stay out of the scores
+        self._by_label = self.refuse(REASON_LABEL)
+        self._by_skew = self.refuse(REASON_SKEW)
+        self._hard: list[Domains] = []
+        self._soft: list[Domains] = []
+        self._read_version = -1
+        self._node_position = -1
+        self._read_constraints()
+
+    def close(self) -> None:
+        for domains in (*self._hard, *self._soft):
+            self._tables.counters.release(domains.counter)
+        self._hard, self._soft = [], []
+
+    # what is counted
+
+    def _read_constraints(self) -> None:
+        hard, soft = self._read()
+        self.close()
+        self._hard = [self._domains(each) for each in hard]
+        self._soft = [self._domains(each) for each in soft]
+        self._read_version = self._source_version()
+        self._node_position = -1
+
+    def _domains(self, constraint: Constraint) -> Domains:
+        # An empty selector counts nothing here, although it matches every pod (countPodsMatchSelector).
+        selector = NOTHING if constraint.selector.empty else constraint.selector
+        selection = Selection(((frozenset((self._shape.namespace,)), selector),), ignore_terminating=True)
+        counter = self._tables.counters.row_counter(selection, self._tables.placed())
+        return Domains(constraint, self._tables.label(constraint.topology_key), counter)
+
+    def _refresh(self) -> None:
+        if self._read_version != self._source_version():
+            self._read_constraints()
+        if not self._hard and not self._soft:
+            return
+        position = self._tables.node_log.position
+        if self._node_position != position or len((self._hard or self._soft)[0].eligible) != self._tables.capacity:
+            self._node_position = position
+            every = np.arange(self._tables.capacity)
+            hard_keys = self._with_keys(self._hard, every)
+            for domains in self._hard:
+                domains.rebuild(hard_keys & self._included(domains.constraint, every))
+            soft_keys = self._with_keys(self._soft, every) if self._require_all else self._tables.alive
+            for domains in self._soft:
+                domains.rebuild(soft_keys & self._included(domains.constraint, every))
+            return
+        for domains in (*self._hard, *self._soft):
+            domains.refresh()
+
+    def _with_keys(self, domains: list[Domains], rows: Rows) -> Bools:
+        found = self._tables.alive[rows]
+        for each in domains:
+            found = found & (each.column.codes.view[rows] >= 0)
+        return found
+
+    def _included(self, constraint: Constraint, rows: Rows) -> Bools:
+        """The rows whose pods count, by the constraint's inclusion policies."""
+        included = np.ones(len(rows), dtype=np.bool_)
+        if constraint.honor_affinity and not self._shape.node_affinity.anything:
+            included &= matching(self._tables, self._shape.node_affinity, rows)
+        if constraint.honor_taints:
+            tolerations = self._shape.pod.spec.tolerations
+            kept_off = np.array([untolerated(tolerations, taints) for taints in self._tables.taint_lists])
+            included &= ~kept_off[self._tables.taints.view[rows]]
+        return included
+
+    @property
+    def version(self) -> int:
+        moved = self._tables.node_log.position + self._source_version()
+        if self._read_version != self._source_version():
+            self._read_constraints()
+        for domains in (*self._hard, *self._soft):
+            moved += domains.counter.version
+        return moved
+
+    # filtering
+
+    def filtering(self) -> bool:
+        self._refresh()
+        return bool(self._hard)
+
+    def filter(self, rows: Rows) -> Ints:
+        self._refresh()
+        codes = np.zeros(len(rows), dtype=np.int64)
+        # The first constraint that is not met speaks, so the last is written first.
+        for domains in reversed(self._hard):
+            constraint = domains.constraint
+            own = 1 if constraint.selector.matches(self._shape.labels) else 0
+            skewed = domains.sums + own - domains.smallest > constraint.max_skew  # [domain]
+            where = domains.column.codes.view[rows]
+            codes = np.where(skewed[where], self._by_skew, codes)
+            codes = np.where(where < 0, self._by_label, codes)
+        return codes
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        self._refresh()
+        imagined = None if simulation is None else simulation.state.get(self)
+        for index, domains in enumerate(self._hard):
+            code = domains.column.codes.cells[row]
+            if code < 0:
+                return self._by_label
+            constraint = domains.constraint
+            count, smallest = int(domains.sums[code]), domains.smallest
+            if imagined is not None and imagined[index]:
+                sums = domains.sums.copy()
+                sums[code] += imagined[index]
+                count, smallest = count + imagined[index], domains.minimum(sums)
+            own = 1 if constraint.selector.matches(self._shape.labels) else 0
+            if count + own - smallest > constraint.max_skew:
+                return self._by_skew
+        return 0
+
+    def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
+        if not self._hard or pod.shape.namespace != self._shape.namespace:
+            return
+        row = simulation.row
+        if any(domains.column.codes.cells[row] < 0 for domains in self._hard):
+            return
+        imagined = simulation.state.get(self)
+        if imagined is None:
+            imagined = simulation.state[self] = [0] * len(self._hard)
+        for index, domains in enumerate(self._hard):
+            # Unlike the counts, upstream does not leave terminating pods out here (updateWithPod).
+            if domains.constraint.selector.matches(pod.shape.labels) and domains.eligible[row]:
+                imagined[index] += sign
+
+    # scoring
+
+    def scoring(self) -> bool:
+        self._refresh()
+        return bool(self._soft)
+
+    def score(self, rows: Rows) -> Ints:
+        self._refresh()
+        if not self._soft:
+            return np.zeros(len(rows), dtype=np.int64)
+        scored = self._scored(rows)
+        total = np.zeros(len(rows))
+        for domains in self._soft:
+            codes = domains.column.codes.view[rows]
+            if domains.constraint.topology_key == HOSTNAME:
+                number = int(np.count_nonzero(scored))
+                counts = domains.counter.counts[rows]
+            else:
+                # Code -1 is a domain of its own where nodes without the key are scored too.
+                number = int(np.count_nonzero(np.bincount(codes[scored] + 1)))
+                counts = domains.sums[codes]
+            part = counts * log(number + 2) + float(domains.constraint.max_skew - 1)
+            total += np.where(codes >= 0, part, 0.0)
+        whole = np.floor(total)
+        rounded = whole + (total - whole >= 0.5)
+        return np.where(scored, rounded, 0).astype(np.int64)
+
+    def normalize(self, scores: Ints, rows: Rows) -> Ints:
+        scored = self._scored(rows)
+        counted = scores[scored]
+        if not len(counted):
+            return np.zeros_like(scores)
+        largest, smallest = max(int(counted.max()), 0), int(counted.min())
+        if largest == 0:
+            final = np.full_like(scores, MAX_SCORE)
+        else:
+            final = MAX_SCORE * (largest + smallest - scores) // largest
+        return np.where(scored, final, 0)
+
+    def _scored(self, rows: Rows) -> Bools:
+        if not self._require_all:
+            return np.ones(len(rows), dtype=np.bool_)
+        return self._with_keys(self._soft, rows)
+
+
+__all__ = ["HOSTNAME", "ZONE", "Constraint", "Domains", "Spread", "constraints"]

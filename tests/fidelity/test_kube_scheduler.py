@@ -1,0 +1,133 @@
+"""Case by case against the answers of kube-scheduler v1.36.4: verdicts, reasons, scores, and preemption.
+
+`WHARF_FIDELITY_CASES` and `WHARF_PREEMPTION_CASES` name other files of the same format to try instead.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from wharfinger.api.views import Node, Pod, view
+from wharfinger.engine import Engine, default_profile
+from wharfinger.engine.outcome import NARROWED
+
+CASES = Path(__file__).parent / "cases"
+PROFILE = default_profile(without=("Unsupported",))
+"""The plugins the cases were answered with."""
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    data = path.read_bytes()
+    for line in (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines():
+        if line.strip():
+            yield msgspec.json.decode(line)
+
+
+def files(variable: str, *names: str) -> list[Path]:
+    given = os.environ.get(variable)
+    return [Path(given)] if given else [CASES / name for name in names]
+
+
+def engine_of(question: dict[str, Any]) -> Engine:
+    engine = Engine([PROFILE])
+    for node in question["nodes"]:
+        engine.set_node(view(node, Node))
+    for namespace in question.get("namespaces") or ():
+        engine.apply("Namespace", namespace)
+    for pod in question.get("pods") or ():
+        engine.set_pod(view(pod, Pod))
+    for service in question.get("services") or ():
+        engine.apply("Service", service)
+    for budget in question.get("budgets") or ():
+        engine.apply("PodDisruptionBudget", budget)
+    return engine
+
+
+def verdicts(question: dict[str, Any]) -> dict[str, Any]:
+    answer = engine_of(question).explain(view(question["pod"], Pod)).document()
+    for node in answer["nodes"].values():
+        if node.get("plugin") == NARROWED:
+            del node["reasons"]  # the cases have none here
+    return answer
+
+
+def preemption(question: dict[str, Any]) -> dict[str, Any]:
+    engine, pod = engine_of(question), view(question["pod"], Pod)
+    result = engine.preempt(pod)
+    answer: dict[str, Any] = {"eligible": result.eligible}
+    if not result.eligible:
+        answer["message"] = result.message
+    if result.candidates:
+        answer["candidates"] = {
+            name: {
+                "victims": sorted(victim.metadata.name for victim in candidate.victims),
+                "violations": candidate.violations,
+            }
+            for name, candidate in result.candidates.items()
+        }
+        answer["chosen"] = result.chosen
+    return {**verdicts(question), "preemption": answer}
+
+
+def differences(path: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> tuple[int, list[str]]:
+    agreeing, found = 0, []
+    for number, case in enumerate(read(path), start=1):
+        ours, theirs = answer(case["question"]), expected(case["answer"])
+        if ours == theirs or same_refusal(ours, theirs):
+            agreeing += 1
+            continue
+        for name in {*theirs["nodes"], *ours["nodes"]}:
+            if ours["nodes"].get(name) != theirs["nodes"].get(name):
+                found.append(f"case {number}, {name}: {ours['nodes'].get(name)} instead of {theirs['nodes'].get(name)}")
+                break
+        else:
+            rest = {key: (ours.get(key), theirs.get(key)) for key in {*ours, *theirs} - {"nodes"}}
+            found.append(f"case {number}: {rest}")
+    return agreeing, found
+
+
+def same_refusal(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether both refuse the pod as a whole, by the same plugin, for the same reason or with the same code."""
+    if not theirs.get("prefilter") or theirs["nodes"] or ours["nodes"] or ours.get("plugin") != theirs.get("plugin"):
+        return False
+    return theirs["prefilter"] in (True, ours["prefilter"], ours["code"], ours["reasons"])
+
+
+def expected(answer: dict[str, Any]) -> dict[str, Any]:
+    answer = {key: value for key, value in answer.items() if value is not None}
+    if "preemption" in answer:
+        given = answer["preemption"]
+        kept = {key: given[key] for key in ("eligible", "message", "candidates", "chosen") if given.get(key)}
+        answer["preemption"] = {**kept, "eligible": bool(given.get("eligible"))}
+        if answer["preemption"]["eligible"]:
+            answer["preemption"].pop("message", None)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "path",
+    files("WHARF_FIDELITY_CASES", "kube-scheduler-1.36.4.jsonl.gz", "kube-scheduler-extras-1.36.4.jsonl.gz"),
+    ids=lambda path: path.name,
+)
+def test_every_node_gets_the_verdict_and_scores_of_kube_scheduler(path: Path) -> None:
+    agreeing, found = differences(path, verdicts)
+    print(f"{path.name}: {agreeing} of {agreeing + len(found)} cases agree")
+    assert not found, f"{agreeing} of {agreeing + len(found)} agree; the first differences:\n" + "\n".join(found[:5])
+
+
+@pytest.mark.parametrize(
+    "path",
+    files("WHARF_PREEMPTION_CASES", "kube-scheduler-preemption-1.36.4.jsonl.gz"),
+    ids=lambda path: path.name,
+)
+def test_preemption_finds_the_candidates_victims_and_choice_of_kube_scheduler(path: Path) -> None:
+    agreeing, found = differences(path, preemption)
+    print(f"{path.name}: {agreeing} of {agreeing + len(found)} cases agree")
+    assert not found, f"{agreeing} of {agreeing + len(found)} agree; the first differences:\n" + "\n".join(found[:5])
