@@ -265,8 +265,9 @@ class Writer:
         if kind.generation and _counts(kind, new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         faults = metadata.update_faults(new["metadata"], old["metadata"])
-        if kind.validate is not None:
-            faults = faults + kind.validate(new, old)
+        validate = kind.validator(call.subresource)
+        if validate is not None:
+            faults = faults + validate(new, old)
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
         await self.chain.validate(request, call.warnings)
