@@ -21,6 +21,8 @@ from wharfinger.client.fence import fenced
 from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import EventType, PatchType
 from wharfinger.client.leases import NotLeading
+from wharfinger.client.pool import PooledTransport
+from wharfinger.client.transport import AiohttpTransport
 
 Call = Callable[[HttpClient], Awaitable[Any]]
 
@@ -352,6 +354,44 @@ def test_a_fenced_write_is_not_sent_again_after_the_term_ended() -> None:
     assert isinstance(refused, NotLeading)
     assert [request.method for request in server.requests[:2]] == ["POST", "GET"], "reads pass"
     assert isinstance(answer, errors.TooManyRequests)
+
+
+@pytest.mark.parametrize("transport", [PooledTransport, AiohttpTransport])
+@pytest.mark.parametrize("connected", [False, True], ids=["a new connection", "a used connection"])
+def test_a_fenced_write_is_not_sent_when_the_term_ends_while_it_waits_for_a_connection(
+    transport: Any, connected: bool
+) -> None:
+    leading, asked = True, asyncio.Event()
+
+    def check() -> None:
+        if not leading:
+            raise NotLeading("lost")
+
+    async def script(request: Request, reply: Reply) -> None:
+        asked.set()
+        await asyncio.sleep(0.02)
+        await reply.answer(200, {})
+
+    async def main() -> None:
+        nonlocal leading
+        async with Server(script) as server:
+            access = ClusterAccess(server.url)
+            client = HttpClient(access, transport=transport(access, connections=1))
+            if connected:
+                holder = asyncio.create_task(client.get(PODS, "a", "ns"))
+                await asked.wait()
+            write = asyncio.create_task(fenced(client, check).create(PODS, pod("a")))
+            await asyncio.sleep(0)  # it has passed the first check, and waits for its connection
+            leading = False
+            with pytest.raises(NotLeading):
+                await write
+            if connected:
+                await holder
+            assert (await client.get(PODS, "b", "ns")) == {}, "the connection is as good as before"
+            assert [request.method for request in server.requests] == ["GET"] * (1 + connected)
+            await client.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 class TestWatch:

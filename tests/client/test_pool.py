@@ -169,3 +169,17 @@ def test_a_path_before_the_api_is_kept() -> None:
             await transport.close()
 
     asyncio.run(main())
+
+
+def test_a_server_that_hangs_up_at_once_is_an_error_not_a_wait() -> None:
+    async def main() -> None:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport = PooledTransport(ClusterAccess(f"http://127.0.0.1:{port}"))
+        for _ in range(20):
+            with pytest.raises(TransportError, match="lost the connection"):
+                await get(transport, "/")
+        await transport.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

@@ -1,6 +1,6 @@
 """Fencing: the check that must hold at the moment a write leaves, however long it waited for its turn or its retry.
 
-`fenced` wraps a client; clients that wait before they send call `check_fence` right before the bytes go out.
+`fenced` wraps a client; transports, which may wait for a connection, call `check_fence` right before the bytes go out.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from wharfinger.api.errors import ApiError, BadRequest, ServiceUnavailable, Unau
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.backoff import Backoff
-from wharfinger.client.fence import check_fence
 from wharfinger.client.interface import Page, PatchType, WatchEvent
 from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import AiohttpTransport, Headers, Response, Transport, TransportError
@@ -302,10 +301,7 @@ class HttpClient:
 
     async def _once(self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float) -> Response:
         async with self._limit or nullcontext():
-            headers = await self._authorized(headers)
-            if method != "GET":
-                check_fence()  # right before it leaves: it may have waited long for its turn
-            return await self._transport.request(method, path, headers, body, timeout)
+            return await self._transport.request(method, path, await self._authorized(headers), body, timeout)
 
     async def _authorized(self, headers: Headers) -> Headers:
         token = await self.access.credentials.token()

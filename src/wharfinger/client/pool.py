@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from wharfinger.client.access import Certificate, ClusterAccess
+from wharfinger.client.fence import check_fence
 from wharfinger.client.transport import (
     CONNECT_TIMEOUT,
     AiohttpTransport,
@@ -56,6 +57,7 @@ class PooledTransport:
         connection = await self._take(deadline, timeout)
         timer = loop.call_at(deadline, connection.fail, f"no answer from {self._access.server} in {timeout:g} s")
         try:
+            check_fence()  # here nothing is left to wait for
             return await connection.exchange(data)
         except asyncio.CancelledError:
             connection.abort()  # its answer may still come, and must not be taken for that of another request
@@ -99,7 +101,7 @@ class PooledTransport:
                     return connection
                 connection.abort()
             if len(self._open) + self._opening < self._limit:
-                return await self._connect(tls, min(CONNECT_TIMEOUT, deadline - loop.time()))
+                return await self._connect(tls, max(0.0, min(CONNECT_TIMEOUT, deadline - loop.time())))
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
             try:
@@ -109,6 +111,10 @@ class PooledTransport:
                 raise TransportError(
                     f"no connection to {self._access.server} free in {timeout:g} s", sent=False
                 ) from None
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the connection we were woken for is another's now
+                raise
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
@@ -189,7 +195,8 @@ class _Connection(asyncio.Protocol):
         self._in_body = False
 
     async def exchange(self, data: bytes) -> Response:
-        assert self._transport is not None
+        if self._transport is None or not self.usable:
+            raise TransportError(f"lost the connection to {self._pool._access.server} before it was used", sent=False)
         self._answer = asyncio.get_running_loop().create_future()
         self._headers, self._body, self._in_body = _Headers(), [], False
         self.usable = False

@@ -17,6 +17,7 @@ import aiohttp
 from yarl import URL
 
 from wharfinger.client.access import Certificate, ClusterAccess
+from wharfinger.client.fence import check_fence
 
 Headers = Sequence[tuple[str, str]]
 
@@ -49,6 +50,8 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
+    """Calls `check_fence` when a request has its connection and nothing is left to wait for."""
+
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float
     ) -> Response: ...
@@ -114,6 +117,7 @@ class AiohttpTransport:
                 skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
                 raise_for_status=False,
                 requote_redirect_url=False,
+                trace_configs=[_fence_checks()],
             )
         options: dict[str, Any] = {"allow_redirects": False}
         if self._secure:
@@ -140,6 +144,18 @@ class AiohttpTransport:
         return TransportError(
             f"lost the connection to {self._access.server}: {str(error) or type(error).__name__}", sent=True
         )
+
+
+def _fence_checks() -> aiohttp.TraceConfig:
+    """Checks the fence when a request has got its connection, right before it is written."""
+
+    async def check(*_: Any) -> None:
+        check_fence()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(check)
+    trace.on_connection_reuseconn.append(check)
+    return trace
 
 
 def _socket(address: Any) -> socket.socket:
