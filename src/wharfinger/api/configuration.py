@@ -59,7 +59,7 @@ class ResourceClassSettings(Block, frozen=True):
 
 
 class PlacementSettings(Block, frozen=True):
-    resync_seconds: int = 600
+    resync_seconds: int = 0  # every placement is decided anew that often; 0: only when something that matters changed
     default_cluster_set: bool = True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,14 @@ def merged(old: Iterable[Condition], verdicts: Iterable[Verdict], generation: in
             "lastTransitionTime": format_time(now) if changed or before is None else before["lastTransitionTime"],
         }
     return list(conditions.values())
+
+
+def changed(
+    old: Sequence[Condition], verdicts: Iterable[Verdict], generation: int, now: float
+) -> list[dict[str, Any]] | None:
+    """As `merged`; None where nothing is to be written."""
+    new = merged(old, verdicts, generation, now)
+    return None if new == merged(old, (), 0, 0.0) else new
 
 
 def _document(condition: Condition) -> dict[str, Any]:

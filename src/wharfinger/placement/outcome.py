@@ -28,7 +28,7 @@ from wharfinger.placement.explain import unselected_reasons
 from wharfinger.placement.fleet import Fleet, Mask
 from wharfinger.placement.groups import DecisionGroup, cut
 from wharfinger.placement.pages import Page, lay_out, page_name, steps
-from wharfinger.placement.pipeline import Code, Result, schedule
+from wharfinger.placement.pipeline import Code, Result, Stopwatch, schedule
 from wharfinger.placement.plan import Fault, Plan
 from wharfinger.placement.scope import Scope
 
@@ -69,11 +69,17 @@ class Outcome:
 
 
 def decide_placement(
-    fleet: Fleet, placement: Placement, plan: Plan, scope: Scope, existing: Pages, now: float
+    fleet: Fleet,
+    placement: Placement,
+    plan: Plan,
+    scope: Scope,
+    existing: Pages,
+    now: float,
+    stopwatch: Stopwatch | None = None,
 ) -> Outcome:
     candidates = fleet.eligible(scope.selectors)
     count = int(np.count_nonzero(candidates))
-    result = schedule(fleet, plan, candidates, now)
+    result = schedule(fleet, plan, candidates, now, stopwatch)
     outcome = Outcome(result, next_change=result.next_change, candidates=count)
     totals = result.total_of()
     fault = Fault(result.plugin, result.message) if result.misconfigured else None

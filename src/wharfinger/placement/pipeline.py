@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -44,6 +44,7 @@ class Result:
     reasons: dict[int, str] = field(default_factory=dict)  # why each selected row is
     missing: int = 0  # how many fewer than asked
     next_change: float = math.inf  # when time alone may change the answer
+    timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; with a stopwatch
 
     @property
     def misconfigured(self) -> bool:
@@ -53,20 +54,28 @@ class Result:
         return dict(zip(self.rows.tolist(), self.totals.tolist(), strict=True))
 
 
-def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float) -> Result:
-    """Decides `plan` among the candidates (a mask over the fleet's rows)."""
+Stopwatch = Callable[[], float]
+
+
+def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float, stopwatch: Stopwatch | None = None) -> Result:
+    """Decides `plan` among the candidates (a mask over the fleet's rows). A stopwatch makes it time its plugins."""
     result = Result()
     own = fleet.decided(plan.namespace, plan.name)
     rows = np.flatnonzero(candidates)
-    for apply in (_predicate, _taint_toleration, _time_window):
+    for name, apply in _FILTERS:
+        started = stopwatch() if stopwatch else 0.0
         outcome = apply(fleet, plan, rows, own, now, result)
+        if stopwatch:
+            result.timings.append(("filter", name, stopwatch() - started))
+            if name == PREDICATE and _uses_cel(plan):
+                result.timings.append(("cel", name, stopwatch() - started))
         if isinstance(outcome, Fault):
             return _misconfigured(result, outcome)
         rows = outcome
     if isinstance(plan.prioritizers, Fault):
         return _misconfigured(result, plan.prioritizers)
     result.rows = rows
-    _score(fleet, plan, rows, own, now, result)
+    _score(fleet, plan, rows, own, now, result, stopwatch)
     _select(fleet, plan, own, result)
     return result
 
@@ -124,13 +133,31 @@ def _time_window(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: 
     return rows
 
 
-def _score(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> None:
+_FILTERS = ((PREDICATE, _predicate), (TAINT_TOLERATION, _taint_toleration), (TIME_WINDOW, _time_window))
+
+
+def _uses_cel(plan: Plan) -> bool:
+    return not isinstance(plan.predicates, Fault) and any(selector.expressions for selector in plan.predicates)
+
+
+def _score(
+    fleet: Fleet,
+    plan: Plan,
+    rows: Ints,
+    own: Sequence[int],
+    now: float,
+    result: Result,
+    stopwatch: Stopwatch | None,
+) -> None:
     assert not isinstance(plan.prioritizers, Fault)
     tolerations = () if isinstance(plan.tolerations, Fault) else plan.tolerations
     context = prioritizers.Context(fleet, rows, own, tolerations, now)
     result.totals = np.zeros(len(rows), np.int64)
     for prioritizer in plan.prioritizers:
+        started = stopwatch() if stopwatch else 0.0
         part = prioritizers.evaluate(prioritizer, context)
+        if stopwatch:
+            result.timings.append(("prioritizer", prioritizer.name, stopwatch() - started))
         result.parts.append(part)
         result.totals += prioritizer.weight * part.scores
         result.next_change = min(result.next_change, part.next_expiry + AFTER)

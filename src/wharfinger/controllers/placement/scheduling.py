@@ -1,0 +1,189 @@
+"""The scheduling controller: decides Placements again when something that matters has changed, and writes the outcome."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.kinds.ours import (
+    ADDON_PLACEMENT_SCORES,
+    MANAGED_CLUSTER_SET_BINDINGS,
+    MANAGED_CLUSTER_SETS,
+    MANAGED_CLUSTERS,
+    PLACEMENT_DECISIONS,
+    PLACEMENTS,
+)
+from wharfinger.api.metrics import Histogram, Metrics
+from wharfinger.api.registry import Document
+from wharfinger.api.views.base import view
+from wharfinger.api.views.placement import (
+    DISABLE_ANNOTATION,
+    AddOnPlacementScore,
+    ManagedClusterSet,
+    ManagedClusterSetBinding,
+    Placement,
+    PlacementDecision,
+)
+from wharfinger.client.controller import Controller
+from wharfinger.client.timers import call_later
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.placement.world import Key, World
+from wharfinger.placement.outcome import Outcome, PageWrite, decide_placement
+
+_BUCKETS = tuple(10.0**power for power in range(-6, 4))
+
+
+class PlacementMetrics:
+    """Upstream's histograms, from a microsecond to a thousand seconds."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Histogram:
+            return metrics.histogram(f"scheduling_{name}_seconds", help, labels, _BUCKETS)
+
+        self.scheduling = histogram("scheduling_duration", "How long deciding a placement takes.")
+        self.bind = histogram("bind_duration", "How long writing a decision takes.")
+        self.plugin = histogram(
+            "plugin_duration", "How long a filter or prioritizer takes.", ("plugin_type", "plugin_name")
+        )
+        self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
+
+
+class PlacementController(Controller[Key]):
+    name = "placement"
+
+    def __init__(self, context: ControllerContext, metrics: Metrics | None = None) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.world = World(self.queue.add, context.now)
+        self.metrics = PlacementMetrics(metrics) if metrics is not None else None
+        self.decided = 0  # decisions made, for tests and benchmarks
+        informers, world = context.informers, self.world
+        clusters = context.documents(MANAGED_CLUSTERS)
+        clusters.add_handler(world.put_cluster, lambda old, new: world.put_cluster(new), world.remove_cluster)
+        sets = informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
+        sets.add_handler(world.put_set, lambda old, new: world.put_set(new), world.remove_set)
+        bindings = informers.of(MANAGED_CLUSTER_SET_BINDINGS, ManagedClusterSetBinding)
+        bindings.add_handler(world.put_binding, lambda old, new: world.put_binding(new), world.remove_binding)
+        scores = informers.of(ADDON_PLACEMENT_SCORES, AddOnPlacementScore)
+        scores.add_handler(lambda new: world.put_score(None, new), world.put_score, world.remove_score)
+        pages = informers.of(PLACEMENT_DECISIONS, PlacementDecision)
+        pages.add_handler(world.put_page, lambda old, new: world.put_page(new), world.remove_page)
+        placements = informers.of(PLACEMENTS, Placement)
+        placements.add_handler(world.put_placement, lambda old, new: world.put_placement(new), world.remove_placement)
+
+    async def prepare(self) -> None:
+        self._resync()
+
+    def _resync(self) -> None:
+        period = self.context.configuration.placement.resync_seconds
+        if period > 0:
+            for key in self.world.placements:
+                self.queue.add(key)
+            call_later(period, self._resync, background=True)
+
+    async def reconcile(self, key: Key) -> None:
+        placement = self.world.placements.get(key)
+        if placement is None or placement.metadata.deletion_timestamp:
+            return
+        if placement.metadata.annotations.get(DISABLE_ANNOTATION) == "true":
+            return
+        now = self.context.now()
+        started = time.perf_counter()
+        outcome = self._decide(key, placement, now)
+        decided = time.perf_counter()
+        for write in outcome.writes:
+            await self._write(key, placement, write)
+        if outcome.status is not None:
+            await self._write_status(key, placement, outcome.status)
+        for event in outcome.events:
+            kind: Any = event.type
+            self.context.recorder.event(PLACEMENTS, placement, kind, event.reason, event.message)
+        if outcome.next_change < math.inf:
+            self.queue.add_after(key, max(0.001, outcome.next_change - now), background=True)
+        if self.metrics is not None:
+            self.metrics.scheduling.observe(decided - started)
+            self.metrics.bind.observe(time.perf_counter() - decided)
+
+    def _decide(self, key: Key, placement: Placement, now: float) -> Outcome:
+        self.decided += 1
+        world = self.world
+        stopwatch = time.perf_counter if self.metrics is not None else None
+        outcome = decide_placement(
+            world.fleet, placement, world.plan(key), world.scope(key), world.pages.get(key, {}), now, stopwatch
+        )
+        if self.metrics is not None:
+            for kind, name, seconds in outcome.result.timings:
+                (
+                    self.metrics.cel.observe(seconds)
+                    if kind == "cel"
+                    else self.metrics.plugin.observe(seconds, kind, name)
+                )
+        return outcome
+
+    async def _write(self, key: Key, placement: Placement, write: PageWrite) -> None:
+        namespace, client = key[0], self.context.client
+        known = self.world.pages.get(key, {}).get(write.name)
+        if write.delete:
+            if known is not None:
+                try:
+                    gone = await client.delete(PLACEMENT_DECISIONS, write.name, namespace)
+                    self.world.deleted_by_us(known, str(gone.get("metadata", {}).get("resourceVersion", "")))
+                except NotFound:
+                    self.world.remove_page(known, ours=True)
+            return
+        if write.create and known is None:
+            document = _page(placement, write)
+            try:
+                self._took(await client.create(PLACEMENT_DECISIONS, document, namespace))
+            except AlreadyExists:
+                # A page of this name that was not known as ours: its labels and owner say so from now on.
+                metadata = {"metadata": document["metadata"]}
+                self._took(await client.patch(PLACEMENT_DECISIONS, write.name, metadata, namespace))
+        elif write.labels is not None or write.annotations is not None:
+            changes: dict[str, Any] = {}
+            if write.labels is not None:
+                changes |= {"labels": write.labels, "ownerReferences": [_owner(placement)]}
+            if write.annotations is not None:
+                changes["annotations"] = write.annotations
+            self._took(await client.patch(PLACEMENT_DECISIONS, write.name, {"metadata": changes}, namespace))
+        if write.decisions is not None:
+            status = {"status": {"decisions": write.decisions}}
+            self._took(await client.patch(PLACEMENT_DECISIONS, write.name, status, namespace, subresource="status"))
+
+    def _took(self, document: Document) -> None:
+        self.world.put_page(view(document, PlacementDecision), ours=True)
+
+    async def _write_status(self, key: Key, placement: Placement, status: dict[str, Any]) -> None:
+        try:
+            written = await self.context.client.patch(
+                PLACEMENTS, key[1], {"status": status}, key[0], subresource="status"
+            )
+        except NotFound:
+            return
+        self.world.put_placement(view(written, Placement), ours=True)
+
+
+def _page(placement: Placement, write: PageWrite) -> Document:
+    return {
+        "apiVersion": PLACEMENT_DECISIONS.api_version,
+        "kind": PLACEMENT_DECISIONS.kind,
+        "metadata": {
+            "name": write.name,
+            "namespace": placement.metadata.namespace,
+            "labels": write.labels or {},
+            "ownerReferences": [_owner(placement)],
+        },
+    }
+
+
+def _owner(placement: Placement) -> Document:
+    return {
+        "apiVersion": PLACEMENTS.api_version,
+        "kind": PLACEMENTS.kind,
+        "name": placement.metadata.name,
+        "uid": placement.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
