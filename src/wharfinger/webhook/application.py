@@ -1,0 +1,163 @@
+"""The ASGI application: paths, bodies and their limits, health, metrics; every review gets an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from wharfinger.admission.request import Request
+from wharfinger.api.errors import ApiError, InternalError
+from wharfinger.api.metrics import Metrics
+from wharfinger.api.registry import Registry
+from wharfinger.webhook.handler import Handler, Operation
+from wharfinger.webhook.reviews import (
+    AdmissionRequest,
+    BadReview,
+    allow,
+    as_request,
+    convert,
+    deny,
+    read_admission,
+    read_conversion,
+)
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+BODY_LIMIT = 16 << 20  # an API server takes objects of 3 MiB; a review holds two and what is around them
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
+
+
+class Application:
+    """`not_ready` says what is missing before reviews can be decided; empty when nothing is."""
+
+    def __init__(
+        self, handlers: list[Handler], registry: Registry, metrics: Metrics, not_ready: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._handlers = handlers
+        self._registry = registry
+        self._metrics = metrics
+        self._not_ready = not_ready
+        self.stopping = False
+        self._seconds = metrics.histogram(
+            "wharfinger_webhook_duration_seconds", "Time to answer a review.", ("phase",), _BUCKETS
+        )
+        self._answers = metrics.counter(
+            "wharfinger_webhook_answers_total", "Reviews answered, by what came out.", ("phase", "answer")
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        method, path = scope["method"], scope["path"]
+        if method in ("GET", "HEAD"):
+            await self._get(path, send)
+        elif method != "POST" or path not in ("/mutate", "/validate", "/convert"):
+            await _reply(
+                send, 404, f"{method} {path} is not served here; POST a review to /mutate, /validate or /convert"
+            )
+        else:
+            await self._post(path, scope, receive, send)
+
+    async def _get(self, path: str, send: Send) -> None:
+        if path in ("/healthz", "/livez"):
+            await _reply(send, 200, "ok")
+        elif path == "/readyz":
+            wrong = "shutting down" if self.stopping else self._not_ready()
+            await _reply(send, 500 if wrong else 200, wrong or "ok")
+        elif path == "/metrics":
+            await _reply(send, 200, self._metrics.render(), b"text/plain; version=0.0.4; charset=utf-8")
+        else:
+            await _reply(send, 404, f"{path} is not served here")
+
+    async def _post(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        started, phase = loop.time(), path[1:]
+        answer = "failed"
+        try:
+            kind = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip()
+            if kind != b"application/json":
+                shown = kind.decode(errors="replace") or "none"
+                await _reply(send, 415, f"content type must be application/json, not {shown}")
+                return
+            body = await _body(scope, receive)
+            if body is None:
+                await _reply(send, 413, f"the review is larger than {BODY_LIMIT >> 20} MiB")
+                return
+            try:
+                if phase == "convert":
+                    reply, answer = convert(read_conversion(body), self._registry), "converted"
+                else:
+                    reply, answer = await self._review(read_admission(body), mutating=phase == "mutate")
+            except BadReview as error:
+                await _reply(send, 400, str(error))
+                return
+            await _reply(send, 200, reply, b"application/json")
+        finally:
+            self._seconds.observe(loop.time() - started, phase)
+            self._answers.inc(phase, answer)
+
+    async def _review(self, asked: AdmissionRequest, *, mutating: bool) -> tuple[bytes, str]:
+        warnings: list[str] = []
+        audit: dict[str, str] = {}
+        operations: list[Operation] = []
+        try:
+            if wrong := self._not_ready():
+                raise InternalError(f"wharfinger cannot decide yet: {wrong}")
+            request = as_request(asked, self._registry)
+            concerned = [handler for handler in self._handlers if handler.concerns(request, mutating)]
+            for handler in concerned:
+                outcome = await handler.review(request, mutating=mutating)
+                warnings += outcome.review.warnings
+                audit |= outcome.review.audit
+                if outcome.review.denied is not None:
+                    return deny(asked.uid, outcome.review.denied, warnings, audit), "denied"
+                operations += outcome.operations
+                if outcome.operations and handler is not concerned[-1]:
+                    _apply(request, outcome.operations)
+            return allow(asked.uid, operations, warnings, audit), "allowed"
+        except ApiError as error:
+            log.warning("cannot decide on %s %s/%s: %s", asked.operation, asked.namespace, asked.name, error)
+            return deny(asked.uid, InternalError(f"wharfinger cannot decide: {error}")), "undecided"
+        except Exception as error:
+            log.exception("cannot decide on %s %s/%s", asked.operation, asked.namespace, asked.name)
+            return deny(
+                asked.uid, InternalError(f"wharfinger cannot decide: {type(error).__name__}: {error}")
+            ), "undecided"
+
+
+def _apply(request: Request, operations: Any) -> None:
+    """Shows later handlers what earlier ones changed."""
+    import jsonpatch
+
+    request.object = jsonpatch.apply_patch(request.object, list(operations))
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes | bytearray | None:
+    """The whole body; None when it is too large, which the length told in advance already decides."""
+    declared = dict(scope["headers"]).get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > BODY_LIMIT:
+        return None
+    message = await receive()
+    if not message.get("more_body"):
+        first: bytes = message.get("body", b"")
+        return first if len(first) <= BODY_LIMIT else None
+    body = bytearray(message.get("body", b""))
+    while message.get("more_body"):
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > BODY_LIMIT:
+            return None
+    return body
+
+
+async def _reply(send: Send, status: int, body: bytes | str, kind: bytes = b"text/plain; charset=utf-8") -> None:
+    data = body.encode() if isinstance(body, str) else body
+    headers = [(b"content-type", kind), (b"content-length", str(len(data)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})

@@ -1,0 +1,94 @@
+"""SchedulingPolicy on a real cluster: the pure reviewer over informers, with access confirmed by the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from wharfinger.admission.request import Request, User
+from wharfinger.admission.scheduling_policy.reviewer import SchedulingPolicyReviewer
+from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
+from wharfinger.admission.scheduling_policy.world import PolicySet
+from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
+from wharfinger.api.registry import Document
+from wharfinger.api.views.meta import Metadata
+from wharfinger.api.views.workloads import PriorityClass
+from wharfinger.webhook.access import PolicyAccess, Unconfirmed
+from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+
+ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
+
+_DOCUMENT: type[Document] = dict
+
+RULES = (
+    Rule("", ("pods",), mutating=True),
+    Rule("", ("pods/binding", "bindings"), ("CREATE",)),
+    *(Rule(group, (plural,)) for group, plural in TEMPLATES),
+    Rule(SCHEDULING_POLICIES.group, (SCHEDULING_POLICIES.plural,)),
+)
+
+
+class InformerWorld:
+    """The world as the informers know it."""
+
+    def __init__(self, context: Context, access: PolicyAccess) -> None:
+        self._access = access
+        self._policies = context.informers.of(SCHEDULING_POLICIES, _DOCUMENT)
+        self._namespaces = context.informers.of(NAMESPACES, Metadata)
+        self._classes = context.informers.of(PRIORITY_CLASSES, PriorityClass)
+        self._set: PolicySet | None = None
+        self._policies.add_handler(on_add=self._changed, on_update=self._changed, on_delete=self._changed)
+
+    def _changed(self, *objects: Document) -> None:
+        self._set = None
+
+    def policies(self) -> PolicySet:
+        if self._set is None:
+            self._set = PolicySet(self._policies)
+        return self._set
+
+    def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
+        return self._access.usable(user, namespace, names)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        found = self._namespaces.get(name)
+        return {} if found is None else found.metadata.labels
+
+    def global_priority_class(self) -> str:
+        defaults = [found for found in self._classes if found.global_default]
+        return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
+
+
+class SchedulingPolicyHandler(Handler):
+    name = "scheduling-policy"
+    order = 50  # what it injects, others may have to look at
+    rules = RULES
+
+    def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
+        settings = context.configuration.scheduling_policy
+        self.access = PolicyAccess(context.client, context.informers) if access is None else access
+        world = InformerWorld(context, self.access)
+        self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
+        self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
+        self._reviews = context.metrics.counter(
+            "wharfinger_scheduling_policy_reviews_total", "Pods and templates judged, by outcome.", ("outcome",)
+        )
+
+    async def review(self, request: Request, *, mutating: bool) -> Answer:
+        reviewer = self._mutating if mutating else self._validating
+        for _ in range(ROUNDS):
+            try:
+                outcome = reviewer.judge(request)
+            except Unconfirmed as missing:
+                await self.access.confirm(missing.user, missing.namespace, missing.names)
+                continue
+            if not mutating:
+                refused = outcome.evaluation is not None and outcome.evaluation.refused
+                denied = outcome.review.denied is not None
+                self._reviews.inc("denied" if denied else "violated" if refused else "passed")
+            return Answer(outcome.review, outcome.operations)
+        raise RuntimeError("who may use which policy keeps changing while it is asked")
+
+
+def handlers(context: Context) -> list[Handler]:
+    return [SchedulingPolicyHandler(context)]

@@ -1,0 +1,37 @@
+"""Validation of our own kinds, which a CustomResourceDefinition's schema alone cannot give."""
+
+from __future__ import annotations
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.errors import invalid_object
+from wharfinger.api.registry import Registry
+from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
+
+
+class KindValidation:
+    """Asks the kind's own rules, in the version in which it is stored."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def review(self, request: Request) -> Review:
+        kind = self._registry.of_plural(request.resource.group, request.resource.plural)
+        if kind is None or kind.validate is None or request.object is None:
+            return PASS
+        new, old = request.object, request.old
+        stored = kind.storage.version
+        if kind.convert is not None and request.resource.version != stored:
+            new = kind.convert(new, stored)
+            old = None if old is None else kind.convert(old, stored)
+        if faults := kind.validate(new, old):
+            return Review(invalid_object(kind.group, kind.kind, request.name, faults))
+        return PASS
+
+
+def handlers(context: Context) -> list[Handler]:
+    rules = tuple(
+        Rule(kind.group, (kind.plural,), versions=kind.versions)
+        for kind in context.registry
+        if kind.ours and kind.validate is not None
+    )
+    return [ReviewerHandler("validation", rules, validating=KindValidation(context.registry))]

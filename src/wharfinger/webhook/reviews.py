@@ -1,0 +1,182 @@
+"""AdmissionReview and ConversionReview on the wire: reading questions, writing answers, naming what is wrong with them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from wharfinger.admission.request import Request, User
+from wharfinger.api.errors import ApiError
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.webhook.handler import Operation
+
+ADMISSION = "admission.k8s.io/v1"
+CONVERSION = "apiextensions.k8s.io/v1"
+
+
+class BadReview(ValueError):
+    """What was sent is no review that can be answered."""
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    operation: str
+    resource: _Resource
+    kind: _Kind = _Kind()
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: _UserInfo = _UserInfo()
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    dry_run: bool | None = None
+    options: dict[str, Any] | None = None
+
+
+class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: AdmissionRequest | None = None
+
+
+class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    desired_api_version: str = msgspec.field(name="desiredAPIVersion", default="")
+    objects: list[dict[str, Any]] = []
+
+
+class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: ConversionRequest | None = None
+
+
+_ADMISSION_DECODER = msgspec.json.Decoder(_AdmissionReview)
+_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
+_ENCODER = msgspec.json.Encoder()
+_OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+
+
+def read_admission(body: bytes | bytearray) -> AdmissionRequest:
+    try:
+        review = _ADMISSION_DECODER.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadReview(f"the body is not an AdmissionReview: {error}") from error
+    _check(review.api_version, review.kind, ADMISSION, "AdmissionReview")
+    request = review.request
+    if request is None:
+        raise BadReview("the AdmissionReview has no request")
+    if request.operation not in _OPERATIONS:
+        raise BadReview(f"request.operation: {request.operation!r} is none of {', '.join(_OPERATIONS)}")
+    if not request.uid:
+        raise BadReview("request.uid: must not be empty")
+    return request
+
+
+def read_conversion(body: bytes | bytearray) -> ConversionRequest:
+    try:
+        review = _CONVERSION_DECODER.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadReview(f"the body is not a ConversionReview: {error}") from error
+    _check(review.api_version, review.kind, CONVERSION, "ConversionReview")
+    if review.request is None:
+        raise BadReview("the ConversionReview has no request")
+    return review.request
+
+
+def _check(api_version: str, kind: str, wanted: str, wanted_kind: str) -> None:
+    if kind != wanted_kind or api_version != wanted:
+        raise BadReview(
+            f"{api_version or 'no version'} {kind or 'of no kind'} is not supported, only {wanted} {wanted_kind}"
+        )
+
+
+def as_request(asked: AdmissionRequest, registry: Registry) -> Request:
+    """The request as reviewers take it."""
+    found = asked.resource
+    kind = registry.of_plural(found.group, found.resource)
+    namespaced = kind.namespaced if kind is not None else bool(asked.namespace)
+    who = asked.user_info
+    return Request(
+        asked.operation,
+        Resource(found.group, found.version, found.resource, kind.kind if kind else asked.kind.kind, namespaced),
+        asked.namespace if namespaced else "",
+        asked.name or _name(asked.object),
+        User(who.username, who.groups or (), who.uid, who.extra or {}),
+        asked.object,
+        asked.old_object,
+        asked.sub_resource,
+        bool(asked.dry_run),
+        asked.options or {},
+    )
+
+
+def _name(document: Document | None) -> str:
+    metadata = (document or {}).get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+def allow(uid: str, operations: Sequence[Operation], warnings: Sequence[str], audit: dict[str, str]) -> bytes:
+    response: Document = {"uid": uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = b64encode(_ENCODER.encode(operations)).decode()
+    return _answer(response, warnings, audit)
+
+
+def deny(uid: str, error: ApiError, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:
+    return _answer({"uid": uid, "allowed": False, "status": error.status()}, warnings, audit or {})
+
+
+def _answer(response: Document, warnings: Sequence[str], audit: dict[str, str]) -> bytes:
+    if warnings:
+        response["warnings"] = list(warnings)
+    if audit:
+        # The API server puts the webhook's name and a slash before each key.
+        response["auditAnnotations"] = {key.rpartition("/")[2]: value for key, value in audit.items()}
+    return _ENCODER.encode({"apiVersion": ADMISSION, "kind": "AdmissionReview", "response": response})
+
+
+def convert(asked: ConversionRequest, registry: Registry) -> bytes:
+    """The objects in the version asked for, or why they cannot be had in it."""
+    converted = []
+    for index, document in enumerate(asked.objects):
+        kind = registry.of_object(str(document.get("apiVersion") or ""), str(document.get("kind") or ""))
+        group, _, version = asked.desired_api_version.rpartition("/")
+        what = f"objects[{index}]: {document.get('apiVersion')} {document.get('kind')}"
+        if kind is None or kind.group != group or version not in kind.versions:
+            return _converted(asked.uid, why=f"{what} cannot be converted to {asked.desired_api_version}")
+        try:
+            converted.append(document if kind.convert is None else kind.convert(document, version))
+        except (ValueError, KeyError, TypeError) as error:
+            return _converted(asked.uid, why=f"{what}: {error}")
+        converted[-1]["apiVersion"] = asked.desired_api_version
+    return _converted(asked.uid, converted)
+
+
+def _converted(uid: str, objects: list[Document] | None = None, why: str = "") -> bytes:
+    result: Document = {"status": "Failure", "message": why} if objects is None else {"status": "Success"}
+    response = {"uid": uid, "result": result, "convertedObjects": objects or []}
+    return _ENCODER.encode({"apiVersion": CONVERSION, "kind": "ConversionReview", "response": response})

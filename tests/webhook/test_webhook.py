@@ -1,0 +1,376 @@
+"""The webhook server: questions in, answers out; nothing undecided gets through."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jsonpatch
+import pytest
+from tests.admission.policies import allowing_all, grant, pod, policy
+
+from wharfinger.admission.rbac import Attributes
+from wharfinger.admission.request import User, service_account
+from wharfinger.admission.scheduling_policy.stored import StoredRbac
+from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.api.errors import ServiceUnavailable
+from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NAMESPACES,
+    ROLE_BINDINGS,
+    SUBJECT_ACCESS_REVIEWS,
+)
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
+from wharfinger.api.metrics import Metrics
+from wharfinger.api.registry import Document, Resource
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.local import LocalClient
+from wharfinger.controllers.scheduling_policy import provision
+from wharfinger.store.store import Store
+from wharfinger.webhook.access import PolicyAccess
+from wharfinger.webhook.application import BODY_LIMIT, Application
+from wharfinger.webhook.handler import Context, find_handlers
+
+RBAC = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS, "RoleBinding": ROLE_BINDINGS}
+
+
+class Reviewing(LocalClient):
+    """A client that answers SubjectAccessReviews from the store's RBAC, as an API server would."""
+
+    failing = False
+    denying = False
+    asked = 0
+
+    async def create(self, resource: Resource, document: Document, namespace: str = "", **more: Any) -> Document:
+        if resource != SUBJECT_ACCESS_REVIEWS:
+            return await super().create(resource, document, namespace, **more)
+        self.asked += 1
+        if self.failing:
+            raise ServiceUnavailable("the API server is away")
+        spec = document["spec"]
+        what = spec["resourceAttributes"]
+        user = User(spec["user"], tuple(spec.get("groups") or ()))
+        question = Attributes(
+            user, what["verb"], what["group"], what["resource"], name=what["name"], namespace=what["namespace"]
+        )
+        allowed = not self.denying and StoredRbac(self.store).index().allowed(question).allowed
+        return {**document, "status": {"allowed": allowed}}
+
+
+class Server:
+    """The application with a client beside it, and a way to post to it without sockets."""
+
+    def __init__(self, application: Application, client: Reviewing) -> None:
+        self.application = application
+        self.client = client
+
+    async def call(
+        self, method: str, path: str, body: bytes = b"", kind: bytes = b"application/json", length: int | None = None
+    ) -> tuple[int, bytes]:
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"content-type", kind), (b"content-length", str(len(body) if length is None else length).encode())]
+        scope = {"type": "http", "method": method, "path": path, "headers": headers}
+        await self.application(scope, receive, send)
+        return sent[0]["status"], sent[1]["body"]
+
+    async def review(self, path: str, **request: Any) -> dict[str, Any]:
+        status, body = await self.call("POST", path, json.dumps(question(**request)).encode())
+        assert status == 200, body
+        answer: dict[str, Any] = json.loads(body)
+        assert answer["apiVersion"] == "admission.k8s.io/v1"
+        response: dict[str, Any] = answer["response"]
+        assert response["uid"] == "u1"
+        return response
+
+
+def question(
+    document: Document | None = None,
+    resource: tuple[str, str, str] = ("", "v1", "pods"),
+    user: str = "ann",
+    operation: str = "CREATE",
+    old: Document | None = None,
+    namespace: str = "default",
+    **more: Any,
+) -> dict[str, Any]:
+    group, version, plural = resource
+    request = {
+        "uid": "u1",
+        "operation": operation,
+        "resource": {"group": group, "version": version, "resource": plural},
+        "kind": {"group": group, "version": version, "kind": "Any"},
+        "namespace": namespace,
+        "userInfo": {"username": user, "groups": ["system:authenticated"]},
+        "object": document,
+        "oldObject": old,
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+@asynccontextmanager
+async def serving(mode: Any = "enforce") -> AsyncIterator[Server]:
+    store = Store(registry())
+    client = Reviewing(store)
+    for name in ("default", "kube-system"):
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await provision(client)
+    informers = InformerSet(client)
+    metrics = Metrics()
+    configuration = Configuration(scheduling_policy=SchedulingPolicySettings(mode=mode))
+    context = Context(client, informers, registry(), configuration, metrics, "wharfinger-system")
+    application = Application(
+        find_handlers(context), context.registry, metrics, lambda: "" if informers.synced else "waiting"
+    )
+    informers.start()
+    await informers.wait_synced()
+    try:
+        yield Server(application, client)
+    finally:
+        await informers.stop()
+        await store.close()
+
+
+def run(check: Callable[[Server], Awaitable[None]], mode: Any = "enforce") -> None:
+    async def main() -> None:
+        async with serving(mode) as server:
+            await check(server)
+
+    asyncio.run(main())
+
+
+async def allow_everyone(server: Server, name: str, spec: Document) -> None:
+    await server.client.create(SCHEDULING_POLICIES, policy(name, spec))
+    for item in grant(name):
+        await server.client.create(RBAC[item["kind"]], {**item, "apiVersion": "rbac.authorization.k8s.io/v1"})
+    await asyncio.sleep(0.05)  # the informers hear of it
+
+
+TOLERATING = {"tolerations": [{"key": "a", "operator": "Exists"}]}
+
+
+def test_a_pod_is_refused_with_paths_and_causes() -> None:
+    async def check(server: Server) -> None:
+        for path in ("/mutate", "/validate"):
+            response = await server.review(path, document=pod(TOLERATING))
+            assert response["allowed"] is False
+            assert response["status"]["code"] == 403
+            assert response["status"]["details"]["causes"][0]["field"] == "spec.tolerations[0]"
+            assert "restricted" in response["auditAnnotations"]["policies"]
+
+    run(check)
+
+
+def test_defaults_come_as_a_patch_that_fits() -> None:
+    async def check(server: Server) -> None:
+        spec = {**allowing_all(), "default": {"nodeSelector": {"a/b": "c"}, "priorityClasseName": "gold"}}
+        await allow_everyone(server, "own", spec)
+        before = pod({"priority": 0, "nodeSelector": {"x": "y"}})
+        response = await server.review("/mutate", document=before)
+        assert response["allowed"] and response["patchType"] == "JSONPatch"
+        after = jsonpatch.apply_patch(before, json.loads(b64decode(response["patch"])))
+        assert after["spec"]["nodeSelector"] == {"x": "y", "a/b": "c"}
+        assert after["spec"]["priorityClassName"] == "gold" and "priority" not in after["spec"]
+        assert (await server.review("/validate", document=after))["allowed"]
+
+    run(check)
+
+
+def test_warnings_in_mode_warn() -> None:
+    async def check(server: Server) -> None:
+        response = await server.review("/validate", document=pod(TOLERATING))
+        assert response["allowed"] and "spec.tolerations[0]" in response["warnings"][0]
+        assert "patch" not in await server.review("/mutate", document=pod(TOLERATING))
+
+    run(check, "warn")
+
+
+def test_direct_bindings_are_refused_both_ways() -> None:
+    async def check(server: Server) -> None:
+        target = {"metadata": {"name": "p"}, "target": {"name": "n"}}
+        for more in ({"subResource": "binding"}, {"resource": ("", "v1", "bindings")}):
+            assert not (await server.review("/validate", document=target, **more))["allowed"]  # type: ignore[arg-type]
+        response = await server.review(
+            "/validate", document=target, user="system:kube-scheduler", subResource="binding"
+        )
+        assert response["allowed"]
+
+    run(check)
+
+
+def test_our_kinds_are_validated() -> None:
+    async def check(server: Server) -> None:
+        kind = (SCHEDULING_POLICIES.group, "v1alpha1", "schedulingpolicies")
+        bad = policy("p", {"required": {"schedulerNames": []}})
+        response = await server.review("/validate", document=bad, resource=kind, namespace="")
+        assert response["status"]["code"] == 422
+        assert "spec.required.schedulerNames" in response["status"]["message"]
+        assert (await server.review("/validate", document=policy("p", {}), resource=kind, namespace=""))["allowed"]
+
+    run(check)
+
+
+def test_other_requests_pass() -> None:
+    async def check(server: Server) -> None:
+        response = await server.review(
+            "/validate", document={"metadata": {"name": "c"}}, resource=("", "v1", "configmaps")
+        )
+        assert response == {"uid": "u1", "allowed": True}
+
+    run(check)
+
+
+def test_access_is_asked_once_and_kept_for_seconds() -> None:
+    async def check(server: Server) -> None:
+        await server.review("/mutate", document=pod())
+        asked = server.client.asked
+        assert asked == 1
+        for _ in range(5):
+            await server.review("/validate", document=pod())
+        assert server.client.asked == asked
+        await server.review("/validate", document=pod({"serviceAccountName": "other"}))
+        assert server.client.asked == asked + 1
+
+    run(check)
+
+
+@pytest.mark.parametrize("failure", ["failing", "denying"])
+def test_without_the_api_servers_word_nothing_is_allowed(failure: str) -> None:
+    async def check(server: Server) -> None:
+        setattr(server.client, failure, True)
+        for path in ("/mutate", "/validate"):
+            response = await server.review(path, document=pod())
+            assert response["allowed"] is False
+            assert response["status"]["code"] == (500 if failure == "failing" else 403)
+
+    run(check)
+
+
+def test_a_grant_withdrawn_is_seen_at_once_and_an_old_answer_is_not_trusted() -> None:
+    async def main() -> None:
+        async with serving() as server:
+            informers = InformerSet(server.client)
+            access = PolicyAccess(server.client, informers, holds=0.1, refresh=10)
+            informers.start()
+            await informers.wait_synced()
+            user = service_account("default", "default")
+            await access.confirm(user, "default", ["restricted"])
+            assert access.usable(user, "default", ["restricted"]) == {"restricted"}
+            await asyncio.sleep(0.15)
+            with pytest.raises(Exception, match="may use policies"):
+                access.usable(user, "default", ["restricted"])
+            await server.client.delete(CLUSTER_ROLE_BINDINGS, "sp:restricted")
+            await asyncio.sleep(0.05)
+            assert access.usable(user, "default", ["restricted"]) == frozenset()
+            await informers.stop()
+
+    asyncio.run(main())
+
+
+def test_until_the_informers_know_everything_nothing_is_allowed() -> None:
+    async def main() -> None:
+        application = Application([], registry(), Metrics(), lambda: "waiting for roles")
+        server = Server(application, None)  # type: ignore[arg-type]
+        response = await server.review("/validate", document=pod())
+        assert not response["allowed"] and "waiting for roles" in response["status"]["message"]
+        assert (await server.call("GET", "/readyz"))[0] == 500
+        assert (await server.call("GET", "/healthz"))[0] == 200
+
+    asyncio.run(main())
+
+
+def broken(**changes: Any) -> bytes:
+    review = question(document=pod())
+    review.update({key: value for key, value in changes.items() if key in ("apiVersion", "kind")})
+    if "request" in changes:
+        review["request"] = changes["request"]
+    return json.dumps(review).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"{", 400, "not an AdmissionReview"),
+        (b"[]", 400, "not an AdmissionReview"),
+        (b"\xff", 400, "not an AdmissionReview"),
+        (broken(apiVersion="admission.k8s.io/v1beta1"), 400, "only admission.k8s.io/v1 AdmissionReview"),
+        (broken(kind="Pod"), 400, "only admission.k8s.io/v1 AdmissionReview"),
+        (broken(request=None), 400, "has no request"),
+        (broken(request={"uid": "u"}), 400, "missing required field"),
+        (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, "'LOOK' is none of"),
+        (broken(request={"uid": "", "operation": "CREATE", "resource": {}}), 400, "request.uid"),
+        (broken(request={"uid": "u", "operation": "CREATE", "resource": {}, "object": 5}), 400, "object"),
+    ],
+)
+def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: str) -> None:
+    async def main() -> None:
+        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+        answer = await server.call("POST", "/validate", body)
+        assert answer[0] == status
+        assert words in answer[1].decode()
+
+    asyncio.run(main())
+
+
+def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
+    async def main() -> None:
+        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+        assert (await server.call("POST", "/validate", b"{}", length=BODY_LIMIT + 1))[0] == 413
+        assert (await server.call("POST", "/validate", b"x" * (BODY_LIMIT + 1), length=5))[0] == 413
+        assert (await server.call("POST", "/validate", b"{}", kind=b"text/plain"))[0] == 415
+        assert (await server.call("POST", "/other", b"{}"))[0] == 404
+        assert (await server.call("PUT", "/validate", b"{}"))[0] == 404
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_fails_refuses() -> None:
+    from wharfinger.webhook.handler import Answer, Handler, Rule
+
+    class Failing(Handler):
+        rules = (Rule("", ("pods",)),)
+
+        async def review(self, request: Any, *, mutating: bool) -> Answer:
+            raise KeyError("oops")
+
+    async def main() -> None:
+        server = Server(Application([Failing()], registry(), Metrics()), None)  # type: ignore[arg-type]
+        response = await server.review("/validate", document=pod())
+        assert not response["allowed"] and "cannot decide: KeyError" in response["status"]["message"]
+        assert b'answer="undecided"' in (await server.call("GET", "/metrics"))[1]
+
+    asyncio.run(main())
+
+
+def test_conversion_answers_for_every_object_or_says_why_not() -> None:
+    async def main() -> None:
+        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+
+        async def convert(version: str, *objects: Document) -> dict[str, Any]:
+            request = {"uid": "c", "desiredAPIVersion": version, "objects": list(objects)}
+            review = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+            status, body = await server.call("POST", "/convert", json.dumps(review).encode())
+            assert status == 200
+            answer: dict[str, Any] = json.loads(body)["response"]
+            return answer
+
+        same = policy("p", {})
+        answer = await convert(same["apiVersion"], same)
+        assert answer["result"]["status"] == "Success" and answer["convertedObjects"] == [same]
+        answer = await convert("scheduling.sigs.x-k8s.io/v9", same)
+        assert answer["result"]["status"] == "Failure" and "cannot be converted" in answer["result"]["message"]
+        assert (await server.call("POST", "/convert", b"{}"))[0] == 400
+
+    asyncio.run(main())
