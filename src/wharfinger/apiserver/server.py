@@ -29,7 +29,9 @@ from wharfinger.apiserver.credentials import Credentials, load_credentials
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
+from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import SystemClock
+from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
@@ -60,6 +62,7 @@ async def open_application(store: Store, credentials: Credentials, signer: Token
     extend_chain(store.chain, store)
     store.chain.validating.append(EscalationReviewer(keeper.index))
     await bootstrap(store)
+    await provision(LocalClient(store))
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)

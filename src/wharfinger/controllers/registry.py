@@ -19,6 +19,7 @@ from wharfinger.controllers.node_lifecycle import NodeLifecycleController
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
+from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
 from wharfinger.controllers.service_account import ServiceAccountController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
@@ -38,6 +39,7 @@ FACTORIES: dict[str, Factory] = {
     "tainteviction": TaintEvictionController,
     "podgc": PodGarbageCollector,
     "ttlafterfinished": TTLAfterFinishedController,
+    "schedulingpolicy": SchedulingPolicyController,
 }
 
 

@@ -11,7 +11,7 @@ from copy import deepcopy
 
 from wharfinger.admission.rbac_escalation import uncovered
 from wharfinger.admission.scheduling_policy import shipped
-from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.errors import AlreadyExists, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, ROLE_BINDINGS
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.registry import Document, Resource
@@ -102,7 +102,7 @@ def _restored(current: Document, wanted: Document) -> Document | None:
 class SchedulingPolicyController(Controller[str]):
     """Tells by an event when the first policy of the administrator switches enforcement on, or the last one off."""
 
-    name = "scheduling-policy"
+    name = "schedulingpolicy"
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(observer=context.observer)
@@ -116,8 +116,12 @@ class SchedulingPolicyController(Controller[str]):
         )
 
     async def prepare(self) -> None:
-        for line in await provision(self._context.client):
-            log.info(line)
+        try:
+            for line in await provision(self._context.client):
+                log.info(line)
+        except Forbidden as error:
+            # Whoever may hand out permissions provisions then: the embedded server, or `wharf install`.
+            log.info("the shipped policies are left to others: %s", error)
         self._enforcing = self._switched_on() is not None
 
     async def reconcile(self, key: str) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
+from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
+from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
 from wharfinger.api.views.core import LimitRange
@@ -19,8 +21,18 @@ from wharfinger.store.chain import Chain
 from wharfinger.store.store import Store
 
 
-def extend_chain(chain: Chain, store: Store, *, require_service_accounts: bool = True) -> None:
-    """Adds the default reviewers to a store's chain, in upstream's order of plugins."""
+def extend_chain(
+    chain: Chain,
+    store: Store,
+    *,
+    require_service_accounts: bool = True,
+    scheduling_policy: SchedulingPolicySettings | None = None,
+) -> None:
+    """Adds the default reviewers to a store's chain, in upstream's order of plugins, and scheduling policies around them.
+
+    Policies inject before priority classes are resolved, and look last at what came of it.
+    """
+    injecting, checking = scheduling_policy_reviewers(store, scheduling_policy)
 
     def ranges(namespace: str) -> Iterable[LimitRange]:
         return (item.view(LimitRange) for item in store.scan(LIMIT_RANGES, namespace))
@@ -37,9 +49,10 @@ def extend_chain(chain: Chain, store: Store, *, require_service_accounts: bool =
         return None if found is None else found.document()
 
     chain.mutating += [
+        injecting,
         LimitDefaultsReviewer(ranges),
         ServiceAccountReviewer(account if require_service_accounts else None),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
     ]
-    chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes)]
+    chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), checking]
