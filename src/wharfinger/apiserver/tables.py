@@ -23,9 +23,9 @@ _NONE, _METADATA, _OBJECT = "None", "Metadata", "Object"
 
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
-    """The columns of a kind: the name always leads; one without columns of its own shows its age."""
+    """The columns of a kind: the name leads unless the kind places it; one without columns of its own shows its age."""
     columns = kind.columns or (AGE,)
-    if columns[0].name.lower() != "name":
+    if not any(column.name.lower() == "name" for column in columns):
         columns = (NAME, *columns)
     return columns
 
@@ -36,11 +36,11 @@ def definitions(columns: Sequence[Column]) -> list[Document]:
             "name": column.name,
             # An age is computed here, so that to the client it is text, as upstream's own tables have it.
             "type": "string" if column.type == "date" and column.name == "Age" else column.type,
-            "format": "name" if position == 0 else "",
+            "format": "name" if column.name.lower() == "name" else "",
             "description": column.description or column.name,
             "priority": column.priority,
         }
-        for position, column in enumerate(columns)
+        for column in columns
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
@@ -19,6 +20,7 @@ HORIZONTAL_POD_AUTOSCALERS = Kind(
     generation=False,
     default=typed(defaults.default_autoscaler),
     validate=checked("autoscaling/v2", "HorizontalPodAutoscaler", rules.autoscaler_faults),
+    columns=columns.AUTOSCALER_COLUMNS,
 )
 
 KINDS = (HORIZONTAL_POD_AUTOSCALERS,)

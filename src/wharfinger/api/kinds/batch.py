@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
@@ -18,6 +19,7 @@ JOBS = Kind(
     default=typed(defaults.default_job),
     validate=checked("batch/v1", "Job", rules.job_faults),
     prepare_create=defaults.prepare_job,
+    columns=columns.JOB_COLUMNS,
 )
 CRON_JOBS = Kind(
     "batch",
@@ -28,6 +30,7 @@ CRON_JOBS = Kind(
     status=True,
     default=typed(defaults.default_cron_job),
     validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
+    columns=columns.CRON_JOB_COLUMNS,
 )
 
 KINDS = (JOBS, CRON_JOBS)

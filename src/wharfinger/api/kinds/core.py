@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wharfinger.api.columns import core as columns
+from wharfinger.api.columns.others import LIMIT_RANGE_COLUMNS
+from wharfinger.api.columns.pods import NODE_COLUMNS, POD_COLUMNS
 from wharfinger.api.defaults import core as defaults
 from wharfinger.api.defaults.pods import default_pod, prepare_pod
 from wharfinger.api.defaults.walk import typed
@@ -48,6 +51,7 @@ PODS = Kind(
         "resize": pods.pod_resize_validator(),
         "ephemeralcontainers": pods.pod_ephemeral_validator(),
     },
+    columns=POD_COLUMNS,
 )
 NODES = Kind(
     "",
@@ -60,6 +64,7 @@ NODES = Kind(
     selectable=("spec.unschedulable",),
     default=typed(defaults.default_node),
     validate=checked("v1", "Node", rules.node_faults),
+    columns=NODE_COLUMNS,
 )
 NAMESPACES = Kind(
     "",
@@ -75,6 +80,7 @@ NAMESPACES = Kind(
     selectable=("status.phase",),
     default=typed(defaults.default_namespace),
     validate=checked("v1", "Namespace", rules.namespace_faults),
+    columns=columns.NAMESPACE_COLUMNS,
 )
 SERVICES = Kind(
     "",
@@ -87,6 +93,7 @@ SERVICES = Kind(
     selectable=("spec.clusterIP", "spec.type"),
     default=typed(defaults.default_service),
     validate=checked("v1", "Service", rules.service_faults),
+    columns=columns.SERVICE_COLUMNS,
 )
 SERVICE_ACCOUNTS = Kind(
     "",
@@ -97,6 +104,7 @@ SERVICE_ACCOUNTS = Kind(
     generation=False,
     default=typed(),
     validate=checked("v1", "ServiceAccount"),
+    columns=columns.SERVICE_ACCOUNT_COLUMNS,
 )
 SECRETS = Kind(
     "",
@@ -106,6 +114,7 @@ SECRETS = Kind(
     selectable=("type",),
     default=typed(defaults.default_secret),
     validate=checked("v1", "Secret", rules.secret_faults),
+    columns=columns.SECRET_COLUMNS,
 )
 CONFIG_MAPS = Kind(
     "",
@@ -115,6 +124,7 @@ CONFIG_MAPS = Kind(
     generation=False,
     default=typed(),
     validate=checked("v1", "ConfigMap", rules.config_map_faults),
+    columns=columns.CONFIG_MAP_COLUMNS,
 )
 PERSISTENT_VOLUMES = Kind(
     "",
@@ -126,6 +136,7 @@ PERSISTENT_VOLUMES = Kind(
     generation=False,
     default=typed(defaults.default_volume),
     validate=checked("v1", "PersistentVolume", rules.volume_faults),
+    columns=columns.VOLUME_COLUMNS,
 )
 PERSISTENT_VOLUME_CLAIMS = Kind(
     "",
@@ -136,6 +147,7 @@ PERSISTENT_VOLUME_CLAIMS = Kind(
     generation=False,
     default=typed(defaults.default_claim),
     validate=checked("v1", "PersistentVolumeClaim", rules.claim_faults),
+    columns=columns.CLAIM_COLUMNS,
 )
 REPLICATION_CONTROLLERS = Kind(
     "",
@@ -148,6 +160,7 @@ REPLICATION_CONTROLLERS = Kind(
     selectable=("status.replicas",),
     default=typed(defaults.default_replication_controller),
     validate=checked("v1", "ReplicationController", replication_controller_faults),
+    columns=columns.REPLICATION_CONTROLLER_COLUMNS,
 )
 RESOURCE_QUOTAS = Kind(
     "",
@@ -158,6 +171,7 @@ RESOURCE_QUOTAS = Kind(
     generation=False,
     default=typed(defaults.default_quota),
     validate=rules.quota_validator(),
+    columns=columns.QUOTA_COLUMNS,
 )
 LIMIT_RANGES = Kind(
     "",
@@ -167,6 +181,7 @@ LIMIT_RANGES = Kind(
     generation=False,
     default=typed(defaults.default_limit_range),
     validate=checked("v1", "LimitRange", rules.limit_range_faults),
+    columns=LIMIT_RANGE_COLUMNS,
 )
 ENDPOINTS = Kind(
     "",
@@ -177,6 +192,7 @@ ENDPOINTS = Kind(
     generation=False,
     default=typed(defaults.default_endpoints),
     validate=checked("v1", "Endpoints"),
+    columns=columns.ENDPOINTS_COLUMNS,
 )
 POD_TEMPLATES = Kind(
     "",
@@ -184,6 +200,7 @@ POD_TEMPLATES = Kind(
     "podtemplates",
     default=typed(defaults.default_pod_template),
     validate=checked("v1", "PodTemplate", _template),
+    columns=columns.POD_TEMPLATE_COLUMNS,
 )
 EVENTS = Kind(
     "",
@@ -207,6 +224,7 @@ EVENTS = Kind(
     alias_groups=("events.k8s.io",),
     default=typed(defaults.default_event),
     validate=checked("v1", "Event", rules.event_faults),
+    columns=columns.EVENT_COLUMNS,
 )
 BINDINGS = Kind(
     "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import others as columns
 from wharfinger.api.defaults import others as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
@@ -18,6 +19,7 @@ MUTATING_WEBHOOKS = Kind(
     categories=("api-extensions",),
     default=typed(defaults.default_mutating_webhooks),
     validate=checked("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", rules.mutating_webhooks_faults),
+    columns=columns.WEBHOOK_COLUMNS,
 )
 VALIDATING_WEBHOOKS = Kind(
     _ADMISSION,
@@ -29,6 +31,7 @@ VALIDATING_WEBHOOKS = Kind(
     validate=checked(
         "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", rules.validating_webhooks_faults
     ),
+    columns=columns.WEBHOOK_COLUMNS,
 )
 CUSTOM_RESOURCE_DEFINITIONS = Kind(
     "apiextensions.k8s.io",
@@ -40,6 +43,7 @@ CUSTOM_RESOURCE_DEFINITIONS = Kind(
     status=True,
     default=typed(defaults.default_definition),
     validate=checked("apiextensions.k8s.io/v1", "CustomResourceDefinition", rules.definition_faults),
+    columns=columns.DEFINITION_COLUMNS,
 )
 
 KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, CUSTOM_RESOURCE_DEFINITIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import others as columns
 from wharfinger.api.defaults import others as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
@@ -18,6 +19,7 @@ INGRESSES = Kind(
     status=True,
     default=typed(),
     validate=checked("networking.k8s.io/v1", "Ingress", rules.ingress_faults),
+    columns=columns.INGRESS_COLUMNS,
 )
 INGRESS_CLASSES = Kind(
     _GROUP,
@@ -26,6 +28,7 @@ INGRESS_CLASSES = Kind(
     namespaced=False,
     default=typed(defaults.default_ingress_class),
     validate=checked("networking.k8s.io/v1", "IngressClass"),
+    columns=columns.INGRESS_CLASS_COLUMNS,
 )
 NETWORK_POLICIES = Kind(
     _GROUP,
@@ -34,6 +37,7 @@ NETWORK_POLICIES = Kind(
     short_names=("netpol",),
     default=typed(defaults.default_network_policy),
     validate=checked("networking.k8s.io/v1", "NetworkPolicy", rules.network_policy_faults),
+    columns=columns.NETWORK_POLICY_COLUMNS,
 )
 ENDPOINT_SLICES = Kind(
     "discovery.k8s.io",
@@ -41,6 +45,7 @@ ENDPOINT_SLICES = Kind(
     "endpointslices",
     default=typed(defaults.default_endpoint_slice),
     validate=checked("discovery.k8s.io/v1", "EndpointSlice", rules.endpoint_slice_faults),
+    columns=columns.ENDPOINT_SLICE_COLUMNS,
 )
 
 KINDS = (INGRESSES, INGRESS_CLASSES, NETWORK_POLICIES, ENDPOINT_SLICES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import others as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
@@ -16,6 +17,7 @@ POD_DISRUPTION_BUDGETS = Kind(
     status=True,
     default=typed(),
     validate=checked("policy/v1", "PodDisruptionBudget", rules.budget_faults),
+    columns=columns.BUDGET_COLUMNS,
 )
 PRIORITY_CLASSES = Kind(
     "scheduling.k8s.io",
@@ -25,6 +27,7 @@ PRIORITY_CLASSES = Kind(
     short_names=("pc",),
     default=typed(defaults.default_priority_class),
     validate=checked("scheduling.k8s.io/v1", "PriorityClass", rules.priority_class_faults),
+    columns=columns.PRIORITY_CLASS_COLUMNS,
 )
 RUNTIME_CLASSES = Kind(
     "node.k8s.io",
@@ -34,6 +37,7 @@ RUNTIME_CLASSES = Kind(
     generation=False,
     default=typed(),
     validate=checked("node.k8s.io/v1", "RuntimeClass", rules.runtime_class_faults),
+    columns=columns.RUNTIME_CLASS_COLUMNS,
 )
 
 KINDS = (POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES, RUNTIME_CLASSES)

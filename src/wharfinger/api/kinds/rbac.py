@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import others as columns
 from wharfinger.api.defaults import others as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.names import path_segment
@@ -19,6 +20,7 @@ ROLES = Kind(
     name_faults=path_segment,
     default=typed(),
     validate=checked("rbac.authorization.k8s.io/v1", "Role", rules.role_faults),
+    columns=columns.ROLE_COLUMNS,
 )
 ROLE_BINDINGS = Kind(
     _GROUP,
@@ -28,6 +30,7 @@ ROLE_BINDINGS = Kind(
     name_faults=path_segment,
     default=typed(defaults.default_binding),
     validate=checked("rbac.authorization.k8s.io/v1", "RoleBinding", rules.role_binding_faults),
+    columns=columns.BINDING_COLUMNS,
 )
 CLUSTER_ROLES = Kind(
     _GROUP,
@@ -38,6 +41,7 @@ CLUSTER_ROLES = Kind(
     name_faults=path_segment,
     default=typed(),
     validate=checked("rbac.authorization.k8s.io/v1", "ClusterRole", rules.cluster_role_faults),
+    columns=columns.ROLE_COLUMNS,
 )
 CLUSTER_ROLE_BINDINGS = Kind(
     _GROUP,
@@ -48,6 +52,7 @@ CLUSTER_ROLE_BINDINGS = Kind(
     name_faults=path_segment,
     default=typed(defaults.default_binding),
     validate=checked("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", rules.cluster_role_binding_faults),
+    columns=columns.BINDING_COLUMNS,
 )
 
 KINDS = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)

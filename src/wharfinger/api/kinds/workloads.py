@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind, Scale
@@ -18,6 +19,7 @@ DEPLOYMENTS = Kind(
     scale=Scale(),
     default=typed(defaults.default_deployment),
     validate=checked("apps/v1", "Deployment", rules.deployment_faults),
+    columns=columns.DEPLOYMENT_COLUMNS,
 )
 REPLICA_SETS = Kind(
     "apps",
@@ -30,6 +32,7 @@ REPLICA_SETS = Kind(
     selectable=("status.replicas",),
     default=typed(defaults.default_replica_set),
     validate=checked("apps/v1", "ReplicaSet", rules.replica_set_faults),
+    columns=columns.REPLICA_SET_COLUMNS,
 )
 DAEMON_SETS = Kind(
     "apps",
@@ -40,6 +43,7 @@ DAEMON_SETS = Kind(
     status=True,
     default=typed(defaults.default_daemon_set),
     validate=checked("apps/v1", "DaemonSet", rules.daemon_set_faults),
+    columns=columns.DAEMON_SET_COLUMNS,
 )
 STATEFUL_SETS = Kind(
     "apps",
@@ -51,6 +55,7 @@ STATEFUL_SETS = Kind(
     scale=Scale(),
     default=typed(defaults.default_stateful_set),
     validate=checked("apps/v1", "StatefulSet", rules.stateful_set_faults),
+    columns=columns.STATEFUL_SET_COLUMNS,
 )
 CONTROLLER_REVISIONS = Kind(
     "apps",
@@ -58,6 +63,7 @@ CONTROLLER_REVISIONS = Kind(
     "controllerrevisions",
     generation=False,
     validate=checked("apps/v1", "ControllerRevision", rules.controller_revision_faults),
+    columns=columns.CONTROLLER_REVISION_COLUMNS,
 )
 
 KINDS = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS, CONTROLLER_REVISIONS)
