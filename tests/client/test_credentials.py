@@ -26,7 +26,7 @@ from wharfinger.client.access import (
     FixedCredentials,
 )
 from wharfinger.client.http import HttpClient
-from wharfinger.client.transport import AiohttpTransport, Transport
+from wharfinger.client.transport import AiohttpTransport, Response, Transport, TransportError
 
 AUTHORITY = Authority()
 V1 = "client.authentication.k8s.io/v1"
@@ -68,7 +68,7 @@ def test_tls(
         pair = AUTHORITY.issue("server", hosts=hosts, address=address)
         async with Server(good, tls=AUTHORITY.server_context(tmp_path, pair)) as server:
             way = ClusterAccess(server.url, **access)
-            client = HttpClient(way, retries=0, transport=transport(way))
+            client = HttpClient(way, transport=transport(way))
             try:
                 if wrong:
                     with pytest.raises(ServiceUnavailable, match=wrong):
@@ -82,6 +82,21 @@ def test_tls(
                 await client.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("final", "tries"), [(True, 1), (False, 4)], ids=["a bad certificate", "no connection"])
+def test_what_cannot_get_better_is_not_tried_again(final: bool, tries: int) -> None:
+    class Failing:
+        asked = 0
+
+        async def request(self, *_: Any) -> Response:
+            self.asked += 1
+            raise TransportError("no", sent=False, final=final)
+
+    transport = Failing()
+    with pytest.raises(ServiceUnavailable):
+        asyncio.run(HttpClient(ClusterAccess("https://host"), transport=transport).get(PODS, "a", "ns"))
+    assert transport.asked == tries
 
 
 def test_a_client_certificate_is_shown_and_a_new_one_means_new_connections(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ class HttpClient:
                 answer = await self._once(method, path, headers, body, self._timeout if timeout is None else timeout)
             except TransportError as error:
                 # What never left may go again; what may have arrived, only if arriving twice does no harm.
-                if (error.sent and not safe) or backoff.failures >= self._retries:
+                if error.final or (error.sent and not safe) or backoff.failures >= self._retries:
                     raise ServiceUnavailable(str(error)) from error
                 await asyncio.sleep(backoff.next())
                 continue

@@ -86,7 +86,7 @@ class PooledTransport:
         head = "".join(lines)
         # Nothing in a name, a token or a path may start a line of its own.
         if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
-            raise TransportError("a header or the path contains a line break", sent=False)
+            raise TransportError("a header or the path contains a line break", sent=False, final=True)
         return head.encode() + b"\r\n" + (body or b"")
 
     async def _take(self, deadline: float, timeout: float) -> _Connection:
@@ -127,7 +127,7 @@ class PooledTransport:
             try:
                 self._tls = certificate, self._access.ssl_context(certificate)
             except ValueError as error:
-                raise TransportError(str(error), sent=False) from error
+                raise TransportError(str(error), sent=False, final=True) from error
         return self._tls[1]
 
     async def _connect(self, tls: ssl.SSLContext | None, timeout: float) -> _Connection:
@@ -144,15 +144,15 @@ class PooledTransport:
                 )
         except TimeoutError:
             raise self._unreachable(f"no connection in {timeout:g} s") from None
-        except (OSError, ssl.CertificateError) as error:
-            raise self._unreachable(str(error)) from error
+        except OSError as error:
+            raise self._unreachable(str(error), final=isinstance(error, ssl.SSLCertVerificationError)) from error
         finally:
             self._opening -= 1
             self._wake()
         return connection
 
-    def _unreachable(self, why: str) -> TransportError:
-        return TransportError(f"cannot connect to {self._access.server}: {why}", sent=False)
+    def _unreachable(self, why: str, *, final: bool = False) -> TransportError:
+        return TransportError(f"cannot connect to {self._access.server}: {why}", sent=False, final=final)
 
     def _release(self, connection: _Connection) -> None:
         if connection.usable:

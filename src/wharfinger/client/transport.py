@@ -42,11 +42,13 @@ class Stream:
 
 
 class TransportError(Exception):
-    """No (complete) answer came. `sent` tells whether the server may have seen the request."""
+    """No (complete) answer came. `sent` tells whether the server may have seen the request; `final`, that trying again is
+    of no use: a certificate does not get better."""
 
-    def __init__(self, message: str, *, sent: bool) -> None:
+    def __init__(self, message: str, *, sent: bool, final: bool = False) -> None:
         super().__init__(message)
         self.sent = sent
+        self.final = final
 
 
 class Transport(Protocol):
@@ -127,7 +129,7 @@ class AiohttpTransport:
                 try:
                     self._tls = certificate, self._access.ssl_context(certificate)
                 except ValueError as error:
-                    raise TransportError(str(error), sent=False) from error
+                    raise TransportError(str(error), sent=False, final=True) from error
             options["ssl"] = self._tls[1]
             if self._access.server_name:
                 options["server_hostname"] = self._access.server_name
@@ -138,7 +140,8 @@ class AiohttpTransport:
     def _fault(self, error: Exception, timeout: float) -> TransportError:
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             why = str(getattr(error, "os_error", None) or error) or "no connection in time"
-            return TransportError(f"cannot connect to {self._access.server}: {why}", sent=False)
+            final = isinstance(error, aiohttp.ClientConnectorCertificateError)
+            return TransportError(f"cannot connect to {self._access.server}: {why}", sent=False, final=final)
         if isinstance(error, TimeoutError):
             return TransportError(f"no answer from {self._access.server} in {timeout:g} s", sent=True)
         return TransportError(
