@@ -111,6 +111,8 @@ class Supervisor:
         wanted = {"--kubeconfig": str(component_kubeconfig(self._plan.data_dir, name))}
         if self._plan.config is not None:
             wanted["--config"] = str(self._plan.config)
+        if name == "scheduler":
+            wanted["--scheduler-names"] = "default-scheduler,wharfinger"
         if name == "nodes":
             wanted |= {"--count": str(self._plan.nodes), "--nodes": str(self._plan.nodes)}
         return [part for option, value in wanted.items() if option in known for part in (option, value)]

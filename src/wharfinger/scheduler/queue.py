@@ -68,6 +68,12 @@ class Queue:
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(self._pods.values())
 
+    def get(self, key: Key) -> QueuedPod | None:
+        return self._pods.get(key)
+
+    def backing_off(self) -> Iterator[QueuedPod]:
+        return (entry[3] for entry in self._backoff if not self._stale(entry))
+
     def counts(self) -> dict[str, int]:
         """How many pods are in each place, under the names of upstream's `scheduler_pending_pods`."""
         counted = dict.fromkeys((place.value for place in Place), 0)
@@ -148,6 +154,12 @@ class Queue:
                     self._retry(item, now)
                     woken += 1
         return woken
+
+    def retry(self, key: Key, now: float) -> None:
+        """This one pod is worth trying again."""
+        item = self._unschedulable.get(key)
+        if item is not None:
+            self._retry(item, now)
 
     def wake_all(self, now: float) -> None:
         """Something changed whose effect nobody can tell: everything is tried again."""

@@ -1,0 +1,184 @@
+"""`wharf scheduler`: the scheduler as a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+if TYPE_CHECKING:
+    from wharfinger.api.selectors import Requirements
+    from wharfinger.scheduler.configuration import SchedulerConfiguration
+
+
+@click.command
+@cluster_options
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A KubeSchedulerConfiguration, or a WharfingerConfiguration with a scheduler block.",
+)
+@click.option(
+    "--scheduler-names",
+    default="wharfinger",
+    show_default=True,
+    help="The scheduler names to serve, separated by commas, where the configuration has no profiles.",
+)
+@click.option("--node-selector", default="", help="Schedule only onto nodes with these labels (as in kubectl -l).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
+@click.option("--events/--no-events", default=True, show_default=True, help="Whether to record events.")
+@click.option("--leader-elect/--no-leader-elect", default=None, help="Whether only one of several copies schedules.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port.")
+def command(
+    kubeconfig: str | None,
+    context: str | None,
+    config: Path | None,
+    scheduler_names: str,
+    node_selector: str,
+    **options: Any,
+) -> None:
+    """Run the scheduler against an API server."""
+    import asyncio
+    import logging
+
+    import uvloop
+
+    from wharfinger.api.selectors import BadSelector, parse_label_selector
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    names = tuple(name.strip() for name in scheduler_names.split(",") if name.strip())
+    try:
+        nodes = parse_label_selector(node_selector)
+    except BadSelector as error:
+        raise click.BadParameter(str(error), param_hint="--node-selector") from error
+    configuration = read_configuration(config, names)
+    for warning in configuration.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    run = _run(
+        kubeconfig or configuration.client_connection.kubeconfig or None, context, configuration, nodes, **options
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run)
+
+
+def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerConfiguration:
+    """The scheduler's configuration from a file of either kind; a faulty one ends the command with all its faults."""
+    import yaml
+
+    from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
+    from wharfinger.scheduler import profiles
+    from wharfinger.scheduler.configuration import BadSchedulerConfiguration
+
+    try:
+        document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
+        if not isinstance(document, dict):
+            raise click.ClickException(f"{path}: not a configuration document")
+        if document.get("kind") == KIND:
+            document = load_configuration(document).scheduler
+        return profiles.load(document, names)
+    except (BadSchedulerConfiguration, BadConfiguration) as error:
+        lines = "\n".join(f"  {fault}" for fault in error.errors)
+        raise click.ClickException(f"{path}:\n{lines}") from error
+    except yaml.YAMLError as error:
+        raise click.ClickException(f"{path}: not YAML: {error}") from error
+
+
+async def _run(
+    kubeconfig: str | None,
+    context: str | None,
+    configuration: SchedulerConfiguration,
+    nodes: Requirements,
+    *,
+    seed: int,
+    events: bool,
+    leader_elect: bool | None,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> None:
+    import asyncio
+    import signal
+
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.metrics import Metrics
+    from wharfinger.client.events import EventRecorder
+    from wharfinger.client.fence import fenced
+    from wharfinger.client.interface import Client
+    from wharfinger.client.leases import Leader, process_identity
+    from wharfinger.client.metrics import HealthServer
+    from wharfinger.client.timers import SystemClock
+    from wharfinger.scheduler.metrics import SchedulerMetrics
+    from wharfinger.scheduler.scheduler import Scheduler
+
+    clock, metrics = SystemClock(), Metrics()
+    measured = SchedulerMetrics(metrics)
+    scheduler: Scheduler | None = None
+    name = configuration.profiles[0].scheduler_name
+    plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
+    health = None
+    if metrics_port is not None:
+        health = HealthServer(
+            metrics,
+            ready=lambda: "" if scheduler is not None and scheduler.ready else "the cluster is not loaded yet",
+            host=metrics_host,
+            port=metrics_port,
+        )
+        await health.start()
+
+    async def schedule(client: Client) -> None:
+        nonlocal scheduler
+        recorder = EventRecorder(client, name, clock) if events else None
+        if recorder is not None:
+            recorder.start()
+        scheduler = Scheduler(
+            client,
+            clock,
+            configuration,
+            registry(),
+            seed=seed,
+            recorder=recorder,
+            metrics=measured,
+            nodes=nodes,
+            alone=True,
+        )
+        try:
+            await scheduler.run()
+        finally:
+            if recorder is not None:
+                await recorder.stop()
+
+    async def work() -> None:
+        if not leader_elect:
+            await schedule(plain)
+            return
+        election = configuration.leader_election
+        leader = Leader(
+            plain,
+            election.resource_name,
+            election.resource_namespace,
+            process_identity(),
+            clock,
+            lease_duration=election.lease_duration,
+            renew_deadline=election.renew_deadline,
+            retry_period=election.retry_period,
+        )
+        guarded = fenced(plain, leader.check)
+        await leader.run(lambda: schedule(guarded))
+
+    task = asyncio.create_task(work())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+    finally:
+        if health is not None:
+            await health.stop()
+        await plain.close()

@@ -1,0 +1,60 @@
+"""Carries a preemption out: marks the victims, deletes them, and says so. Choosing them is the engine's matter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Pod
+from wharfinger.client.events import EventRecorder
+from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.timers import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Preemptor:
+    def __init__(self, client: Client, clock: Clock, recorder: EventRecorder | None) -> None:
+        self._client = client
+        self._clock = clock
+        self._recorder = recorder
+
+    async def evict(self, preemptor: Pod, victims: Sequence[Pod], node: str) -> bool:
+        """Whether every victim is gone or going."""
+        done = await asyncio.gather(*(self._evict_one(preemptor, victim, node) for victim in victims))
+        return all(done)
+
+    async def _evict_one(self, preemptor: Pod, victim: Pod, node: str) -> bool:
+        metadata = victim.metadata
+        if victim.terminating:
+            return True
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": format_time(self._clock.now()),
+        }
+        try:
+            await self._client.patch(
+                PODS,
+                metadata.name,
+                {"metadata": {"uid": metadata.uid}, "status": {"conditions": [condition]}},
+                metadata.namespace,
+                type=PatchType.STRATEGIC,
+                subresource="status",
+            )
+            await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            return True  # gone, or another pod of that name by now
+        except ApiError as error:
+            log.warning("cannot preempt pod %s/%s: %s", metadata.namespace, metadata.name, error)
+            return False
+        if self._recorder is not None:
+            message = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+            self._recorder.event(PODS, victim, "Normal", "Preempted", message)
+        return True

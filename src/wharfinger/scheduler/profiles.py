@@ -1,0 +1,43 @@
+"""From a configuration document to profiles the engine takes: the plugins there are, and their arguments checked by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wharfinger.api.fields import FieldError
+from wharfinger.engine.profile import BadArguments, read_args
+from wharfinger.engine.registry import known_plugins
+from wharfinger.scheduler.configuration import (
+    BadSchedulerConfiguration,
+    PluginInfo,
+    SchedulerConfiguration,
+    load_scheduler_configuration,
+)
+
+OWN_NAME = "wharfinger"
+EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
+"""Embedded and simulated, one scheduler serves both names."""
+
+
+def plugin_infos() -> dict[str, PluginInfo]:
+    return {
+        name: PluginInfo(plugin.points, plugin.weight, plugin.enabled, plugin.ours, plugin.aliases)
+        for name, plugin in known_plugins().items()
+    }
+
+
+def load(document: Mapping[str, Any], default_names: Sequence[str] = EMBEDDED_NAMES) -> SchedulerConfiguration:
+    """The configuration with every fault named at once, those of plugin arguments too. Raises BadSchedulerConfiguration."""
+    configuration = load_scheduler_configuration(document, plugin_infos(), default_names)
+    classes = known_plugins()
+    errors: list[FieldError] = []
+    for index, profile in enumerate(configuration.profiles):
+        for name, args in profile.args.items():
+            try:
+                read_args(classes[name], args, f"profiles[{index}].pluginConfig[{name}].args")
+            except BadArguments as error:
+                errors += error.errors
+    if errors:
+        raise BadSchedulerConfiguration(errors)
+    return configuration

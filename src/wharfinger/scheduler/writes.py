@@ -1,0 +1,102 @@
+"""The scheduler's writes about a pod it could not place: the PodScheduled condition and the nominated node.
+
+The newest wish for a pod replaces older ones that were not sent yet; nothing is written that is already so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Pod
+from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.timers import Clock
+
+log = logging.getLogger(__name__)
+
+_WRITERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod's status should say."""
+
+    uid: str
+    reason: str  # Unschedulable or SchedulerError
+    message: str
+    nominated_node: str | None = None  # None leaves it as it is; empty clears it
+
+
+class StatusWriter:
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._wishes: dict[tuple[str, str], Wish] = {}
+        self._written: dict[tuple[str, str], Wish] = {}
+        self._work = asyncio.Event()
+
+    def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
+        wish = Wish(pod.metadata.uid, reason, message, nominated_node)
+        key = pod.metadata.key
+        if key not in self._wishes and self._is_so(pod, wish):
+            return
+        self._wishes[key] = wish
+        self._work.set()
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The pod is bound or gone: what was still to be said of it is void."""
+        self._wishes.pop(key, None)
+        self._written.pop(key, None)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_WRITERS):
+                group.create_task(self._write_all())
+
+    def _is_so(self, pod: Pod, wish: Wish) -> bool:
+        if self._written.get(pod.metadata.key) == wish:
+            return True
+        condition = pod.status.condition("PodScheduled")
+        said = condition is not None and (condition.status, condition.reason, condition.message) == (
+            "False",
+            wish.reason,
+            wish.message,
+        )
+        return said and wish.nominated_node in (None, pod.status.nominated_node_name)
+
+    async def _write_all(self) -> None:
+        while True:
+            while not self._wishes:
+                self._work.clear()
+                await self._work.wait()
+            key, wish = next(iter(self._wishes.items()))
+            del self._wishes[key]
+            self._written[key] = wish
+            try:
+                await self._client.patch(
+                    PODS, key[1], self._patch(wish), key[0], type=PatchType.STRATEGIC, subresource="status"
+                )
+            except NotFound:
+                self._written.pop(key, None)
+            except ApiError as error:
+                self._written.pop(key, None)
+                log.warning("cannot write the status of pod %s/%s: %s", *key, error)
+
+    def _patch(self, wish: Wish) -> Document:
+        now = format_time(self._clock.now())
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": wish.reason,
+            "message": wish.message,
+            "lastTransitionTime": now,
+        }
+        status: Document = {"conditions": [condition]}
+        if wish.nominated_node is not None:
+            status["nominatedNodeName"] = wish.nominated_node or None
+        return {"metadata": {"uid": wish.uid}, "status": status}

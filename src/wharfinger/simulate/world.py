@@ -1,0 +1,199 @@
+"""The whole control plane in one process: the in-memory store, its admission chain, and every live component, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from wharfinger.admission.request import SYSTEM, User, service_account
+from wharfinger.api.configuration import Configuration
+from wharfinger.api.kinds import registry as all_kinds
+from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES
+from wharfinger.api.registry import Document, Resource
+from wharfinger.apiserver.bootstrap import bootstrap
+from wharfinger.client.controller import Controller, run_controllers
+from wharfinger.client.events import EventRecorder
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.local import LocalClient
+from wharfinger.client.timers import LoopClock
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.registry import make_controllers
+from wharfinger.node.annotations import DOWN
+from wharfinger.node.heartbeats import Heartbeats
+from wharfinger.node.kubelet import Kubelets, Managed
+from wharfinger.scheduler import profiles
+from wharfinger.scheduler.scheduler import Scheduler
+from wharfinger.simulate.expectations import Outcome, check
+from wharfinger.simulate.faults import BindFaults, FaultyClient
+from wharfinger.simulate.loop import VirtualLoop
+from wharfinger.simulate.scenario import Expectation, Fault
+from wharfinger.store import Store
+from wharfinger.store.default_chain import extend_chain
+
+log = logging.getLogger(__name__)
+
+
+class World:
+    """A stage for scenarios (see `wharfinger.simulate.runner`). Everything happens on `loop`."""
+
+    def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
+        self.configuration = configuration
+        self.loop = VirtualLoop()
+        self.clock = LoopClock(start, self.loop)
+        self.registry = all_kinds()
+        self.store = Store(self.registry, now=self.clock.now, source=random.Random(f"store {seed}"), keep_identity=True)
+        self.scheduler: Scheduler | None = None
+        self._seed = seed
+        self._admin = LocalClient(self.store)
+        self._faults = BindFaults()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "controllers": self._run_controllers,
+            "nodes": self._run_nodes,
+            "scheduler": self._run_scheduler,
+        }
+        extend_chain(self.store.chain, self.store, require_service_accounts=False)
+        self.loop.complete(bootstrap(self.store))
+        self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
+
+    def start(self) -> None:
+        for part in self._parts:
+            self._start(part)
+
+    def close(self) -> None:
+        self.loop.shut_down()
+
+    # -- the stage
+
+    def client(self, user: str, on_warning: Callable[[str], None]) -> LocalClient:
+        return self._admin.as_user(user_named(user), on_warning)
+
+    async def ensure_namespace(self, name: str) -> None:
+        """Scenarios and snapshots may speak of namespaces without creating them."""
+        if name and self.store.peek(NAMESPACES, name) is None:
+            await self._admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def advance(self, moment: float) -> None:
+        await self.loop.moment(moment)
+
+    async def settle(self) -> None:
+        await self.loop.idle()
+
+    async def fault(self, fault: Fault) -> None:
+        if fault.bind == "fail":
+            self._faults.failures += fault.count
+        elif fault.bind == "slow":
+            self._faults.delays, self._faults.delay = self._faults.delays + fault.count, fault.delay
+        elif fault.restart:
+            for part in self._parts if fault.restart == "all" else (fault.restart,):
+                await self._restart(part)
+        elif fault.node:
+            change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
+            await self._admin.patch(NODES, fault.node, change)
+
+    async def expect(self, expectation: Expectation) -> Outcome:
+        until = self.loop.time() + (expectation.within or 0.0)
+        while True:
+            outcome = check(expectation, self.objects(expectation.resource))
+            if outcome.ok or self.loop.time() >= until:
+                return outcome
+            await self.loop.next_moment(until)
+
+    # -- what there is
+
+    def objects(self, resource: Resource) -> list[Document]:
+        return [stored.document() for stored in self.store.scan(resource)]
+
+    def final_objects(self) -> list[Document]:
+        """Everything but events and what was there before anything was applied."""
+        found = []
+        for kind in self.registry:
+            if kind.storage == EVENTS or (kind.group, kind.plural) == ("events.k8s.io", "events"):
+                continue
+            initial = self._initial.get((kind.group, kind.plural), {})
+            for stored in self.store.scan(kind.storage):
+                if initial.get((stored.namespace, stored.name)) != stored.version:
+                    found.append(stored.document())
+        return found
+
+    def _versions(self, resource: Resource) -> dict[tuple[str, str], int]:
+        return {(stored.namespace, stored.name): stored.version for stored in self.store.scan(resource)}
+
+    # -- the parts
+
+    def _start(self, part: str) -> None:
+        self._running[part] = self.loop.create_task(self._guard(part), name=part)
+
+    async def _guard(self, part: str) -> None:
+        try:
+            await self._parts[part]()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            log.exception("the simulated %s broke", part)
+            raise
+
+    async def _restart(self, part: str) -> None:
+        task = self._running.pop(part)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._start(part)
+
+    async def _run_scheduler(self) -> None:
+        client = FaultyClient(self._admin, self._faults)
+        recorder = EventRecorder(client, "default-scheduler", self.clock)
+        recorder.start()
+        self.scheduler = Scheduler(
+            client,
+            self.clock,
+            profiles.load(self.configuration.scheduler),
+            self.registry,
+            seed=self._seed,
+            recorder=recorder,
+        )
+        try:
+            await self.scheduler.run()
+        finally:
+            await recorder.stop(0)
+
+    async def _run_controllers(self) -> None:
+        recorder = EventRecorder(self._admin, "controllers", self.clock)
+        recorder.start()
+        informers = InformerSet(self._admin)
+        context = ControllerContext(
+            self._admin,
+            informers,
+            recorder,
+            self.registry,
+            self.clock,
+            self.configuration,
+            random.Random(f"controllers {self._seed}"),
+            implicit_heartbeats=True,
+        )
+        try:
+            await run_controllers(make_controllers(context), informers)
+        finally:
+            await recorder.stop(0)
+
+    async def _run_nodes(self) -> None:
+        informers = InformerSet(self._admin)
+        settings = self.configuration.nodes
+        everything = Managed(everything=True)
+        kubelets: list[Controller[Any]] = [
+            Kubelets(self._admin, informers, self.clock, startup_seconds=settings.startup_seconds, managed=everything),
+            Heartbeats(self._admin, informers, self.clock, implicit=True, managed=everything),
+        ]
+        await run_controllers(kubelets, informers)
+
+
+def user_named(name: str) -> User:
+    """The user that `as` names; nobody named means the administrator."""
+    if not name or name == SYSTEM.name:
+        return SYSTEM
+    prefix, _, rest = name.partition("system:serviceaccount:")
+    if not prefix and rest.count(":") == 1:
+        return service_account(*rest.split(":"))
+    return User(name, ("system:authenticated",))
