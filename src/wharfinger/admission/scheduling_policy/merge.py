@@ -247,13 +247,13 @@ def _imply(allowed: Allowed, default: Default) -> None:
             (default.scheduler.value,) if default.scheduler else None,
             (default.priority_class.value,) if default.priority_class else None,
             {key: (found.value,) for key, found in default.selector.items()} or None,
-            tuple(_exactly(toleration) for toleration in tolerations) or None,
+            tuple(exactly(toleration) for toleration in tolerations) or None,
             tuple(rule for found in default.affinity for rule in _rules(found.value)) or None,
         ),
     )
 
 
-def _exactly(toleration: Document) -> Toleration:
+def exactly(toleration: Document) -> Toleration:
     """The pattern that covers just this toleration: what it leaves open is open in the pattern too."""
     operator = toleration.get("operator") or "Equal"
     return Toleration(

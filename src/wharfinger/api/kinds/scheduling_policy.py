@@ -158,6 +158,7 @@ KINDS = (
             _components("required"),
             _components("allowed"),
             _components("default"),
+            Column("Age", "metadata.creationTimestamp", type="date"),
         ),
         validate=validate_policy,
         schema=schema,

@@ -1,0 +1,95 @@
+"""The suggested policy admits exactly what it was made from, and little else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.admission.policies import hard, is_in, pod, refusal, world
+
+from wharfinger.admission.scheduling_policy.suggest import suggest
+from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
+from wharfinger.api.views.scheduling_policy import HARD, SOFT
+
+TERM = {"topologyKey": "zone"}
+
+
+def test_what_all_ask_for_is_required_and_what_some_ask_for_allowed() -> None:
+    pods = [
+        pod({"nodeSelector": {"arch": "amd64", "disk": "ssd"}, "priorityClassName": "gold", "nodeName": "n1"}),
+        pod({"nodeSelector": {"arch": "arm64"}, "priorityClassName": "iron", "schedulerName": "x"}),
+    ]
+    assert suggest("p", pods)["spec"] == {
+        "required": {"priorityClasseNames": ["gold", "iron"], "nodeSelectors": {"arch": ["amd64", "arm64"]}},
+        "allowed": {"schedulerNames": ["default-scheduler", "x"], "nodeSelectors": {"disk": ["ssd"]}},
+    }
+    assert "required" not in suggest("p", pods, requiring=False)["spec"]
+
+
+def test_what_the_system_adds_is_left_out() -> None:
+    seconds = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    owners = [{"kind": "DaemonSet", "name": "d", "controller": True}]
+    daemon = pod(
+        {"affinity": hard({"matchFields": [is_in("metadata.name", "n")]}), "tolerations": [seconds]},
+        ownerReferences=owners,
+    )
+    spec = suggest("p", [daemon, pod({"priorityClassName": "std"})], global_class="std")["spec"]
+    assert spec == {"allowed": {"schedulerNames": ["default-scheduler"]}}
+
+
+WISHES = {
+    "nodeSelector": st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=2),
+    "schedulerName": st.sampled_from(["s1", "s2"]),
+    "priorityClassName": st.sampled_from(["gold", "iron"]),
+    "tolerations": st.lists(
+        st.sampled_from(
+            [
+                {"key": "a", "operator": "Exists"},
+                {"key": "a", "value": "b", "effect": "NoSchedule"},
+                {"operator": "Exists"},
+                {"key": "c", "operator": "Equal", "value": "", "effect": "NoExecute", "tolerationSeconds": 3},
+            ]
+        ),
+        max_size=2,
+    ),
+    "affinity": st.sampled_from(
+        [
+            hard([is_in("a", "x")]),
+            hard([is_in("a", "x")], [is_in("b", "y", "z"), {"key": "c", "operator": "Exists"}]),
+            hard({"matchFields": [is_in("metadata.name", "n")]}),
+            {"podAntiAffinity": {HARD: [TERM]}},
+            {"podAffinity": {SOFT: [{"weight": 1, "podAffinityTerm": TERM}]}},
+            {"nodeAffinity": {SOFT: [{"weight": 1, "preference": {"matchExpressions": [is_in("a", "x")]}}]}},
+        ]
+    ),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional=WISHES), min_size=1, max_size=4), st.booleans())
+def test_it_admits_everything_it_was_made_from(specs: list[dict[str, Any]], requiring: bool) -> None:
+    made = suggest("p", [pod(spec) for spec in specs], requiring=requiring)
+    assert validate_policy(made) == []
+    for spec in specs:
+        assert not refusal(world(made), pod(spec))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"nodeSelector": {"arch": "arm64"}},
+        {"nodeSelector": {"arch": "amd64"}, "schedulerName": "x"},
+        {"nodeSelector": {"arch": "amd64"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+        {},
+    ],
+)
+def test_it_refuses_what_differs(other: dict[str, Any]) -> None:
+    seen = {"nodeSelector": {"arch": "amd64"}, "tolerations": [{"key": "a", "value": "b"}]}
+    assert refusal(world(suggest("p", [pod(seen)])), pod(other))

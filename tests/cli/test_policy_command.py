@@ -1,0 +1,154 @@
+"""`wharf policy` from files: what is injected, refused, by which policy; who may; and a policy for what runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.admission.policies import grant, pod, policy
+
+from wharfinger.cli.commands.policy import command
+
+ARCH = {
+    "required": {"nodeSelectors": {"arch": ["amd64", "arm64"]}},
+    "allowed": {"schedulerNames": ["default-scheduler"]},
+    "default": {"nodeSelector": {"arch": "amd64"}},
+}
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+def objects(*more: dict[str, Any]) -> list[dict[str, Any]]:
+    granted = grant("arch", ("ServiceAccount", "web", "shop"), namespace="shop")
+    return [policy("arch", ARCH), *({**each, "apiVersion": RBAC} for each in granted), *more]
+
+
+def write(path: Path, documents: list[dict[str, Any]]) -> str:
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def wharf(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(command, arguments, input=stdin)
+
+
+def checked(tmp_path: Path, document: dict[str, Any], *arguments: str) -> tuple[int, dict[str, Any]]:
+    result = wharf("check", "-f", write(tmp_path / "all.yaml", objects(document)), *arguments, "-o", "json")
+    return result.exit_code, json.loads(result.stdout)["items"][0]
+
+
+def test_check_shows_what_is_injected_and_by_which_policy(tmp_path: Path) -> None:
+    code, report = checked(tmp_path, pod({"serviceAccountName": "web"}, namespace="shop"), "--as", "ann")
+    assert code == 0 and report["admitted"]
+    assert report["policies"] == ["arch", "restricted"]
+    assert report["injected"] == [{"path": "spec.nodeSelector[arch]", "value": "amd64", "policy": "arch"}]
+    assert report["requester"] == "ann" and report["identities"] == ["system:serviceaccount:shop:web"]
+
+
+def test_check_shows_what_is_refused_and_ends_with_1(tmp_path: Path) -> None:
+    wishing = pod({"nodeSelector": {"arch": "s390x"}, "nodeName": "n"}, namespace="shop")
+    code, report = checked(tmp_path, wishing, "--service-account", "web")
+    assert code == 1 and not report["admitted"]
+    assert [(each["path"], each["policies"]) for each in report["violations"]] == [
+        ("spec.nodeSelector[arch]", ["arch"]),
+        ("spec.nodeName", []),
+    ]
+
+
+def test_the_requester_is_not_the_pods_account(tmp_path: Path) -> None:
+    plain = {key: value for key, value in pod()["metadata"].items() if key != "namespace"}
+    _, report = checked(tmp_path, {**pod(), "metadata": plain}, "--as", "system:serviceaccount:shop:web")
+    assert report["namespace"] == "shop"
+    assert report["identities"] == ["system:serviceaccount:shop:default"]
+
+
+def test_a_workload_is_admitted_with_warnings(tmp_path: Path) -> None:
+    template = {"spec": {"nodeName": "n"}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "shop"},
+        "spec": {"template": template},
+    }
+    code, report = checked(tmp_path, deployment)
+    assert code == 0 and "spec.template.spec.nodeName" in report["warnings"][0]
+
+
+def test_the_table_reads(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.yaml", objects(pod({"tolerations": [{"key": "a"}]}, namespace="shop")))
+    result = wharf("check", "-f", path)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[:4] == [
+        "Pod shop/p: refused",
+        "  identity:   system:serviceaccount:shop:default in namespace shop",
+        "  policies:   restricted",
+        "  refused:",
+    ]
+
+
+def test_the_documents_slips_are_mended_and_settings_taken_from_files(tmp_path: Path) -> None:
+    slip = """
+apiVersion: extensions/valpha1
+Kind: SchedulingPolicy
+metadata: {name: restricted}
+spec: {allowed: {SchedulerNames: [default-scheduler]}}
+---
+apiVersion: wharfinger.dev/v1alpha1
+kind: WharfingerConfiguration
+schedulingPolicy: {mode: audit}
+---
+"""
+    path = tmp_path / "all.yaml"
+    path.write_text(slip + yaml.safe_dump(pod({"nodeName": "n"})))
+    result = wharf("check", "-f", str(path), "-o", "json")
+    report = json.loads(result.stdout)["items"][0]
+    assert result.exit_code == 0
+    assert report["mode"] == "audit" and report["admitted"] and not report["admittedWhenEnforced"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "all.yaml"),
+        ("[]", "document 1: not a Kubernetes object"),
+        ("a: b", "apiVersion and kind are required"),
+        (
+            yaml.safe_dump(policy("p", {"required": {"schedulerNames": []}})),
+            "SchedulingPolicy p: spec.required.schedulerNames",
+        ),
+        (yaml.safe_dump(policy("p", {})), "no pod and no workload"),
+    ],
+)
+def test_bad_input_ends_with_2(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(text)
+    result = wharf("check", "-f", str(path))
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_who_can(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.yaml", objects(pod({"nodeSelector": {"arch": "arm64"}}, namespace="shop")))
+    result = wharf("who-can", "-f", path, "-o", "json")
+    items = json.loads(result.stdout)["items"]
+    assert [(each["identity"], each["policies"]) for each in items] == [
+        ("system:serviceaccount:shop:web", ["arch", "restricted"])
+    ]
+    path = write(tmp_path / "none.yaml", objects(pod({"nodeName": "n"}, namespace="shop")))
+    assert wharf("who-can", "-f", path).stdout == "nobody\n"
+
+
+def test_suggest_writes_what_admits_the_pods_it_saw(tmp_path: Path) -> None:
+    running = [pod({"nodeSelector": {"arch": "amd64"}}, namespace="shop", name=name) for name in ("a", "b")]
+    result = wharf(
+        "suggest", "-n", "shop", "-f", "-", stdin=yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": running})
+    )
+    assert result.exit_code == 0
+    suggested = list(yaml.safe_load_all(result.stdout))
+    assert suggested[0]["spec"]["required"] == {"nodeSelectors": {"arch": ["amd64"]}}
+    path = write(tmp_path / "all.yaml", [*suggested, *running])
+    assert wharf("check", "-f", path).exit_code == 0
+    assert wharf("suggest", "-n", "empty", "-f", path).exit_code == 2
