@@ -64,6 +64,7 @@ class Identities:
 def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
     """What the server sets on a new object, in place."""
     given = {field: metadata.pop(field, None) for field in _SERVER_FIELDS}
+    _drop_empty(metadata)
     metadata["uid"] = identities.uid()
     metadata["creationTimestamp"] = identities.time()
     if identities.keep_given:
@@ -72,11 +73,18 @@ def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
         metadata["generation"] = 1
 
 
+def _drop_empty(metadata: Document) -> None:
+    """Kubernetes does not tell empty metadata from absent."""
+    for field in [field for field, value in metadata.items() if value in ({}, [], "")]:
+        del metadata[field]
+
+
 def keep_server_fields(new: Document, old: Document) -> None:
     """Puts back what an update may not change, silently where Kubernetes does so; validation refuses the rest."""
     metadata, before = new["metadata"], old["metadata"]
     metadata.pop("managedFields", None)
     metadata.pop("selfLink", None)
+    _drop_empty(metadata)
     for field in ("generation", "creationTimestamp", "deletionTimestamp"):
         if field in before:
             metadata[field] = before[field]

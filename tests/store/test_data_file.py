@@ -1,0 +1,250 @@
+"""The data file: what it keeps over restarts, and which files are refused untouched."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.store.support import MERGE, WIDGETS, config, registry, widget
+
+from wharfinger.api import kinds
+from wharfinger.api.errors import Expired, ServiceUnavailable
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES
+from wharfinger.store import Store
+from wharfinger.store.sqlite import DataFileError
+
+
+def open_store(path: Path) -> Store:
+    return Store.open(path, registry())
+
+
+async def fill(path: Path, count: int = 50) -> dict[str, bytes]:
+    store = open_store(path)
+    await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+    for number in range(count):
+        await store.create(CONFIG_MAPS, config(f"c{number}", data={"x": "y" * 2000}), "default")
+    found = {stored.name: stored.data for stored in (await store.list(CONFIG_MAPS)).items}
+    await store.close()
+    return found
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data.db"
+
+    async def body() -> None:
+        await fill(path)
+        store = open_store(path)
+        await store.patch(CONFIG_MAPS, "c1", {"metadata": {"labels": {"a": "b"}}}, MERGE, "default")
+        await store.delete(CONFIG_MAPS, "c2", "default")
+        await store.create(WIDGETS, widget(), "default")
+        await store.delete(WIDGETS, "w", "default")
+        before = {stored.name: stored.data for stored in (await store.list(CONFIG_MAPS)).items}
+        version = store.version
+        await store.close()
+
+        store = open_store(path)
+        items = (await store.list(CONFIG_MAPS)).items
+        assert {stored.name: stored.data for stored in items} == before
+        assert store.version == version, "a version is never given twice, though the last write was a removal"
+        assert next(stored for stored in items if stored.name == "c1").labels == {"a": "b"}
+        with pytest.raises(Expired, match="too old resource version"):
+            store.watch(CONFIG_MAPS, after=version - 1)
+        watch = store.watch(CONFIG_MAPS, after=version)
+        await store.create(CONFIG_MAPS, config("new"), "default")
+        assert (await watch.__anext__()).version == version + 1
+        await store.close()
+
+    asyncio.run(body())
+
+
+def test_objects_of_kinds_that_are_not_known_yet_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "data.db"
+
+    async def body() -> None:
+        store = open_store(path)
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        await store.create(WIDGETS, widget(), "default")
+        await store.close()
+        known = kinds.registry()
+        store = Store.open(path, known)
+        known.add(next(kind for kind in registry() if kind.kind == "Widget"))
+        assert (await store.get(WIDGETS, "w", "default")).name == "w"
+        await store.close()
+
+    asyncio.run(body())
+
+
+def test_a_second_process_is_refused_and_told_who_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.db"
+
+    async def body() -> None:
+        store = open_store(path)
+        with pytest.raises(DataFileError, match=r"is in use by another process \(process \d+\); stop that first"):
+            open_store(path)
+        code = (
+            "import sys, pathlib\n"
+            "from wharfinger.api.kinds import registry\n"
+            "from wharfinger.store import Store\n"
+            "try: Store.open(pathlib.Path(sys.argv[1]), registry())\n"
+            "except Exception as error: print(type(error).__name__, error)\n"
+        )
+        command = [sys.executable, "-c", code, str(path)]
+        answer = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        assert "DataFileError" in answer.stdout and "is in use by another process" in answer.stdout
+        await store.close()
+        await open_store(path).close()
+
+    asyncio.run(body())
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE objects (a)")
+
+
+def other_schema(path: Path) -> None:
+    asyncio.run(fill(path, 1))
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def text(path: Path) -> None:
+    path.write_text("not a database at all, but long enough to look at\n" * 100)
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def truncated(path: Path) -> None:
+    asyncio.run(fill(path))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def truncated_to_its_head(path: Path) -> None:
+    asyncio.run(fill(path))
+    path.write_bytes(path.read_bytes()[:60])
+
+
+def flipped(within: bytes) -> Any:
+    """One bit of the file changed, inside the first place where these bytes stand."""
+
+    def damage(path: Path) -> None:
+        asyncio.run(fill(path))
+        data = bytearray(path.read_bytes())
+        data[data.index(within) + len(within) // 2] ^= 0x10
+        path.write_bytes(data)
+
+    return damage
+
+
+def page_destroyed(path: Path) -> None:
+    asyncio.run(fill(path))
+    data = bytearray(path.read_bytes())
+    data[3 * 4096 : 3 * 4096 + 100] = b"\xff" * 100
+    path.write_bytes(data)
+
+
+def without_tables(path: Path) -> None:
+    asyncio.run(fill(path, 1))
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE state")
+    connection.commit()
+    connection.close()
+
+
+def edited(path: Path) -> None:
+    asyncio.run(fill(path, 1))
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE objects SET name = 'other' WHERE plural = 'configmaps'")
+    connection.commit()
+    connection.close()
+
+
+REFUSED = [
+    (foreign, "is an SQLite file of another program"),
+    (other_schema, "has data schema 99, and this version of Wharfinger knows schema 1"),
+    (text, "is not an SQLite file"),
+    (empty, "is empty"),
+    (truncated, "is damaged"),
+    (truncated_to_its_head, "is an SQLite file of another program"),
+    (flipped(b"yyyy"), "is damaged"),
+    (flipped(b"configmaps"), "is damaged"),
+    (flipped(b"CREATE TABLE objects"), "is damaged"),
+    (page_destroyed, "is damaged"),
+    (without_tables, "is damaged"),
+    (edited, "is damaged"),
+]
+
+
+@pytest.mark.parametrize(("damage", "text"), REFUSED)
+def test_refused_and_left_as_it_is(tmp_path: Path, damage: Any, text: str) -> None:
+    path = tmp_path / "data.db"
+    damage(path)
+    before = path.read_bytes()
+    with pytest.raises(DataFileError) as caught:
+        open_store(path)
+    assert text in str(caught.value) and str(path) in str(caught.value)
+    assert path.read_bytes() == before
+    path.unlink()
+    asyncio.run(fill(path, 1))  # nothing is held: the place can be used again
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match="cannot be opened"):
+        open_store(tmp_path)
+
+
+def test_leftovers_of_a_crash_while_making_the_file_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "data.db"
+    Path(f"{path}.new").write_text("half a file")
+    Path(f"{path}.lock").write_text("12345\n")
+    asyncio.run(fill(path, 1))
+
+
+def test_a_write_that_cannot_be_made_durable_is_refused_and_forgotten(tmp_path: Path) -> None:
+    async def body() -> None:
+        store = open_store(tmp_path / "data.db")
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        await store.create(CONFIG_MAPS, config("kept", data={"a": "1"}), "default")
+        watch = store.watch(CONFIG_MAPS, after=store.version)
+        connection = store._ledger._backend._connection  # type: ignore[attr-defined]
+        connection.execute("PRAGMA query_only = ON")
+        outcomes = await asyncio.gather(
+            store.create(CONFIG_MAPS, config("lost"), "default"),
+            store.patch(CONFIG_MAPS, "kept", {"data": {"a": "2"}}, MERGE, "default"),
+            store.delete(CONFIG_MAPS, "kept", "default"),
+            return_exceptions=True,
+        )
+        assert all(isinstance(outcome, ServiceUnavailable) for outcome in outcomes), outcomes
+        assert store.peek(CONFIG_MAPS, "lost", "default") is None
+        kept = store.peek(CONFIG_MAPS, "kept", "default")
+        assert kept is not None and kept.document()["data"] == {"a": "1"}
+        connection.execute("PRAGMA query_only = OFF")
+        await store.create(CONFIG_MAPS, config("later"), "default")
+        event = await watch.__anext__()
+        assert event.object is not None and event.object.name == "later"
+        await store.close()
+
+    asyncio.run(body())
+
+
+def test_readers_see_a_write_only_when_it_is_durable(tmp_path: Path) -> None:
+    async def body() -> None:
+        store = open_store(tmp_path / "data.db")
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        writing = asyncio.ensure_future(store.create(CONFIG_MAPS, config(), "default"))
+        await asyncio.sleep(0)
+        assert store.peek(CONFIG_MAPS, "c", "default") is not None, "taken at once"
+        assert (await store.list(CONFIG_MAPS)).items == [], "but not shown before it is on disk"
+        await writing
+        assert len((await store.list(CONFIG_MAPS)).items) == 1
+        await store.close()
+
+    asyncio.run(body())
