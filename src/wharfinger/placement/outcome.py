@@ -20,6 +20,7 @@ from wharfinger.api.views.placement import (
     GROUP_INDEX_LABEL,
     GROUP_NAME_LABEL,
     PLACEMENT_LABEL,
+    DecisionGroupStatus,
     Placement,
     PlacementDecision,
 )
@@ -81,7 +82,7 @@ def decide_placement(
     count = int(np.count_nonzero(candidates))
     result = schedule(fleet, plan, candidates, now, stopwatch)
     outcome = Outcome(result, next_change=result.next_change, candidates=count)
-    totals = result.total_of()
+    totals = result.selected_totals
     fault = Fault(result.plugin, result.message) if result.misconfigured else None
     groups: list[DecisionGroup] | Fault = fault or cut(fleet, plan, totals, result.selected, now)
     if isinstance(groups, Fault):
@@ -101,7 +102,7 @@ def decide_placement(
         _annotate(outcome, existing, wanted, shares)
     elif plan.extras.replicas is None:
         _annotate(outcome, existing, wanted, None)
-    _events(outcome, fleet, plan, existing, held, totals)
+    _events(outcome, fleet, plan, existing, held)
     verdicts = [conditions.misconfigured(fault)]
     before = placement.status.condition(conditions.SATISFIED)
     if groups or before is None:
@@ -270,7 +271,6 @@ def _events(
     plan: Plan,
     existing: Pages,
     held: Mapping[str, tuple[str, ...]],
-    totals: Mapping[int, int],
 ) -> None:
     result = outcome.result
     final = {write.name: write for write in outcome.writes if write.decisions is not None}
@@ -295,15 +295,15 @@ def _events(
             text = f"{text}: {result.message} in plugin {result.plugin}"
         kind = "Warning" if result.code is Code.WARNING else "Normal"
         outcome.events.append(Event(kind, "DecisionUpdate", text, write.name))
-        if totals:
-            outcome.events.append(Event("Normal", "ScoreUpdate", score_text(fleet, totals), write.name))
+        if len(result.rows):
+            outcome.events.append(Event("Normal", "ScoreUpdate", score_text(fleet, result), write.name))
 
 
-def score_text(fleet: Fleet, totals: Mapping[int, int]) -> str:
+def score_text(fleet: Fleet, result: Result) -> str:
     """`name:total ` pairs by name, cut short where an event could not hold them."""
     text = ""
-    for name, total in sorted((fleet.names[row], total) for row, total in totals.items()):
-        pair = f"{name}:{total} "
+    for position in np.argsort(fleet.ranks[result.rows]).tolist():
+        pair = f"{fleet.names[result.rows[position]]}:{result.totals[position]} "
         if len(text) + len(pair) > EVENT_LIMIT:
             return text + "......"
         text += pair
@@ -345,11 +345,20 @@ def _status(
     return None if _same(status, placement) else status
 
 
+def _group_document(group: DecisionGroupStatus) -> dict[str, Any]:
+    return {
+        "decisionGroupIndex": group.decision_group_index,
+        "decisionGroupName": group.decision_group_name,
+        "decisions": list(group.decisions),
+        "clusterCount": group.cluster_count,
+    }
+
+
 def _same(status: dict[str, Any], placement: Placement) -> bool:
     old = placement.status
     return bool(
         status["numberOfSelectedClusters"] == old.number_of_selected_clusters
-        and status["decisionGroups"] == [msgspec.to_builtins(group) for group in old.decision_groups]
+        and status["decisionGroups"] == [_group_document(group) for group in old.decision_groups]
         and status["conditions"] == conditions.merged(old.conditions, (), 0, 0.0)
         and status.get("lastScoreUpdateTime", "") == old.last_score_update_time
     )

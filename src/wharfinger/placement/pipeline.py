@@ -42,6 +42,7 @@ class Result:
     totals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # along `rows`
     selected: list[int] = field(default_factory=list)  # rows, best first (with spread: in the order picked)
     reasons: dict[int, str] = field(default_factory=dict)  # why each selected row is
+    selected_totals: dict[int, int] = field(default_factory=dict)
     missing: int = 0  # how many fewer than asked
     next_change: float = math.inf  # when time alone may change the answer
     timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; with a stopwatch
@@ -173,21 +174,26 @@ def _select(fleet: Fleet, plan: Plan, own: Sequence[int], result: Result) -> Non
     if extras.minimum_gain:
         # Doubled, so that a lead of exactly the minimum gain moves and one less does not.
         merit = 2 * merit + np.isin(rows, np.asarray(own, np.int64)) * (2 * extras.minimum_gain - 1)
-    order = rows[np.lexsort((_tie_break(fleet, plan, rows), -merit))]
+    order = np.lexsort((_tie_break(fleet, plan, rows), -merit))
     if plan.spread:
-        result.selected = spread.pick(fleet, order, plan.spread, plan.number)
+        result.selected = spread.pick(fleet, rows[order], plan.spread, plan.number)
         wanted = len(rows) if plan.number is None else plan.number
-        result.missing = wanted - len(result.selected)
+        totals = result.total_of()
+        result.selected_totals = {row: totals[row] for row in result.selected}
+    else:
+        chosen = order[: plan.number]
+        result.selected = rows[chosen].tolist()
+        result.selected_totals = dict(zip(result.selected, result.totals[chosen].tolist(), strict=True))
+        wanted = len(result.selected) if plan.number is None else plan.number
+    result.missing = wanted - len(result.selected)
+    if plan.spread:
         result.reasons = dict.fromkeys(result.selected, "Spread")
-        return
-    result.selected = order[: plan.number].tolist()
-    result.missing = 0 if plan.number is None else plan.number - len(result.selected)
-    if plan.number is None or len(rows) <= plan.number:
+    elif plan.number is None or len(rows) <= plan.number:
         result.reasons = dict.fromkeys(result.selected, "Feasible")
-        return
-    result.reasons = dict.fromkeys(result.selected, "Score")
-    if extras.minimum_gain:
-        plain = set(rows[np.lexsort((_tie_break(fleet, plan, rows), -result.totals))][: plan.number].tolist())
+    else:
+        result.reasons = dict.fromkeys(result.selected, "Score")
+    if extras.minimum_gain and not plan.spread and plan.number is not None:
+        plain = set(rows[np.lexsort((_tie_break(fleet, plan, rows), -result.totals))[: plan.number]].tolist())
         result.reasons.update((row, "MinimumGain") for row in result.selected if row not in plain)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from wharfinger.api.errors import AlreadyExists, NotFound
@@ -96,7 +97,7 @@ class PlacementController(Controller[Key]):
         for write in outcome.writes:
             await self._write(key, placement, write)
         if outcome.status is not None:
-            await self._write_status(key, placement, outcome.status)
+            await self._write_status(key, outcome.status)
         for event in outcome.events:
             kind: Any = event.type
             self.context.recorder.event(PLACEMENTS, placement, kind, event.reason, event.message)
@@ -136,33 +137,47 @@ class PlacementController(Controller[Key]):
         if write.create and known is None:
             document = _page(placement, write)
             try:
-                self._took(await client.create(PLACEMENT_DECISIONS, document, namespace))
+                await self._change_page(key, write.name, client.create(PLACEMENT_DECISIONS, document, namespace))
             except AlreadyExists:
                 # A page of this name that was not known as ours: its labels and owner say so from now on.
                 metadata = {"metadata": document["metadata"]}
-                self._took(await client.patch(PLACEMENT_DECISIONS, write.name, metadata, namespace))
+                await self._patch_page(key, write.name, metadata)
         elif write.labels is not None or write.annotations is not None:
             changes: dict[str, Any] = {}
             if write.labels is not None:
                 changes |= {"labels": write.labels, "ownerReferences": [_owner(placement)]}
             if write.annotations is not None:
                 changes["annotations"] = write.annotations
-            self._took(await client.patch(PLACEMENT_DECISIONS, write.name, {"metadata": changes}, namespace))
+            await self._patch_page(key, write.name, {"metadata": changes})
         if write.decisions is not None:
-            status = {"status": {"decisions": write.decisions}}
-            self._took(await client.patch(PLACEMENT_DECISIONS, write.name, status, namespace, subresource="status"))
+            await self._patch_page(key, write.name, {"status": {"decisions": write.decisions}}, "status")
 
-    def _took(self, document: Document) -> None:
-        self.world.put_page(view(document, PlacementDecision), ours=True)
+    async def _patch_page(self, key: Key, name: str, change: Document, subresource: str = "") -> None:
+        patch = self.context.client.patch(PLACEMENT_DECISIONS, name, change, key[0], subresource=subresource)
+        await self._change_page(key, name, patch)
 
-    async def _write_status(self, key: Key, placement: Placement, status: dict[str, Any]) -> None:
+    async def _change_page(self, key: Key, name: str, write: Coroutine[Any, Any, Document]) -> None:
+        page, version = (key[0], name), ""
+        self.world.begin_write("page", page)
         try:
-            written = await self.context.client.patch(
-                PLACEMENTS, key[1], {"status": status}, key[0], subresource="status"
-            )
+            written = view(await write, PlacementDecision)
+            version = written.metadata.resource_version
+            self.world.put_page(written, ours=True)
+        finally:
+            self.world.end_write("page", page, key, version)
+
+    async def _write_status(self, key: Key, status: dict[str, Any]) -> None:
+        version = ""
+        self.world.begin_write("placement", key)
+        try:
+            patch = self.context.client.patch(PLACEMENTS, key[1], {"status": status}, key[0], subresource="status")
+            written = view(await patch, Placement)
+            version = written.metadata.resource_version
+            self.world.put_placement(written, ours=True)
         except NotFound:
             return
-        self.world.put_placement(view(written, Placement), ours=True)
+        finally:
+            self.world.end_write("placement", key, key, version)
 
 
 def _page(placement: Placement, write: PageWrite) -> Document:

@@ -5,7 +5,7 @@ Fed by informers and by the controller's own writes, whichever is newer. Only wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from wharfinger.api.registry import Document
@@ -35,13 +35,16 @@ class World:
         self._queue = queue
         self._now = now
         self._versions: dict[tuple[str, Key], int] = {}  # the newest version known of placements and pages
+        self._writing: dict[tuple[str, Key], int] = {}  # under our own pen, and the newest version seen meanwhile
         self._sets: dict[str, ManagedClusterSet] = {}
         self._selectors: dict[str, Selector] = {}
         self._bound: dict[str, set[str]] = {}
         self._scope_memo: dict[tuple[str, tuple[str, ...]], Scope] = {}
         self._plans: dict[Key, Plan] = {}
         self._scopes: dict[Key, Scope] = {}
-        self._in_scope: dict[Scope, set[Key]] = {}
+        # Placements that choose from the same clusters and look at the same parts of them, together.
+        self._in_scope: dict[Scope, dict[frozenset[Facet], set[Key]]] = {}
+        self._listed: dict[Key, tuple[Scope, frozenset[Facet]]] = {}
         self._readers: dict[str, set[Key]] = {}  # placements by the name of a score resource
         self._cel_readers: set[Key] = set()
 
@@ -59,13 +62,19 @@ class World:
 
     def scope(self, key: Key) -> Scope:
         found = self._scope_for(key[0], self.placements[key].spec.cluster_sets)
-        before = self._scopes.get(key)
-        if before != found:
-            if before is not None:
-                self._in_scope[before].discard(key)
+        listing = (found, self.plan(key).facets)
+        if self._listed.get(key) != listing:
+            self._unlist(key)
             self._scopes[key] = found
-            self._in_scope.setdefault(found, set()).add(key)
+            self._listed[key] = listing
+            self._in_scope.setdefault(found, {}).setdefault(listing[1], set()).add(key)
         return found
+
+    def _unlist(self, key: Key) -> None:
+        listing = self._listed.pop(key, None)
+        self._scopes.pop(key, None)
+        if listing is not None:
+            self._in_scope[listing[0]][listing[1]].discard(key)
 
     def _scope_for(self, namespace: str, requested: tuple[str, ...]) -> Scope:
         memo = (namespace, requested)
@@ -97,7 +106,12 @@ class World:
         )
         if respecified:
             self._forget(key)
-        if respecified or (not ours and old is not None and old.status != placement.status):
+        if respecified or (
+            not ours
+            and old is not None
+            and old.status != placement.status
+            and not self._ours_in_flight("placement", key)
+        ):
             self._queue(key)
 
     def remove_placement(self, placement: Placement) -> None:
@@ -108,9 +122,7 @@ class World:
         self.placements.pop(key, None)
         self._versions.pop(("placement", key), None)
         self._forget(key)
-        scope = self._scopes.pop(key, None)
-        if scope is not None:
-            self._in_scope[scope].discard(key)
+        self._unlist(key)
 
     # Pages
 
@@ -119,9 +131,10 @@ class World:
         if not self._newer("page", key, page.metadata.resource_version):
             return
         self.fleet.put_decision(page)
+        told = ours or self._ours_in_flight("page", key)
         for owner in _owners(page):
             self.pages.setdefault(owner, {})[key[1]] = page
-            if not ours:
+            if not told:
                 self._queue(owner)
 
     def remove_page(self, page: PlacementDecision, *, ours: bool = False) -> None:
@@ -137,6 +150,23 @@ class World:
         """Until the watch says so too, older news of the page is no news."""
         self._newer("page", page.metadata.key, version)
         self.remove_page(page, ours=True)
+
+    # Our own writes, which the watch may tell of before their answer is here
+
+    def begin_write(self, kind: str, key: Key) -> None:
+        self._writing[kind, key] = 0
+
+    def end_write(self, kind: str, key: Key, owner: Key, version: str) -> None:
+        """`version` is what our write made; empty when it failed. Something newer was written by another."""
+        seen = self._writing.pop((kind, key), 0)
+        if seen > (int(version) if version.isdigit() else 0):
+            self._queue(owner)
+
+    def _ours_in_flight(self, kind: str, key: Key) -> bool:
+        if (kind, key) not in self._writing:
+            return False
+        self._writing[kind, key] = self._versions.get((kind, key), 0)
+        return True
 
     def _newer(self, kind: str, key: Key, version: str) -> bool:
         number = int(version) if version.isdigit() else 0
@@ -197,16 +227,12 @@ class World:
 
     def _cluster_changed(self, old: ManagedCluster | None, new: ManagedCluster | None) -> None:
         facets = _changed_facets(old, new)
-        for scope, keys in self._in_scope.items():
+        for scope, by_facets in self._in_scope.items():
             before, after = _inside(scope, old), _inside(scope, new)
-            if before != after:
-                self._queue_all(keys)
-            elif after:
-                self._queue_all(key for key in keys if key in self._plans and self._plans[key].facets & facets)
-
-    def _queue_all(self, keys: Iterable[Key]) -> None:
-        for key in sorted(keys):
-            self._queue(key)
+            for looked_at, keys in by_facets.items():
+                if before != after or (after and looked_at & facets):
+                    for key in sorted(keys):
+                        self._queue(key)
 
     # Scores
 

@@ -1,0 +1,1 @@
+"""What the benchmarks measure, apart from the commands that print it."""
