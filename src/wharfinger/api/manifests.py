@@ -1,0 +1,283 @@
+"""Manifests in files: many documents, lists, JSON or YAML, read leniently, with every fault named by its place.
+
+`load` takes texts with their names and gives objects that know where they come from; it raises `BadManifests` with all
+faults of all files at once. Lenient means the spelling slips of the design documents, which an API server would refuse:
+they are mended and told of in `Loaded.mended`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.registry import Document, Registry
+from wharfinger.api.yaml_reader import BadYaml, Reading, read
+
+_CHECKED_JSON = 8 << 20  # larger JSON files are machine-made: duplicate keys are not looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an object stands: the file, the document in it (from 1), its first line, its place in a list."""
+
+    file: str
+    document: int
+    line: int
+    prefix: str = ""  # `items[3]` inside a list
+    text: str = field(default="", repr=False, compare=False)
+
+    def line_of(self, path: str) -> int:
+        """The line of a field, or of the nearest field above it that is there."""
+        if not self.text:
+            return self.line
+        try:
+            lines = read(self.text, first_line=self.line, with_lines=True).lines
+        except BadYaml:
+            return self.line
+        wanted = ".".join(filter(None, (self.prefix, path)))
+        while wanted and wanted not in lines:
+            wanted = re.sub(r"(\.[^.\[]*|\[[^\[]*\]|^[^.\[]*)$", "", wanted)
+        return lines.get(wanted, self.line)
+
+    def __str__(self) -> str:
+        return f"{self.file}, document {self.document}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    document: Document
+    source: Source
+
+    @property
+    def name(self) -> str:
+        metadata = self.document.get("metadata")
+        return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`str(fault)` reads like `pods.yaml, document 2, line 14: spec.containers: key "image" already set in map`."""
+
+    source: Source
+    path: str
+    message: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.source.file}, document {self.source.document}, line {self.line or self.source.line}"
+        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+
+
+class BadManifests(ValueError):
+    """Some file cannot be read as manifests; all faults."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = faults
+
+
+@dataclass(slots=True)
+class Loaded:
+    manifests: list[Manifest] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    mended: list[Fault] = field(default_factory=list)  # slips that were read as what they mean
+
+
+def load(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> list[Manifest]:
+    """The objects of all files, in order. With a registry, kinds it does not know are faults too."""
+    loaded = load_all(files, registry)
+    if loaded.faults:
+        raise BadManifests(loaded.faults)
+    return loaded.manifests
+
+
+def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> Loaded:
+    """`load` for those who want to see good objects, faults and mended slips side by side."""
+    loaded = Loaded()
+    for file, content in files:
+        try:
+            text = content if isinstance(content, str) else content.decode()
+        except UnicodeDecodeError as error:
+            loaded.faults.append(Fault(Source(file, 1, 1), "", f"not UTF-8 text: {error.reason} at byte {error.start}"))
+            continue
+        _load_text(file, text.removeprefix("\ufeff"), loaded, registry)
+    return loaded
+
+
+def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) -> None:
+    values = _json_values(text)
+    if values is not None:
+        for number, value in enumerate(values, 1):
+            source = Source(file, number, 1)
+            for path, key in _duplicates(text) if number == 1 else ():
+                loaded.faults.append(Fault(source, path, f'key "{key}" already set in map'))
+            _accept(value, source, loaded, registry)
+        return
+    for number, (line, part) in enumerate(_documents(text), 1):
+        source = Source(file, number, line, text=part)
+        reading = _read(part, source, loaded)
+        if reading is None or reading.empty or reading.value is None:
+            continue
+        loaded.faults += [Fault(source, path, message, at) for at, path, message in reading.faults]
+        loaded.mended += [Fault(source, "", message, at) for at, message in reading.mended]
+        _accept(reading.value, source, loaded, registry)
+
+
+def _json_values(text: str) -> list[Any] | None:
+    """The values of a JSON text, one or several after each other; None when it is not JSON."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return [msgspec.json.decode(text)]
+    except msgspec.DecodeError:
+        pass
+    decoder, values, position = json.JSONDecoder(), [], 0
+    body = text.strip()
+    try:
+        while position < len(body):
+            value, position = decoder.raw_decode(body, position)
+            values.append(value)
+            while position < len(body) and body[position].isspace():
+                position += 1
+    except (ValueError, RecursionError):
+        return None
+    return values
+
+
+def _duplicates(text: str) -> list[tuple[str, str]]:
+    if len(text) > _CHECKED_JSON:
+        return []
+    found: list[tuple[str, str]] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(items)
+        if len(made) != len(items):
+            seen: set[str] = set()
+            for key, _ in items:
+                if key in seen:
+                    found.append((key, key))
+                seen.add(key)
+        return made
+
+    try:
+        json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        return []
+    return found
+
+
+def _documents(text: str) -> Iterator[tuple[int, str]]:
+    """The documents of a YAML stream with their first lines. Each is read by itself: a broken one does not hide others."""
+    part: list[str] = []
+    first = 1
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if line.startswith("---") and (len(line.rstrip()) == 3 or line[3] in " \t"):
+            if _has_content(part):
+                yield first, "".join(part)
+            part, first = [line[3:]] if line[3:].strip() else ["\n"], number
+        elif not (line.startswith("%") and not _has_content(part)):
+            part.append(line)
+        else:
+            part.append("\n")
+    if _has_content(part):
+        yield first, "".join(part)
+
+
+def _has_content(lines: list[str]) -> bool:
+    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
+
+
+def _read(part: str, source: Source, loaded: Loaded) -> Reading | None:
+    try:
+        return read(part, first_line=source.line)
+    except BadYaml as error:
+        straight = part.translate({ord(c): '"' for c in "“”"} | {ord(c): "'" for c in "‘’"})
+        if straight != part:
+            try:
+                reading = read(straight, first_line=source.line)
+            except BadYaml:
+                pass
+            else:
+                loaded.mended.append(Fault(source, "", "curly quotes read as plain ones"))
+                return reading
+        loaded.faults.append(Fault(source, "", str(error), error.line))
+        return None
+
+
+_TOP = {"piVersion": "apiVersion", "ApiVersion": "apiVersion", "APIVersion": "apiVersion", "apiversion": "apiVersion", "Kind": "kind", "Metadata": "metadata", "Spec": "spec"}  # fmt: skip
+_ALPHA = re.compile(r"(^|/)valpha(\d+)$")
+
+
+def _accept(value: Any, source: Source, loaded: Loaded, registry: Registry | None) -> None:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _accept(item, _within(source, f"[{index}]"), loaded, registry)
+        return
+    if not isinstance(value, dict):
+        loaded.faults.append(Fault(source, source.prefix, f"an object is wanted, not {type(value).__name__}"))
+        return
+    _mend_top(value, source, loaded)
+    kind, items = value.get("kind"), value.get("items")
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        for index, item in enumerate(items):
+            if kind != "List" and isinstance(item, dict):
+                # Items of a typed list need not repeat what the list says.
+                item.setdefault("apiVersion", value.get("apiVersion"))
+                item.setdefault("kind", kind.removesuffix("List"))
+            _accept(item, _within(source, f"items[{index}]"), loaded, registry)
+        return
+    faults = [name for name in ("apiVersion", "kind") if not isinstance(value.get(name), str) or not value[name]]
+    for name in faults:
+        loaded.faults.append(Fault(source, _join(source.prefix, name), "Required value"))
+    if faults:
+        return
+    if registry is not None and registry.of_object(value["apiVersion"], value["kind"]) is None:
+        message = f'no matches for kind "{value["kind"]}" in version "{value["apiVersion"]}"'
+        loaded.faults.append(Fault(source, _join(source.prefix, "kind"), message, source.line_of("kind")))
+        return
+    _mend_kind(value, source, loaded)
+    loaded.manifests.append(Manifest(value, source))
+
+
+def _within(source: Source, part: str) -> Source:
+    joined = source.prefix + part if part.startswith("[") else _join(source.prefix, part)
+    return Source(source.file, source.document, source.line, joined, source.text)
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _mend_top(value: Document, source: Source, loaded: Loaded) -> None:
+    for slip, right in _TOP.items():
+        if slip in value and right not in value:
+            value[right] = value.pop(slip)
+            _note(loaded, source, slip, f"read as {right}")
+    version = value.get("apiVersion")
+    if isinstance(version, str) and (match := _ALPHA.search(version)):
+        value["apiVersion"] = version[: match.start()] + f"{match[1]}v1alpha{match[2]}"
+        _note(loaded, source, "apiVersion", f"{version} read as {value['apiVersion']}")
+
+
+def _mend_kind(value: Document, source: Source, loaded: Loaded) -> None:
+    if value["kind"] == "ResourceQuota":
+        spec = value.get("spec")
+        if isinstance(spec, dict) and "Hard" in spec and "hard" not in spec:
+            spec["hard"] = spec.pop("Hard")
+            _note(loaded, source, "spec.Hard", "read as hard")
+    elif value["kind"] == "AddOnPlacementScore":
+        status = value.get("status")
+        scores = status.get("scores") if isinstance(status, dict) else None
+        for index, score in enumerate(scores if isinstance(scores, list) else ()):
+            if isinstance(score, dict) and "prioritizer" in score and "name" not in score:
+                score["name"] = score.pop("prioritizer")
+                _note(loaded, source, f"status.scores[{index}].prioritizer", "read as name")
+
+
+def _note(loaded: Loaded, source: Source, path: str, message: str) -> None:
+    loaded.mended.append(Fault(source, _join(source.prefix, path), message, source.line_of(path)))

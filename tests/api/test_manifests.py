@@ -1,0 +1,149 @@
+"""Manifests from files: lenient where the design documents slip, strict with a place for everything else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wharfinger.api.kinds import registry
+from wharfinger.api.manifests import BadManifests, load, load_all
+from wharfinger.api.yaml_reader import BadYaml, read, resolve
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"
+
+
+def names(*texts: str) -> list[str]:
+    return [manifest.name for manifest in load([(f"f{i}.yaml", text) for i, text in enumerate(texts)])]
+
+
+def test_many_documents_lists_and_json() -> None:
+    listed = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "c"}}]})
+    mixed = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: d}\n"
+    assert names(f"# a comment\n---\n{POD % 'a'}---\n\n--- # empty\n---\n{POD % 'b'}", listed, mixed) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
+
+
+def test_items_of_a_typed_list_get_its_kind() -> None:
+    text = json.dumps({"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "x"}}]})
+    document = load([("f", text)])[0].document
+    assert (document["apiVersion"], document["kind"]) == ("apps/v1", "Deployment")
+
+
+def test_json_objects_after_each_other() -> None:
+    one = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})
+    assert names(f"{one}\n{one}") == ["a", "a"]
+
+
+def test_objects_know_where_they_stand() -> None:
+    text = f"{POD % 'a'}---\n{POD % 'b'}spec:\n  containers:\n  - name: c\n    image: i\n"
+    source = load([("pods.yaml", text)])[1].source
+    assert str(source) == "pods.yaml, document 2, line 4"
+    assert source.line_of("spec.containers[0].image") == 11
+    assert source.line_of("spec.containers[0].resources.limits") == 10
+
+
+def test_every_fault_of_every_file_at_once() -> None:
+    bad = f"{POD % 'a'}kind: Pod\n---\n: : [\n---\nkind: Pod\n---\njust text\n---\n{POD % 'ok'}"
+    with pytest.raises(BadManifests) as caught:
+        load(
+            [("a.yaml", bad), ("b.yaml", b"\xff\xfe"), ("c.json", '{"apiVersion": "v1", "kind": "Pod", "kind": "Pod"}')]
+        )
+    texts = [str(fault) for fault in caught.value.faults]
+    assert texts[0] == 'a.yaml, document 1, line 4: kind: key "kind" already set in map'
+    assert texts[1].startswith("a.yaml, document 2, line 6: ")
+    assert texts[2] == "a.yaml, document 3, line 7: apiVersion: Required value"
+    assert texts[3] == "a.yaml, document 4, line 9: an object is wanted, not str"
+    assert texts[4].startswith("b.yaml, document 1, line 1: not UTF-8 text")
+    assert texts[5] == 'c.json, document 1, line 1: kind: key "kind" already set in map'
+    assert len(texts) == 6
+
+
+def test_unknown_kinds_are_faults_where_a_registry_is_given() -> None:
+    loaded = load_all([("f.yaml", "apiVersion: v1\nkind: Pood\n")], registry())
+    assert [str(fault) for fault in loaded.faults] == [
+        'f.yaml, document 1, line 2: kind: no matches for kind "Pood" in version "v1"'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("apiVersion: v1\nKind: Pod", {"apiVersion": "v1", "kind": "Pod"}),
+        ("piVersion: v1\nkind: Pod", {"apiVersion": "v1", "kind": "Pod"}),
+        ("apiVersion: extensions/valpha1\nkind: SchedulingPolicy", {"apiVersion": "extensions/v1alpha1", "kind": "SchedulingPolicy"}),
+        ("apiVersion: v1\nkind: ResourceQuota\nspec:\n  Hard:\n    gpu-gold: “4”", {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"gpu-gold": "4"}}}),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: “a: b”}", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a: b"}}),
+    ],
+)  # fmt: skip
+def test_slips_of_the_design_documents_are_mended_and_told(text: str, expected: dict[str, Any]) -> None:
+    loaded = load_all([("f", text)])
+    assert [manifest.document for manifest in loaded.manifests] == [expected]
+    assert loaded.mended
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", True), ("off", False), ("y", True), ("~", None), ("Null", None),
+        ("2020-01-01", "2020-01-01"), ("2020-01-01T00:00:00Z", "2020-01-01T00:00:00Z"), ("12:30:45", "12:30:45"),
+        ("010", 8), ("0o17", 15), ("0x1F", 31), ("0b11", 3), ("1_000", 1000), ("-5", -5),
+        ("1e3", 1000), ("1.0", 1), ("1.5", 1.5), (".5", 0.5), ("1.2.3", "1.2.3"), ("100m", "100m"), ("08", 8), ("+", "+"),
+    ],
+)  # fmt: skip
+def test_scalars_read_as_kubernetes_reads_them(text: str, value: Any) -> None:
+    found = resolve(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_quoted_and_tagged_text_stays_text_and_keys_become_text() -> None:
+    assert read("a: 'yes'\nb: !!str 1\n1: x\ntrue: y").value == {"a": "yes", "b": "1", "1": "x", "true": True}
+
+
+def test_anchors_and_merges() -> None:
+    value = read("base: &b {x: 1, z: [2]}\none: {<<: *b, x: 3}\ntwo: *b").value
+    assert value == {"base": {"x": 1, "z": [2]}, "one": {"x": 3, "z": [2]}, "two": {"x": 1, "z": [2]}}
+    assert value["two"] is not value["base"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 9)}]\n" for i in range(9)),
+        "a: &a [*a]",
+        "[" * 5000,
+        "- " * 5000 + "x",
+    ],
+    ids=["billion laughs", "cycle", "deep flow", "deep block"],
+)  # fmt: skip
+def test_bombs_are_refused(text: str) -> None:
+    with pytest.raises(BadYaml):
+        read(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None, database=None, derandomize=True)
+@given(JSON)
+def test_what_yaml_writes_is_read_back(value: Any) -> None:
+    text = yaml.safe_dump(value)
+    assert read(text).value == value
+
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(st.text(alphabet="ab:-[]{}&*!|>'\"\n #%@,?“”\t1~<", max_size=40))
+def test_no_text_makes_the_loader_raise_anything_else(text: str) -> None:
+    load_all([("f", text)], registry())
