@@ -46,3 +46,19 @@ def test_reviews_are_not_stored() -> None:
     review = registry().of_object("authorization.k8s.io/v1", "SubjectAccessReview")
     assert review is not None
     assert not review.stored
+
+
+def test_an_event_has_other_names_in_its_own_group() -> None:
+    kind = registry().find("events")
+    assert kind is not None
+    assert kind.convert_group is not None
+    core = {"message": "m", "involvedObject": {"name": "p"}, "reason": "R", "count": 2, "reportingComponent": "c"}
+    other = kind.convert_group(core, "events.k8s.io")
+    assert other == {
+        "note": "m",
+        "regarding": {"name": "p"},
+        "reason": "R",
+        "deprecatedCount": 2,
+        "reportingController": "c",
+    }
+    assert kind.convert_group(other, "") == core

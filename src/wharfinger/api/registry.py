@@ -107,6 +107,7 @@ class Kind:
     validate: ValidateFn | None = None
     validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # in place of validate, by subresource
     convert: ConvertFn | None = None
+    convert_group: ConvertFn | None = None  # the document as the named group has it, where alias groups differ
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
     ours: bool = False  # shipped as a CRD by `wharf crds`
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects

@@ -73,7 +73,9 @@ def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
 def _converted(kind: Kind, document: Document, wanted: Resource) -> Document:
     if document["apiVersion"] == wanted.api_version:
         return document
-    version = document["apiVersion"].rpartition("/")[2]
+    group, _, version = document["apiVersion"].rpartition("/")
+    if kind.convert_group is not None and group != wanted.group:
+        document = kind.convert_group(document, wanted.group)
     if kind.convert is not None and version != wanted.version:
         document = kind.convert(document, wanted.version)
     document["apiVersion"] = wanted.api_version

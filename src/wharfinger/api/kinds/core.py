@@ -10,6 +10,7 @@ from wharfinger.api.columns.pods import NODE_COLUMNS, POD_COLUMNS
 from wharfinger.api.defaults import core as defaults
 from wharfinger.api.defaults.pods import default_pod, prepare_pod
 from wharfinger.api.defaults.walk import typed
+from wharfinger.api.events import convert_event
 from wharfinger.api.fields import FieldError
 from wharfinger.api.names import dns_label
 from wharfinger.api.registry import Document, Kind, Scale
@@ -222,6 +223,7 @@ EVENTS = Kind(
         "type",
     ),
     alias_groups=("events.k8s.io",),
+    convert_group=convert_event,
     default=typed(defaults.default_event),
     validate=checked("v1", "Event", rules.event_faults),
     columns=columns.EVENT_COLUMNS,
