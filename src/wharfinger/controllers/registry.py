@@ -11,9 +11,12 @@ from typing import Any
 
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.cron_job import CronJobController
+from wharfinger.controllers.daemon_set import DaemonSetController
 from wharfinger.controllers.deployment import DeploymentController
 from wharfinger.controllers.disruption import DisruptionController
 from wharfinger.controllers.garbage_collector import GarbageCollector
+from wharfinger.controllers.job import JobController
 from wharfinger.controllers.namespaces import NamespaceController
 from wharfinger.controllers.node_lifecycle import NodeLifecycleController
 from wharfinger.controllers.pod_gc import PodGarbageCollector
@@ -21,6 +24,7 @@ from wharfinger.controllers.replica_set import ReplicaSetController, Replication
 from wharfinger.controllers.resource_quota import ResourceQuotaController
 from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
 from wharfinger.controllers.service_account import ServiceAccountController
+from wharfinger.controllers.stateful_set import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
 
@@ -30,6 +34,10 @@ FACTORIES: dict[str, Factory] = {
     "replicaset": ReplicaSetController,
     "replicationcontroller": ReplicationControllerController,
     "deployment": DeploymentController,
+    "statefulset": StatefulSetController,
+    "daemonset": DaemonSetController,
+    "job": JobController,
+    "cronjob": CronJobController,
     "disruption": DisruptionController,
     "resourcequota": ResourceQuotaController,
     "garbagecollector": GarbageCollector,

@@ -16,7 +16,7 @@ def normal_template(template: Mapping[str, Any], without_label: str = POD_TEMPLA
     """The template with absent, null and empty members made equal, and without its own hash label."""
     metadata = dict(template.get("metadata") or {})
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != without_label}
-    return _normal({**template, "metadata": {**metadata, "labels": labels}})
+    return normal({**template, "metadata": {**metadata, "labels": labels}})
 
 
 def same_template(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -25,7 +25,7 @@ def same_template(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 def template_hash(value: Any, collisions: int | None = None) -> str:
     """A short text that names a template; `collisions` makes another one where two templates got the same."""
-    data = msgspec.json.encode(_normal(value), order="sorted")
+    data = msgspec.json.encode(normal(value), order="sorted")
     if collisions is not None:
         data += collisions.to_bytes(8, "little", signed=True)
     return safe_text(str(fnv1a(data)))
@@ -43,10 +43,10 @@ def fnv1a(data: bytes) -> int:
     return digest
 
 
-def _normal(value: Any) -> Any:
+def normal(value: Any) -> Any:
     if isinstance(value, Mapping):
-        members = ((key, _normal(item)) for key, item in value.items())
+        members = ((key, normal(item)) for key, item in value.items())
         return {key: item for key, item in members if item is not None and item != {} and item != []}
     if isinstance(value, list | tuple):
-        return [_normal(item) for item in value]
+        return [normal(item) for item in value]
     return value

@@ -1,0 +1,176 @@
+"""Cron schedules: five fields or a macro, in a time zone. Pure.
+
+After robfig/cron, which Kubernetes uses: when both the day of the month and the day of the week are restricted, either
+is enough. A time that a change of the clocks leaves out is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from wharfinger.api.times import BadTime, parse_duration
+
+_MONTHS = {
+    name: index
+    for index, name in enumerate(
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+    )
+}
+_DAYS = {name: index for index, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_BOUNDS: tuple[tuple[int, int, dict[str, int]], ...] = (
+    (0, 59, {}),
+    (0, 23, {}),
+    (1, 31, {}),
+    (1, 12, _MONTHS),
+    (0, 6, _DAYS),
+)
+_SEARCH_YEARS = 5
+
+
+class BadSchedule(ValueError):
+    """The text is no cron schedule, or the time zone is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Sets of allowed values; `every` instead for `@every`."""
+
+    minutes: frozenset[int] = frozenset()
+    hours: frozenset[int] = frozenset()
+    days: frozenset[int] = frozenset()
+    months: frozenset[int] = frozenset()
+    weekdays: frozenset[int] = frozenset()
+    any_day: bool = True  # the day of the month is `*`
+    any_weekday: bool = True
+    every: float = 0.0
+    zone: tzinfo = UTC
+
+    def next(self, after: float) -> float | None:
+        """The first time of the schedule after this moment, in seconds since the epoch; None if it never comes."""
+        if self.every:
+            return float(int(after) + int(self.every))
+        moment = datetime.fromtimestamp(int(after), self.zone).replace(second=0, tzinfo=None) + timedelta(minutes=1)
+        limit = moment.year + _SEARCH_YEARS
+        while moment.year <= limit:
+            if moment.month not in self.months:
+                first = moment.replace(day=1, hour=0, minute=0)
+                moment = (first + timedelta(days=32)).replace(day=1)
+            elif not self._day_matches(moment):
+                moment = moment.replace(hour=0, minute=0) + timedelta(days=1)
+            elif moment.hour not in self.hours:
+                moment = moment.replace(minute=0) + timedelta(hours=1)
+            elif moment.minute not in self.minutes:
+                moment += timedelta(minutes=1)
+            else:
+                found = self._instant(moment)
+                if found is not None and found > after:
+                    return found
+                moment += timedelta(minutes=1)
+        return None
+
+    def _day_matches(self, moment: datetime) -> bool:
+        by_day = moment.day in self.days
+        by_weekday = moment.isoweekday() % 7 in self.weekdays
+        return by_day and by_weekday if self.any_day or self.any_weekday else by_day or by_weekday
+
+    def _instant(self, moment: datetime) -> float | None:
+        """The instant of a local time; None where the clocks jump over it."""
+        aware = moment.replace(tzinfo=self.zone)
+        if datetime.fromtimestamp(aware.timestamp(), self.zone).replace(tzinfo=None) != moment:
+            return None
+        return aware.timestamp()
+
+
+def parse_schedule(text: str, zone: str | None = None) -> Schedule:
+    match = re.match(r"(?:CRON_)?TZ=(\S+)\s+", text)
+    if match is not None:
+        zone, text = match[1], text[match.end() :]
+    where = _zone(zone)
+    text = text.strip()
+    if text.startswith("@every "):
+        try:
+            return Schedule(every=max(1.0, parse_duration(text.removeprefix("@every ").strip())), zone=where)
+        except BadTime as error:
+            raise BadSchedule(f"failed to parse duration {text}: {error}") from error
+    text = _MACROS.get(text, text)
+    fields = text.split()
+    if len(fields) != 5:
+        raise BadSchedule(f"expected exactly 5 fields, found {len(fields)}: {fields}")
+    sets = [_field(part, *bounds) for part, bounds in zip(fields, _BOUNDS)]
+    minutes, hours, days, months, weekdays = sets
+    return Schedule(minutes, hours, days, months, weekdays, _is_star(fields[2]), _is_star(fields[4]), zone=where)
+
+
+def _zone(name: str | None) -> tzinfo:
+    if not name:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise BadSchedule(f"unknown time zone {name}") from error
+
+
+def _is_star(text: str) -> bool:
+    return any(part.split("/")[0] in ("*", "?") and part.partition("/")[2] in ("", "1") for part in text.split(","))
+
+
+def _field(text: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        spread, slash, step_text = part.partition("/")
+        first_text, dash, last_text = spread.partition("-")
+        if first_text in ("*", "?") and not dash:
+            first, last = low, high
+        else:
+            first = _number(first_text, names)
+            last = _number(last_text, names) if dash else high if slash else first
+        step = _number(step_text, {}) if slash else 1
+        if first < low or last > high or first > last or step < 1:
+            raise BadSchedule(f"{part!r} is not within {low} to {high}")
+        found.update(range(first, last + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, names: dict[str, int]) -> int:
+    if text.lower() in names:
+        return names[text.lower()]
+    if not (text.isascii() and text.isdigit()):
+        raise BadSchedule(f"failed to parse int from {text!r}")
+    return int(text)
+
+
+MISSED_LIMIT = 100
+
+
+def latest_missed(schedule: Schedule, after: float, now: float) -> tuple[float | None, int]:
+    """The latest time of the schedule in (after, now], and how many there are, counted up to a limit."""
+    latest, count, moment = None, 0, schedule.next(after)
+    if moment is None or moment > now:
+        return None, 0
+    second = schedule.next(moment)
+    interval = second - moment if second is not None else 0.0
+    if interval and (now - moment) / interval > 10 * MISSED_LIMIT:
+        # Far behind, and only the latest counts: begin close to the end, wider where nothing lies there.
+        count, window = MISSED_LIMIT + 1, MISSED_LIMIT * interval
+        while now - window > after:
+            near = schedule.next(now - window)
+            if near is not None and near <= now:
+                moment = near
+                break
+            window *= 10
+    while moment is not None and moment <= now:
+        latest, count = moment, count + 1
+        moment = schedule.next(moment)
+    return latest, count

@@ -1,0 +1,171 @@
+"""StatefulSets: pods with a number, a name and claims of their own. Order and updates are decided in `stateful_rules`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import matches
+from wharfinger.api.views import ControllerRevision, Pod, StatefulSet, view
+from wharfinger.client.informer import Key
+from wharfinger.controllers import stateful_rules as rules
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.base import PodOwner, selector_of
+from wharfinger.controllers.parts.history import History, sync_history, template_of, truncate
+from wharfinger.controllers.parts.ownership import claim, owner_index
+from wharfinger.controllers.parts.pods import controller_reference, next_availability, pod_from_template
+from wharfinger.controllers.parts.revisions import REVISION_HASH
+from wharfinger.controllers.parts.statuses import patch_status
+
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+
+
+class StatefulSetController(PodOwner):
+    name = "statefulset"
+    resource = STATEFUL_SETS
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
+
+    async def reconcile(self, key: Key) -> None:
+        document = self.owners.get(key[1], key[0])
+        if document is None:
+            return
+        selector = selector_of(document)
+        if selector is None:
+            return
+        spec = view(document, StatefulSet)
+        metadata = spec.metadata
+        pods = await claim(
+            self.client,
+            owner=metadata,
+            owner_resource=STATEFUL_SETS,
+            resource=PODS,
+            candidates=self.candidates(metadata),
+            matches=lambda pod: (
+                matches(selector, pod.metadata.labels) and rules.ordinal(metadata.name, pod.metadata.name) is not None
+            ),
+        )
+        history = await sync_history(
+            self.client,
+            self.revisions,
+            owner=metadata,
+            resource=STATEFUL_SETS,
+            template=spec.spec.template,
+            labels=(spec.spec.template.get("metadata") or {}).get("labels") or {},
+            matches=lambda labels: matches(selector, labels),
+            collisions=spec.status.collision_count or 0,
+        )
+        update = history.update
+        current = history.named(spec.status.current_revision) or update
+        now = self.context.now()
+        plan = rules.plan(spec, pods, update.metadata.name, now)
+        for number in plan.create:
+            chosen = current if rules.needs_current(spec, number) else update
+            await self._create(document, spec, chosen, number)
+        for pod in plan.delete:
+            if pod in plan.condemned:
+                await self._release_claims(spec, pod)
+            await self.delete_pod(document, pod)
+        await self._report(key, document, spec, pods, current, history, now)
+
+    async def _report(
+        self,
+        key: Key,
+        document: Document,
+        spec: StatefulSet,
+        pods: list[Pod],
+        current: ControllerRevision,
+        history: History,
+        now: float,
+    ) -> None:
+        status = rules.status(spec, pods, current.metadata.name, history.update.metadata.name, now)
+        status["collisionCount"] = history.collisions
+        await patch_status(self.client, STATEFUL_SETS, document, status)
+        seconds = spec.spec.min_ready_seconds
+        if seconds:
+            wait = next_availability(pods, seconds, now)
+            if wait is not None:
+                self.queue.add_after(key, wait)
+        live = [pod.metadata.labels.get(REVISION_HASH, "") for pod in pods]
+        live += [status["currentRevision"], status["updateRevision"]]
+        await truncate(self.client, history, live, spec.spec.revision_history_limit)
+
+    async def _create(self, document: Document, spec: StatefulSet, revision: ControllerRevision, number: int) -> None:
+        name = f"{spec.metadata.name}-{number}"
+        for template in spec.spec.volume_claim_templates:
+            await self._create_claim(document, spec, template, name)
+        pod = self._pod(spec, revision, name, number)
+        try:
+            await self.create_pod(document, pod)
+        except AlreadyExists:
+            return  # not seen yet, or another's: its going will be an event
+
+    def _pod(self, spec: StatefulSet, revision: ControllerRevision, name: str, number: int) -> Document:
+        owner = controller_reference(STATEFUL_SETS, spec.metadata)
+        pod = pod_from_template(template_of(revision), owner, prefix="")
+        metadata = pod["metadata"]
+        del metadata["generateName"]
+        metadata["name"] = name
+        metadata["labels"] = {
+            **metadata.get("labels", {}),
+            POD_NAME: name,
+            POD_INDEX: str(number),
+            REVISION_HASH: revision.metadata.name,
+        }
+        pod["spec"]["hostname"] = name
+        if spec.spec.service_name:
+            pod["spec"]["subdomain"] = spec.spec.service_name
+        claims = {template["metadata"]["name"] for template in spec.spec.volume_claim_templates}
+        kept = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in claims]
+        own = [{"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in sorted(claims)]
+        if kept or own:
+            pod["spec"]["volumes"] = own + kept
+        return pod
+
+    async def _create_claim(self, document: Document, spec: StatefulSet, template: dict[str, Any], pod: str) -> None:
+        claim_document = copy.deepcopy(template)
+        metadata = claim_document["metadata"]
+        name = f"{metadata['name']}-{pod}"
+        labels = spec.spec.selector.match_labels
+        claim_document |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        claim_document.pop("status", None)
+        claim_document["metadata"] = {
+            "name": name,
+            "namespace": spec.metadata.namespace,
+            "labels": {**(metadata.get("labels") or {}), **labels},
+            **({"annotations": metadata["annotations"]} if metadata.get("annotations") else {}),
+        }
+        if spec.spec.persistent_volume_claim_retention_policy.when_deleted == "Delete":
+            owner = controller_reference(STATEFUL_SETS, spec.metadata)
+            claim_document["metadata"]["ownerReferences"] = [
+                {key: value for key, value in owner.items() if key not in ("controller", "blockOwnerDeletion")}
+            ]
+        try:
+            await self.client.create(PERSISTENT_VOLUME_CLAIMS, claim_document, spec.metadata.namespace)
+        except AlreadyExists:
+            return
+        message = f"create Claim {name} Pod {pod} in StatefulSet {spec.metadata.name} success"
+        self.event(document, "Normal", "SuccessfulCreate", message)
+
+    async def _release_claims(self, spec: StatefulSet, pod: Pod) -> None:
+        """Claims that are to go with a scale-in belong to the leaving pod, whose end then takes them along."""
+        if spec.spec.persistent_volume_claim_retention_policy.when_scaled != "Delete":
+            return
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        for template in spec.spec.volume_claim_templates:
+            name = f"{template['metadata']['name']}-{pod.metadata.name}"
+            try:
+                await self.client.patch(
+                    PERSISTENT_VOLUME_CLAIMS,
+                    name,
+                    {"metadata": {"ownerReferences": [owner]}},
+                    pod.metadata.namespace,
+                )
+            except NotFound:
+                continue

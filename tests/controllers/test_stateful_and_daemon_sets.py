@@ -1,0 +1,148 @@
+"""StatefulSets and DaemonSets against a store, with simulated nodes, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.controllers.world import World, workload
+
+from wharfinger.api.kinds.builtin import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    STATEFUL_SETS,
+)
+from wharfinger.node.samples import Sample, sample_node
+
+
+def names(world: World) -> list[str]:
+    return [pod["metadata"]["name"] for pod in world.pods()]
+
+
+def image(world: World, image: str, kind: Any = STATEFUL_SETS, name: str = "db") -> None:
+    world.patch(kind, name, {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}})
+
+
+def shown_images(world: World) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in world.pods()}
+
+
+def claim_template() -> dict[str, Any]:
+    resources = {"requests": {"storage": "1Gi"}}
+    return {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
+
+
+def test_ordered_pods_come_one_after_the_other_with_claims() -> None:
+    with World() as world:
+        document = workload(STATEFUL_SETS, "db", replicas=3, serviceName="db", volumeClaimTemplates=[claim_template()])
+        world.create(STATEFUL_SETS, document)
+        most = 0
+        for _ in range(60):
+            world.loop.run_to(world.loop.time() + 0.1)
+            waiting = [pod for pod in world.pods() if pod.get("status", {}).get("phase") != "Running"]
+            most = max(most, len(waiting))
+        assert most == 1
+        assert names(world) == ["db-0", "db-1", "db-2"]
+        claims = [claim["metadata"]["name"] for claim in world.list(PERSISTENT_VOLUME_CLAIMS)]
+        assert claims == ["data-db-0", "data-db-1", "data-db-2"]
+        pod = world.pods()[1]
+        assert pod["spec"]["hostname"] == "db-1"
+        assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "1"
+        world.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
+        assert names(world) == ["db-0"]
+        assert len(world.list(PERSISTENT_VOLUME_CLAIMS)) == 3
+
+
+def test_a_rolling_update_honours_the_partition_and_completes() -> None:
+    with World() as world:
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+        world.apply(STATEFUL_SETS, workload(STATEFUL_SETS, "db", replicas=3, updateStrategy=strategy))
+        image(world, "app:2")
+        assert shown_images(world) == {"db-0": "app:1", "db-1": "app:1", "db-2": "app:2"}
+        status = world.get(STATEFUL_SETS, "db")["status"]
+        assert (status["updatedReplicas"], status["currentReplicas"]) == (1, 2)
+        assert status["currentRevision"] != status["updateRevision"]
+        world.patch(STATEFUL_SETS, "db", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+        assert set(shown_images(world).values()) == {"app:2"}
+        status = world.get(STATEFUL_SETS, "db")["status"]
+        assert status["currentRevision"] == status["updateRevision"]
+        assert len(world.list(CONTROLLER_REVISIONS)) == 2
+
+
+def test_parallel_pods_come_together_and_start_at_the_given_ordinal() -> None:
+    with World() as world:
+        document = workload(STATEFUL_SETS, "db", replicas=3, podManagementPolicy="Parallel", ordinals={"start": 5})
+        world.create(STATEFUL_SETS, document)
+        world.loop.run_to(world.loop.time() + 0.5)
+        assert names(world) == ["db-5", "db-6", "db-7"]
+
+
+def test_claims_go_with_the_pods_where_that_is_wanted() -> None:
+    with World() as world:
+        world.apply(
+            STATEFUL_SETS,
+            workload(
+                STATEFUL_SETS,
+                "db",
+                replicas=2,
+                volumeClaimTemplates=[claim_template()],
+                persistentVolumeClaimRetentionPolicy={"whenScaled": "Delete", "whenDeleted": "Delete"},
+            ),
+        )
+        world.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
+        assert [c["metadata"]["name"] for c in world.list(PERSISTENT_VOLUME_CLAIMS)] == ["data-db-0"]
+        world.delete(STATEFUL_SETS, "db", propagation="Background")
+        world.advance(1)
+        assert world.list(PERSISTENT_VOLUME_CLAIMS) == []
+
+
+def test_a_daemon_runs_on_every_node_that_wants_one() -> None:
+    with World(nodes=3) as world:
+        document = workload(DAEMON_SETS, "agent")
+        document["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
+        world.apply(DAEMON_SETS, document)
+        assert sorted(pod["spec"]["nodeName"] for pod in world.pods()) == ["node-1", "node-2", "node-3"]
+        tolerations = {t["key"] for t in world.pods()[0]["spec"]["tolerations"]}
+        assert "node.kubernetes.io/unschedulable" in tolerations
+        world.apply(NODES, sample_node(Sample(), 3))
+        assert len(world.pods()) == 4
+        world.patch(NODES, "node-2", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
+        assert "node-2" not in {pod["spec"]["nodeName"] for pod in world.pods()}
+        world.patch(NODES, "node-3", {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}})
+        assert len(world.pods()) == 3  # it may stay where it is
+        status = world.get(DAEMON_SETS, "agent")["status"]
+        assert (status["desiredNumberScheduled"], status["numberReady"], status["numberMisscheduled"]) == (2, 2, 1)
+
+
+def test_a_daemon_update_replaces_within_its_limit_and_surge_adds_first() -> None:
+    with World(nodes=4) as world:
+        world.apply(DAEMON_SETS, workload(DAEMON_SETS, "agent"))
+        world.loop.complete(
+            world.client.patch(
+                DAEMON_SETS,
+                "agent",
+                {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "app:2"}]}}}},
+                "default",
+            )
+        )
+        least = 4
+        for _ in range(80):
+            world.loop.run_to(world.loop.time() + 0.1)
+            ready = [p for p in world.pods(phase="Running") if not p["metadata"].get("deletionTimestamp")]
+            least = min(least, len(ready))
+        assert least == 3
+        assert set(shown_images(world).values()) == {"app:2"}
+        surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        world.patch(DAEMON_SETS, "agent", {"spec": {"updateStrategy": surge}})
+        image(world, "app:3", DAEMON_SETS, "agent")
+        assert len(world.pods()) == 4
+        assert set(shown_images(world).values()) == {"app:3"}
+        assert world.get(DAEMON_SETS, "agent")["status"]["updatedNumberScheduled"] == 4
+
+
+def test_on_delete_leaves_pods_alone() -> None:
+    with World(nodes=2) as world:
+        world.apply(DAEMON_SETS, workload(DAEMON_SETS, "agent", updateStrategy={"type": "OnDelete"}))
+        image(world, "app:2", DAEMON_SETS, "agent")
+        assert set(shown_images(world).values()) == {"app:1"}
