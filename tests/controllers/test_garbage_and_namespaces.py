@@ -1,0 +1,118 @@
+"""Garbage collection by owner references, and the end of namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.controllers.world import World, workload
+
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
+from wharfinger.api.registry import Document
+
+
+def config(name: str, *owners: Document, block: bool = False, **metadata: Any) -> Document:
+    references = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": block,
+        }
+        for owner in owners
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "ownerReferences": references, **metadata},
+    }
+
+
+def test_dependents_go_in_the_background_and_through_several_levels() -> None:
+    with World(nodes=1) as world:
+        top = world.apply(CONFIG_MAPS, config("top"))
+        middle = world.apply(CONFIG_MAPS, config("middle", top))
+        world.apply(CONFIG_MAPS, config("leaf", middle))
+        world.apply(CONFIG_MAPS, config("bystander"))
+        world.delete(CONFIG_MAPS, "top", propagation="Background")
+        assert [each["metadata"]["name"] for each in world.list(CONFIG_MAPS)] == ["bystander"]
+
+
+def test_an_object_with_another_living_owner_stays_and_loses_the_reference() -> None:
+    with World(nodes=1) as world:
+        first, second = world.apply(CONFIG_MAPS, config("first")), world.apply(CONFIG_MAPS, config("second"))
+        world.apply(CONFIG_MAPS, config("shared", first, second))
+        world.delete(CONFIG_MAPS, "first")
+        shared = world.get(CONFIG_MAPS, "shared")
+        assert [owner["name"] for owner in shared["metadata"]["ownerReferences"]] == ["second"]
+
+
+def test_foreground_deletion_waits_for_dependents_that_block_and_for_no_others() -> None:
+    with World(nodes=1) as world:
+        owner = world.apply(CONFIG_MAPS, config("owner"))
+        world.apply(CONFIG_MAPS, config("blocking", owner, block=True, finalizers=["example.com/hold"]))
+        world.apply(CONFIG_MAPS, config("loose", owner, finalizers=["example.com/hold"]))
+        world.delete(CONFIG_MAPS, "owner", propagation="Foreground")
+        assert world.get(CONFIG_MAPS, "owner")["metadata"]["finalizers"] == ["foregroundDeletion"]
+        assert world.get(CONFIG_MAPS, "blocking")["metadata"]["deletionTimestamp"]
+        world.patch(CONFIG_MAPS, "blocking", {"metadata": {"finalizers": None}})
+        assert not world.exists(CONFIG_MAPS, "owner")
+        assert world.get(CONFIG_MAPS, "loose")["metadata"]["deletionTimestamp"]
+
+
+def test_orphaning_keeps_dependents() -> None:
+    with World(nodes=1) as world:
+        owner = world.apply(CONFIG_MAPS, config("owner"))
+        world.apply(CONFIG_MAPS, config("child", owner))
+        world.delete(CONFIG_MAPS, "owner", propagation="Orphan")
+        assert not world.exists(CONFIG_MAPS, "owner")
+        assert not world.get(CONFIG_MAPS, "child")["metadata"].get("ownerReferences")
+
+
+def test_an_owner_of_the_same_name_but_another_uid_is_no_owner() -> None:
+    with World(nodes=1) as world:
+        owner = world.apply(CONFIG_MAPS, config("owner"))
+        stranger = {**owner, "metadata": {**owner["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
+        world.apply(CONFIG_MAPS, config("child", stranger))
+        assert not world.exists(CONFIG_MAPS, "child")
+        assert world.exists(CONFIG_MAPS, "owner")
+
+
+def test_cluster_wide_owners_and_what_was_missed_while_away() -> None:
+    with World(nodes=2) as world:
+        world.apply(CONFIG_MAPS, config("of-node", {**world.get(NODES, "node-2")}))
+        assert world.exists(CONFIG_MAPS, "of-node")
+        world.loop.complete(world.client.delete(NODES, "node-2"))
+        world.restart()
+        assert not world.exists(CONFIG_MAPS, "of-node")
+
+
+def test_a_namespace_is_emptied_and_goes_and_every_new_one_has_a_service_account() -> None:
+    with World(nodes=1) as world:
+        world.apply(NAMESPACES, {"metadata": {"name": "team"}})
+        assert world.exists(SERVICE_ACCOUNTS, "default", "team")
+        world.apply(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=3), "team")
+        world.create(CONFIG_MAPS, config("settings"), "team")
+        assert len(world.list(PODS, "team")) == 3
+        world.delete(NAMESPACES, "team")
+        world.advance(5)
+        assert not world.exists(NAMESPACES, "team")
+        assert world.list(PODS, "team") == []
+        assert world.list(CONFIG_MAPS, "team") == []
+
+
+def test_a_namespace_says_what_it_waits_for() -> None:
+    with World(nodes=1) as world:
+        world.apply(NAMESPACES, {"metadata": {"name": "team"}})
+        world.create(CONFIG_MAPS, config("held", finalizers=["example.com/hold"]), "team")
+        world.delete(NAMESPACES, "team")
+        conditions = {c["type"]: c for c in world.get(NAMESPACES, "team")["status"]["conditions"]}
+        assert conditions["NamespaceFinalizersRemaining"]["message"] == (
+            "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+        )
+        assert conditions["NamespaceContentRemaining"]["message"] == (
+            "Some resources are remaining: configmaps has 1 resource instances"
+        )
+        world.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, "team")
+        world.advance(100)
+        assert not world.exists(NAMESPACES, "team")
