@@ -8,9 +8,11 @@ import gc
 import ipaddress
 import logging
 import os
+import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.credentials import Credentials, load_credentials
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.protocol import GatheringProtocol
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
@@ -112,13 +115,14 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
 def uvicorn_config(application: Application, **tls: Any) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        http="httptools",
+        http=GatheringProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         # Clients keep connections for a minute and a half; the side that closes an idle one loses requests on their way.
         timeout_keep_alive=300,
         timeout_graceful_shutdown=5,
@@ -134,6 +138,20 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._application = application
         self._started = started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server and nothing more: uvicorn would raise them again and cut short what must be closed."""
+        loop = asyncio.get_running_loop()
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        for number in numbers:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
