@@ -12,7 +12,7 @@ from typing import Any
 
 import wharfinger
 from wharfinger.admission.rbac import Attributes, RbacIndex
-from wharfinger.api.errors import ApiError, InternalError, TooManyRequests
+from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
 from wharfinger.api.metrics import Metrics
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
@@ -120,6 +120,9 @@ class Application:
             await self._dispatch(exchange, target)
         except ApiError as error:
             await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), error)
+        except RecursionError:
+            deep = BadRequest("the object provided is nested too deeply")
+            await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), deep)
         except ClientGone:
             pass
         except TimeoutError:

@@ -26,6 +26,10 @@ MAX_BODY = 3 * 1024 * 1024
 _GZIP_FROM = 128 * 1024  # bytes; smaller answers cost more to pack than to send
 _READ_SECONDS = 60.0  # a body that takes longer is not coming
 
+_DEEPEST = 200  # levels of a YAML body
+_MOST_ALIASES = 1000
+_MOST_NODES = 1_000_000
+
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
 
 
@@ -181,7 +185,8 @@ def decode(data: bytes, media: str) -> Any:
         return decode_protobuf(data)
     try:
         if media == YAML or media.endswith("+yaml"):
-            return _plain(yaml.load(data, _Loader))
+            _check_yaml(data)
+            return _plain(yaml.load(data, _Loader), [_MOST_NODES])
         return msgspec.json.decode(data)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
@@ -190,12 +195,29 @@ def decode(data: bytes, media: str) -> Any:
         raise BadRequest(f"the object provided is unrecognized (must be of type object): {reason}") from None
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: keys are text, as sigs.k8s.io/yaml makes them."""
+def _check_yaml(data: bytes) -> None:
+    """The C loader overflows its stack on deep input, and references inside a document can make a small one enormous."""
+    depth = aliases = 0
+    for event in yaml.parse(data, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+        if depth > _DEEPEST or aliases > _MOST_ALIASES:
+            raise BadRequest("the body is nested too deeply or refers to itself too often")
+
+
+def _plain(value: Any, left: list[int]) -> Any:
+    """What JSON can hold: keys are text, as sigs.k8s.io/yaml makes them. `left` counts the values that may still come."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise BadRequest("the body holds too many values")
     if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {_key(key): _plain(item, left) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, left) for item in value]
     if value is None or isinstance(value, str | int | float):
         return value
     raise ValueError(f"a {type(value).__name__} has no form in JSON")

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from wharfinger.api.errors import BadRequest
+from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.api.shapes import definition_name, definitions
 from wharfinger.api.times import BadTime, parse_time
@@ -25,6 +26,7 @@ RAW_EXTENSION = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
+_QUANTITY = r"^[+-]?(\d{1,12}\.?\d{0,9}|\.\d{1,9})([numkMGTPE]|[KMGTPE]i)?$"  # what is surely one; others are parsed
 _PLAIN: dict[str, Any] = {"string": str, "boolean": bool, "number": float}
 
 
@@ -166,7 +168,7 @@ def _type(schema: Document, above: frozenset[str]) -> Any:
 def _named(name: str, above: frozenset[str]) -> Any:
     schema = definitions()[name]
     if name == QUANTITY:
-        return str | int | float | None
+        return Annotated[str, msgspec.Meta(pattern=_QUANTITY)] | int | float | None
     if name == INT_OR_STRING:
         return int | str | None
     if name == RAW_EXTENSION or ("properties" not in schema and schema.get("type") != "string"):
@@ -196,17 +198,18 @@ class _Walk:
         """`path` has indexes and names the spot; `field` has none and is how Go's decoder names it."""
         name = target(schema)
         if name == QUANTITY:
-            return self._expect(
-                isinstance(value, str | int | float) and not isinstance(value, bool), value, "string", field, owner
-            )
+            return self._quantity(value, field, owner)
         if name == INT_OR_STRING or schema.get("x-kubernetes-int-or-string"):
             return self._expect(
                 isinstance(value, str | int) and not isinstance(value, bool), value, "intstr.IntOrString", field, owner
             )
+        if name == RAW_EXTENSION:
+            return value
         if name is not None:
-            schema, owner = definitions()[name], name.rpartition(".")[2]
-            if name == RAW_EXTENSION:
-                return value
+            referred = definitions()[name]
+            if referred.get("type") == "object" and not isinstance(value, dict):
+                raise _mismatch(value, _go(schema), field, owner)
+            schema, owner = referred, name.rpartition(".")[2]
         if schema.get("x-kubernetes-embedded-resource"):
             return self._expect(isinstance(value, dict), value, "map[string]interface {}", field, owner)
         match schema.get("type"):
@@ -266,6 +269,16 @@ class _Walk:
                     del value[key]
             else:
                 value[key] = self.value(part, value[key], here, f"{field}.{key}" if field else key, owner)
+        return value
+
+    def _quantity(self, value: Any, field: str, owner: str) -> Any:
+        self._expect(
+            isinstance(value, str | int | float) and not isinstance(value, bool), value, "string", field, owner
+        )
+        try:
+            parse_nano(value)
+        except (BadQuantity, ValueError, OverflowError):
+            raise WrongType(REGEX_MESSAGE) from None
         return value
 
     def _expect(self, holds: bool, value: Any, go_type: str, field: str, owner: str) -> Any:

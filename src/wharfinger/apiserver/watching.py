@@ -74,9 +74,7 @@ class Watchers:
                     return
                 async with asyncio.timeout(_STUCK):
                     await exchange.stream(b"".join(map(encode, events)))
-            if not leaving.done():
-                if options.bookmarks:
-                    await exchange.stream(encode(watch.bookmark()))
+            if not leaving.done():  # a watch with bookmarks has ended with one
                 await exchange.stream(b"", more=False)
         except ApiError as error:  # fell behind what is kept
             async with asyncio.timeout(_STUCK):
