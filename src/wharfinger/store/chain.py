@@ -36,6 +36,10 @@ class Chain:
     def mutates(self) -> bool:
         return bool(self.mutating or self.remote_mutating)
 
+    @property
+    def waits(self) -> bool:
+        return bool(self.remote_mutating or self.remote_validating)
+
     async def mutate(self, request: Request, warnings: list[str]) -> None:
         _decide(self.mutating, request, warnings)
         for remote in self.remote_mutating:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required, show, too_long, wrong_type
 from wharfinger.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document, Kind
@@ -32,7 +34,7 @@ _IDENTITY = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeri
 
 _qualified_name = lru_cache(8192)(qualified_name)
 _label_value = lru_cache(8192)(label_value)
-_subdomain = lru_cache(1024)(dns_subdomain)
+_label = lru_cache(1024)(dns_label)
 
 
 class Identities:
@@ -63,19 +65,19 @@ class Identities:
 
 def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
     """What the server sets on a new object, in place."""
-    given = {field: metadata.pop(field, None) for field in _SERVER_FIELDS}
+    given = {field: metadata.pop(field) for field in _SERVER_FIELDS if field in metadata}
     _drop_empty(metadata)
     metadata["uid"] = identities.uid()
     metadata["creationTimestamp"] = identities.time()
     if identities.keep_given:
-        metadata.update({field: given[field] for field in _IDENTITY if given[field] is not None})
+        metadata.update({field: given[field] for field in _IDENTITY if given.get(field) is not None})
     if kind.generation:
         metadata["generation"] = 1
 
 
 def _drop_empty(metadata: Document) -> None:
     """Kubernetes does not tell empty metadata from absent."""
-    for field in [field for field, value in metadata.items() if value in ({}, [], "")]:
+    for field in [field for field, value in metadata.items() if not value and not isinstance(value, int)]:
         del metadata[field]
 
 
@@ -98,8 +100,30 @@ def keep_server_fields(new: Document, old: Document) -> None:
         metadata.pop("deletionGracePeriodSeconds", None)
 
 
+class _Metadata(msgspec.Struct):
+    """The types that the checks below rely on; msgspec checks them all at once."""
+
+    name: str = ""
+    generateName: str = ""  # noqa: N815 - as on the wire
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    ownerReferences: list[dict[str, Any]] = []  # noqa: N815
+
+
 def type_faults(metadata: Document) -> list[FieldError]:
     """Fields of the wrong type, which would be a decoding error in Kubernetes; other checks rely on these."""
+    try:
+        msgspec.convert(metadata, _Metadata)
+    except msgspec.ValidationError:
+        return _type_faults(metadata)
+    return []
+
+
+def _type_faults(metadata: Document) -> list[FieldError]:
     faults = []
     for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         if not isinstance(metadata.get(field, ""), str):
@@ -120,7 +144,7 @@ def type_faults(metadata: Document) -> list[FieldError]:
 def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
     faults: list[FieldError] = []
     name = metadata.get("name", "")
-    check = kind.name_faults or _subdomain
+    check = kind.name_faults or dns_subdomain
     if prefix := metadata.get("generateName"):
         # A prefix may end as no name may: a letter in place of its last dash makes it a name.
         probe = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
@@ -131,7 +155,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
         faults.extend(invalid("metadata.name", name, fault) for fault in check(name))
     if kind.namespaced:
         namespace = metadata.get("namespace", "")
-        faults.extend(invalid("metadata.namespace", namespace, fault) for fault in dns_label(namespace))
+        faults.extend(invalid("metadata.namespace", namespace, fault) for fault in _label(namespace))
     return faults + _common_faults(metadata)
 
 

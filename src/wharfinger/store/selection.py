@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from wharfinger.api.errors import BadRequest
@@ -21,11 +22,29 @@ _ZERO = {
 _ELSEWHERE = {("Event", "source"): "source.component"}
 
 
+@lru_cache(1024)
+def _places(kind: Kind) -> tuple[tuple[str, str, str, str], ...]:
+    """The kind's selectable fields in order: part and name for the many `part.name`, else a path; and the zero value."""
+    places = []
+    for selectable in kind.selectable:
+        path = _ELSEWHERE.get((kind.kind, selectable), selectable)
+        part, _, name = path.partition(".")
+        plain = name and "." not in name
+        places.append((part if plain else "", name if plain else "", path, _ZERO.get(selectable, "")))
+    return tuple(places)
+
+
 def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
     """The texts of the kind's selectable fields, in the kind's order."""
-    return tuple(
-        field_text(document, _ELSEWHERE.get((kind.kind, path), path)) or _ZERO.get(path, "") for path in kind.selectable
-    )
+    texts = []
+    for part, name, path, zero in _places(kind):
+        inside = document.get(part) if part else None
+        value = inside.get(name) if type(inside) is dict else None if part else field_text(document, path)
+        if type(value) is str:
+            texts.append(value or zero)
+        else:
+            texts.append(zero if value is None else field_text(document, path) or zero)
+    return tuple(texts)
 
 
 class Selection:

@@ -29,7 +29,7 @@ from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import Selection
-from wharfinger.store.versions import copy, kind_of, outgoing, present
+from wharfinger.store.versions import copy, kind_of, outgoing, present, stored_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -115,7 +115,7 @@ class Store:
             version=version,
             version_match=version_match,
         )
-        if resource.api_version != kind.storage.api_version:
+        if not stored_as_is(kind, resource):
             listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
         return listing
 
@@ -136,7 +136,7 @@ class Store:
         `after` is no longer remembered. An object that begins or ceases to match is seen as ADDED or DELETED.
         """
         kind = kind_of(self.registry, resource)
-        converts = resource.api_version != kind.storage.api_version
+        converts = not stored_as_is(kind, resource)
         return Watch(
             self._ledger.collection(kind.group, kind.plural),
             self._ledger,

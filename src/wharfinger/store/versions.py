@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -19,6 +20,12 @@ def kind_of(registry: Registry, resource: Resource) -> Kind:
     return kind
 
 
+@lru_cache(4096)
+def stored_as_is(kind: Kind, resource: Resource) -> bool:
+    """Whether the version asked for is the one that is stored."""
+    return resource.api_version == kind.storage.api_version
+
+
 def copy(document: Any) -> Document:
     """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent."""
     try:
@@ -33,32 +40,32 @@ def incoming(kind: Kind, resource: Resource, document: Document) -> Document:
     """The caller's document, which is ours to change, in the storage version."""
     if not isinstance(document, dict):
         raise BadRequest(f"the object provided is unrecognized (must be of type {resource.kind})")
+    wanted = resource.api_version
     found_kind = document.get("kind") or resource.kind
-    found_version = document.get("apiVersion") or resource.api_version
+    found_version = document.get("apiVersion") or wanted
     if found_kind != resource.kind:
         version = str(found_version).rpartition("/")[2]
         raise BadRequest(f'{found_kind} in version "{version}" cannot be handled as a {resource.kind}')
-    if found_version != resource.api_version:
+    if found_version != wanted:
         raise BadRequest(
-            f"the API version in the data ({found_version}) does not match the expected API version "
-            f"({resource.api_version})"
+            f"the API version in the data ({found_version}) does not match the expected API version ({wanted})"
         )
     metadata = document.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise BadRequest(f"{resource.kind}.metadata must be an object")
     document["kind"] = resource.kind
-    document["apiVersion"] = resource.api_version
-    return _converted(kind, document, kind.storage)
+    document["apiVersion"] = wanted
+    return document if stored_as_is(kind, resource) else _converted(kind, document, kind.storage)
 
 
 def outgoing(kind: Kind, resource: Resource, document: Document) -> Document:
     """A stored document in the version asked for."""
-    return document if document["apiVersion"] == resource.api_version else _converted(kind, document, resource)
+    return document if stored_as_is(kind, resource) else _converted(kind, document, resource)
 
 
 def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
     """A stored object in the version asked for, worked out once."""
-    if resource.api_version == kind.storage.api_version:
+    if stored_as_is(kind, resource):
         return stored
     if stored._forms is None:
         stored._forms = {}

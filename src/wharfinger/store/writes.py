@@ -141,7 +141,7 @@ class Writer:
         if rules.is_namespace(kind):
             namespaces.label(new)
         await self.chain.validate(request, call.warnings)
-        if kind.namespaced and (self.chain.remote_mutating or self.chain.remote_validating):
+        if kind.namespaced and self.chain.waits:
             self._check_namespace(call)
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
