@@ -93,6 +93,7 @@ class Kind:
     storage_version: str = ""  # default: the first of versions
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     status: bool = False  # has a status subresource: status is written only there, everything else only outside it
+    status_on_create: bool = False  # a new object may bring its status along (nodes)
     scale: Scale | None = None
     subresources: tuple[
         str, ...

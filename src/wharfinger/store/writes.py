@@ -154,7 +154,7 @@ class Writer:
         return call.answer(new, stored, created=True)
 
     def _prepare(self, kind: Kind, new: Document) -> None:
-        if kind.status:
+        if kind.status and not kind.status_on_create:
             new.pop("status", None)
         if rules.is_namespace(kind):
             namespaces.prepare(new)

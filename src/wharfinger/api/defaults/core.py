@@ -95,6 +95,8 @@ def default_volume(document: Document) -> None:
     fill_text(spec, persistentVolumeReclaimPolicy="Retain")
     fill(spec, volumeMode="Filesystem")
     canonical_quantities(spec, "capacity")
+    if isinstance(spec.get("hostPath"), dict):
+        fill(spec["hostPath"], type="")
     fill_text(made_child(document, "status"), phase="Pending")
 
 

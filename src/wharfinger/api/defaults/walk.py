@@ -77,6 +77,15 @@ def drop_nulls(value: Any) -> None:
                 drop_nulls(item)
 
 
+def with_status(**counts: int) -> DefaultFn:
+    """Preparation of a new object whose status starts with these counts, as Go writes zeros that may not be left out."""
+
+    def prepare(document: Document) -> None:
+        document["status"] = dict(counts)
+
+    return prepare
+
+
 def typed(fill_in: DefaultFn | None = None) -> DefaultFn:
     """Defaulting of one of Kubernetes' own kinds, whose null members mean nothing."""
 

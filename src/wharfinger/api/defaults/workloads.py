@@ -84,6 +84,7 @@ def _job_spec(spec: Document) -> None:
 
 def prepare_job(document: Document) -> None:
     """The selector of a job is the server's: its uid, on the template too, so that no two jobs share pods."""
+    document["status"] = {}
     metadata, spec = child(document, "metadata"), child(document, "spec")
     uid, name = metadata.get("uid"), metadata.get("name")
     if not uid or not name or spec.get("manualSelector") is True or not isinstance(spec.get("template"), dict):
@@ -105,6 +106,7 @@ def default_cron_job(document: Document) -> None:
     template = child(spec, "jobTemplate")
     if template:
         # Jobs in templates are not defaulted further than their pods; the job made from it is.
+        made_child(template, "metadata")
         default_template_of(made_child(template, "spec"))
 
 

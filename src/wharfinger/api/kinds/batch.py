@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
@@ -31,6 +31,7 @@ CRON_JOBS = Kind(
     default=typed(defaults.default_cron_job),
     validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
     columns=columns.CRON_JOB_COLUMNS,
+    prepare_create=with_status(),
 )
 
 KINDS = (JOBS, CRON_JOBS)

@@ -9,7 +9,7 @@ from wharfinger.api.columns.others import LIMIT_RANGE_COLUMNS
 from wharfinger.api.columns.pods import NODE_COLUMNS, POD_COLUMNS
 from wharfinger.api.defaults import core as defaults
 from wharfinger.api.defaults.pods import default_pod, prepare_pod
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.events import convert_event
 from wharfinger.api.fields import FieldError
 from wharfinger.api.names import dns_label
@@ -66,6 +66,7 @@ NODES = Kind(
     default=typed(defaults.default_node),
     validate=checked("v1", "Node", rules.node_faults),
     columns=NODE_COLUMNS,
+    status_on_create=True,
 )
 NAMESPACES = Kind(
     "",
@@ -162,6 +163,7 @@ REPLICATION_CONTROLLERS = Kind(
     default=typed(defaults.default_replication_controller),
     validate=checked("v1", "ReplicationController", replication_controller_faults),
     columns=columns.REPLICATION_CONTROLLER_COLUMNS,
+    prepare_create=with_status(replicas=0),
 )
 RESOURCE_QUOTAS = Kind(
     "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import others as defaults
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
@@ -18,6 +18,7 @@ POD_DISRUPTION_BUDGETS = Kind(
     default=typed(),
     validate=checked("policy/v1", "PodDisruptionBudget", rules.budget_faults),
     columns=columns.BUDGET_COLUMNS,
+    prepare_create=with_status(disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0),
 )
 PRIORITY_CLASSES = Kind(
     "scheduling.k8s.io",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind, Scale
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
@@ -20,6 +20,7 @@ DEPLOYMENTS = Kind(
     default=typed(defaults.default_deployment),
     validate=checked("apps/v1", "Deployment", rules.deployment_faults),
     columns=columns.DEPLOYMENT_COLUMNS,
+    prepare_create=with_status(),
 )
 REPLICA_SETS = Kind(
     "apps",
@@ -33,6 +34,7 @@ REPLICA_SETS = Kind(
     default=typed(defaults.default_replica_set),
     validate=checked("apps/v1", "ReplicaSet", rules.replica_set_faults),
     columns=columns.REPLICA_SET_COLUMNS,
+    prepare_create=with_status(replicas=0),
 )
 DAEMON_SETS = Kind(
     "apps",
@@ -44,6 +46,7 @@ DAEMON_SETS = Kind(
     default=typed(defaults.default_daemon_set),
     validate=checked("apps/v1", "DaemonSet", rules.daemon_set_faults),
     columns=columns.DAEMON_SET_COLUMNS,
+    prepare_create=with_status(currentNumberScheduled=0, numberMisscheduled=0, desiredNumberScheduled=0, numberReady=0),
 )
 STATEFUL_SETS = Kind(
     "apps",
@@ -56,6 +59,7 @@ STATEFUL_SETS = Kind(
     default=typed(defaults.default_stateful_set),
     validate=checked("apps/v1", "StatefulSet", rules.stateful_set_faults),
     columns=columns.STATEFUL_SET_COLUMNS,
+    prepare_create=with_status(replicas=0, availableReplicas=0),
 )
 CONTROLLER_REVISIONS = Kind(
     "apps",

@@ -47,7 +47,7 @@ def not_negative(value: int | None, path: str) -> Iterator[FieldError]:
 
 def positive(value: int | None, path: str) -> Iterator[FieldError]:
     if value is None or value <= 0:
-        yield invalid(path, value or 0, "must be greater than 0")
+        yield invalid(path, value or 0, "must be greater than zero")
 
 
 def quantity_faults(value: str | int | float, path: str, *, whole: bool = False) -> Iterator[FieldError]:

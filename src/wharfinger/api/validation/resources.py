@@ -156,7 +156,7 @@ def quota_name_faults(name: str, path: str, unqualified: AllowName) -> Iterator[
 
 def node_resources_faults(amounts: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name, quantity in amounts.items():
-        here = f"{path}[{name}]"
+        here = f"{path}.{name}"  # upstream writes these as fields, not as keys
         for fault in qualified_name(name):
             yield invalid(here, name, fault)
         if quantity is not None:

@@ -132,14 +132,16 @@ def replication_controller_faults(document: Document, old: Document | None) -> I
 
 def _selector_and_template_faults(spec: Mapping[str, Any], word: str, owner: str) -> Iterator[FieldError]:
     selector, template = spec.get("selector"), spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
         yield required("spec.selector")
+        # An absent selector selects nothing, so that it cannot match either; Kubernetes says both.
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     else:
         yield from label_selector_faults(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
             yield invalid("spec.selector", selector, f"empty selector is invalid for {word}")
         elif not _selects(selector, template):
-            labels = (template.get("metadata") or {}).get("labels") or {}
             yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     yield from _template_for_controller_faults(template, owner)
 
@@ -312,7 +314,7 @@ def schedule_fault(schedule: str) -> str | None:
         return None
     fields = schedule.split()
     if len(fields) != 5:
-        return f"expected exactly 5 fields, found {len(fields)}: {fields}"
+        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
     for one in fields:
         if not all(_CRON_FIELD.fullmatch(part) for part in one.split(",")):
             return f"failed to parse {one!r}"
@@ -394,6 +396,14 @@ def autoscaler_faults(document: Document, old: Document | None) -> Iterator[Fiel
     for name in ("kind", "name"):
         if not target.get(name):
             yield required(f"spec.scaleTargetRef.{name}")
+    if (
+        target.get("kind")
+        and not (target.get("apiVersion") or "").strip("/")
+        and target["kind"] != "ReplicationController"
+    ):
+        yield invalid(
+            "spec.scaleTargetRef.apiVersion", target.get("apiVersion") or "", "apiVersion must specify API group"
+        )
     for index, metric in each(spec, "metrics"):
         if not metric.get("type"):
             yield required(f"spec.metrics[{index}].type", "must specify a metric source type")
