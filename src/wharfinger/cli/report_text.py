@@ -153,11 +153,11 @@ def _expectations(expectations: list[Document]) -> str:
         return paint(f"All {good} expectations hold.", "green", bold=True)
     lines = [paint(f"{len(failed)} of {len(expectations)} expectations failed:", "red", bold=True)]
     for each in failed:
-        lines += _failure(each)
+        lines += failure(each)
     return "\n".join(lines)
 
 
-def _failure(each: Document) -> Iterator[str]:
+def failure(each: Document) -> Iterator[str]:
     head = f"  {each['step']}"
     if each.get("expect"):
         head += f" ({each['expect']})"

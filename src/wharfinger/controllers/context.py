@@ -26,6 +26,7 @@ class ControllerContext:
     random: random.Random = field(default_factory=random.Random)
     observer: Observer | None = None
     implicit_heartbeats: bool = False  # simulation: nodes are taken to be alive until they are said to be down
+    unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot names but does not hold
 
     def now(self) -> float:
         return self.clock.now()

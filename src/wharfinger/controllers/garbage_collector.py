@@ -84,6 +84,8 @@ class GarbageCollector(Controller[str]):
         known = self.graph.get(owner.uid)
         if known is not None and known.object.metadata.namespace in ("", entry.object.metadata.namespace):
             return "waiting" if known.waits_for_dependents else "solid"
+        if owner.uid in self.context.unseen_owners:
+            return "solid"
         group = owner.api_version.rpartition("/")[0]
         resource = self._by_kind.get((group, owner.kind))
         if resource is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES
+from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.client.controller import Controller, run_controllers
@@ -47,6 +48,7 @@ class World:
         self.store = Store(self.registry, now=self.clock.now, source=random.Random(f"store {seed}"), keep_identity=True)
         self.scheduler: Scheduler | None = None
         self._seed = seed
+        self._unseen_owners: frozenset[str] = frozenset()
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -59,7 +61,9 @@ class World:
         self.loop.complete(bootstrap(self.store))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
-    def start(self) -> None:
+    def start(self, manifests: Iterable[Manifest] = ()) -> None:
+        """Starts every part; the manifests about to be applied tell which owners are taken to live outside the simulation."""
+        self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
         for part in self._parts:
             self._start(part)
 
@@ -172,6 +176,7 @@ class World:
             self.configuration,
             random.Random(f"controllers {self._seed}"),
             implicit_heartbeats=True,
+            unseen_owners=self._unseen_owners,
         )
         try:
             await run_controllers(make_controllers(context), informers)
@@ -187,6 +192,17 @@ class World:
             Heartbeats(self._admin, informers, self.clock, implicit=True, managed=everything),
         ]
         await run_controllers(kubelets, informers)
+
+
+def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:
+    """The uids of owners that a snapshot names but does not hold: they must not count as gone."""
+    held: set[str] = set()
+    named: set[str] = set()
+    for document in documents:
+        metadata = document.get("metadata") or {}
+        held.add(str(metadata.get("uid")))
+        named.update(str(owner.get("uid")) for owner in metadata.get("ownerReferences") or ())
+    return frozenset(named - held)
 
 
 def user_named(name: str) -> User:

@@ -1,0 +1,66 @@
+"""`wharf simulate`: what would happen, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from wharfinger.cli.options import output_option
+
+
+@click.command
+@click.option(
+    "-f", "--filename", "paths", multiple=True, required=True, help="A file, a folder, or - for standard input."
+)
+@click.option("--for", "duration", metavar="DURATION", help="Let that much virtual time pass, such as 2h.")
+@click.option("--until-idle", is_flag=True, help="Run until nothing more can happen (the default without --for).")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="The same seed gives the same outcome, to the byte."
+)
+@click.option("--as", "user", default="", help="Who makes the requests. Default: the administrator.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A KubeSchedulerConfiguration or WharfingerConfiguration file.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show every row of every section.")
+@output_option("table", "yaml", "json")
+def command(
+    paths: tuple[str, ...],
+    duration: str | None,
+    until_idle: bool,
+    seed: int,
+    user: str,
+    config: Path | None,
+    everything: bool,
+    output: str,
+) -> None:
+    """Apply manifests to a simulated control plane and show what becomes of them.
+
+    Exits with 0, with 1 if an expectation of a scenario failed, with 2 if the input is bad."""
+    from wharfinger.cli.progress import progress
+    from wharfinger.cli.simulating import bad_input, read, seconds
+    from wharfinger.simulate.simulation import Options, simulate
+
+    if duration is not None and until_idle:
+        raise click.UsageError(
+            "--for and --until-idle exclude each other: one lets a given time pass, the other stops when idle"
+        )
+    with bad_input():
+        inputs = read(paths, config)
+        length = None if duration is None else seconds(duration, "--for")
+    for note in inputs.notes:
+        click.echo(f"Note: {note}", err=True)
+    with progress() as told:
+        report = simulate(inputs, Options(seed, user, length, told))
+    if output == "table":
+        from wharfinger.cli.report_text import render
+
+        click.echo(f"Simulated until {report['time']}.\n\n{render(report, everything=everything)}".rstrip())
+    else:
+        from wharfinger.cli.output import emit
+
+        emit(report, output)
+    sys.exit(0 if all(each["ok"] for each in report["expectations"]) else 1)

@@ -1,0 +1,37 @@
+"""Progress of long work on a terminal's standard error; silent everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_PATIENCE = 0.7  # seconds before anything is shown: short work needs no bar
+_WIDTH = 30
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives a function (what, done, total) that draws one line and takes it away at the end."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    began, drawn = time.monotonic(), False
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal drawn
+        if time.monotonic() - began < _PATIENCE:
+            return
+        filled = _WIDTH * done // total if total else 0
+        bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {done}/{total}" if total else f"{done}"
+        sys.stderr.write(f"\r\033[K{what} {bar}")
+        sys.stderr.flush()
+        drawn = True
+
+    try:
+        yield tell
+    finally:
+        if drawn:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

@@ -1,0 +1,105 @@
+"""Running many scenarios, several at a time, each file in a process that plays it in a world of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one scenario went. `problems` are lines for a person."""
+
+    name: str
+    file: str
+    seconds: float = 0.0
+    problems: tuple[str, ...] = ()
+    bad_input: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def collect(paths: Iterable[str]) -> list[Path]:
+    """The files that hold scenarios: those named, and those in folders that mention one."""
+    found: dict[Path, None] = {}
+    for name in paths:
+        path = Path(name)
+        inside = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES)
+        for each in inside:
+            if each == path or b"Scenario" in each.read_bytes():
+                found[each] = None
+    return list(found)
+
+
+def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verdict]:
+    """Verdicts in the order in which they come."""
+    workers = min(jobs or os.cpu_count() or 1, len(files))
+    if workers == 1:
+        for file in files:
+            yield from run_file(file, seed)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        running = [pool.submit(run_file, file, seed) for file in files]
+        for done in as_completed(running):
+            yield from done.result()
+
+
+def run_file(file: Path, seed: int) -> list[Verdict]:
+    """Plays every scenario of a file, with the file's manifests and configuration."""
+    from wharfinger.api.kinds import registry
+    from wharfinger.simulate.inputs import BadInput, read_inputs
+    from wharfinger.simulate.simulation import Options, simulate
+
+    try:
+        inputs = read_inputs([(str(file), file.read_bytes())], registry())
+    except BadInput as error:
+        return [Verdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
+    verdicts = []
+    for number, (scenario, _) in enumerate(inputs.scenarios, 1):
+        name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
+        began = time.perf_counter()
+        try:
+            report = simulate(inputs, Options(seed=seed), [scenario])
+            problems = tuple(_problems(report["expectations"]))
+        except Exception as error:  # one broken scenario must not hide the others
+            problems = (f"the simulation broke: {type(error).__name__}: {error}",)
+        title = f"{file}: {name}" if name else str(file)
+        verdicts.append(Verdict(title, str(file), time.perf_counter() - began, problems))
+    return verdicts
+
+
+def _problems(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
+    from wharfinger.cli.report_text import failure
+
+    for each in expectations:
+        if not each["ok"]:
+            yield from failure(each)
+
+
+def junit_xml(verdicts: Sequence[Verdict]) -> str:
+    failed = [verdict for verdict in verdicts if not verdict.ok]
+    suite = ElementTree.Element(
+        "testsuite",
+        name="wharf test",
+        tests=str(len(verdicts)),
+        failures=str(len(failed)),
+        time=f"{sum(verdict.seconds for verdict in verdicts):.3f}",
+    )
+    for verdict in verdicts:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=verdict.file, name=verdict.name, time=f"{verdict.seconds:.3f}"
+        )
+        if not verdict.ok:
+            failure = ElementTree.SubElement(case, "failure", message=verdict.problems[0])
+            failure.text = "\n".join(verdict.problems)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

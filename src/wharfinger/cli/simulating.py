@@ -1,0 +1,80 @@
+"""What the commands that simulate share: reading their input, and ending with status 2 when it is bad."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.simulate.inputs import Inputs
+
+
+def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
+    """The inputs of files, folders and `-`; a configuration file overrides the one among them. Raises BadInput."""
+    from wharfinger.api.kinds import registry
+    from wharfinger.simulate.inputs import files_of, read_inputs
+
+    inputs = read_inputs(files_of(paths, sys.stdin), registry())
+    if config is not None:
+        inputs.configuration = configured(config, inputs.configuration)
+    return inputs
+
+
+def configured(path: Path, present: Configuration) -> Configuration:
+    """The configuration of a file: a WharfingerConfiguration replaces the present one, a KubeSchedulerConfiguration its scheduler block."""
+    import msgspec
+    import yaml
+
+    from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
+    from wharfinger.scheduler import profiles
+    from wharfinger.scheduler.configuration import BadSchedulerConfiguration
+    from wharfinger.simulate.inputs import BadInput
+
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+        if not isinstance(document, dict):
+            raise BadInput([f"{path}: not a configuration document"])
+        if document.get("kind") == KIND:
+            loaded = load_configuration(document)
+        else:
+            loaded = msgspec.structs.replace(present, scheduler=document)
+        profiles.load(loaded.scheduler)
+    except (BadConfiguration, BadSchedulerConfiguration) as error:
+        raise BadInput([f"{path}: {fault}" for fault in error.errors]) from error
+    except yaml.YAMLError as error:
+        raise BadInput([f"{path}: not YAML: {error}"]) from error
+    return loaded
+
+
+def seconds(text: str, option: str) -> float:
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.simulate.inputs import BadInput
+
+    try:
+        length = parse_duration(text)
+    except BadTime as error:
+        raise BadInput([f"{option}: {error}"]) from error
+    if length < 0:
+        raise BadInput([f"{option}: must not be negative"])
+    return length
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """Bad input ends the command with status 2 and a line for each fault."""
+    from wharfinger.cli.output import paint
+    from wharfinger.simulate.inputs import BadInput
+
+    try:
+        yield
+    except BadInput as error:
+        click.echo(paint("Error: the input cannot be used:", "red", stream=sys.stderr), err=True)
+        for problem in error.problems:
+            click.echo(f"  {problem}", err=True)
+        sys.exit(2)

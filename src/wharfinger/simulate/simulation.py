@@ -1,0 +1,89 @@
+"""One simulation from start to report: inputs are applied, scenarios played, time passes, the outcome is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.manifests import Manifest
+from wharfinger.api.registry import Document
+from wharfinger.simulate import applying, report, runner
+from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate.scenario import Scenario
+from wharfinger.simulate.world import World
+
+Progress = Callable[[str, int, int], None]
+"""(what is going on, how much of it is done, how much there is)"""
+
+
+@dataclass(slots=True)
+class Options:
+    seed: int = 0
+    user: str = ""
+    duration: float | None = None  # let that much time pass; None: until idle
+    progress: Progress = field(default=lambda what, done, total: None)
+
+
+def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
+    """Plays everything in a world of its own and gives the SimulationReport."""
+    chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
+    world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
+    try:
+        return world.loop.complete(_play(world, inputs, options, chosen))
+    finally:
+        world.close()
+
+
+async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> Document:
+    results = runner.Results()
+    world.start(inputs.manifests)
+    await world.loop.still()
+    for scenario in scenarios:
+        for namespace in _namespaces(scenario):
+            await world.ensure_namespace(namespace)
+    await _apply(world, inputs.manifests, options, results)
+    for scenario in scenarios:
+        await runner.run(scenario, world, results)
+    if options.duration is None:
+        await world.settle()
+    else:
+        await world.advance(options.duration)
+    return await _report(world, results)
+
+
+async def _apply(world: World, manifests: Sequence[Manifest], options: Options, results: runner.Results) -> None:
+    client = world.client(options.user, lambda warning: None)
+    for number, manifest in enumerate(manifests):
+        if number % 1000 == 0:
+            options.progress("applying", number, len(manifests))
+        document = manifest.document
+        resource = world.registry.resource_of(document)
+        if resource is not None and resource.namespaced:
+            await world.ensure_namespace(applying.namespace_of(document, resource))
+        results.rejections += await runner.request(
+            document, options.user, applying.apply(client, document, world.registry)
+        )
+
+
+def _namespaces(scenario: Scenario) -> list[str]:
+    found: dict[str, None] = {}
+    for step in scenario.steps:
+        for document in step.apply:
+            metadata = document.get("metadata")
+            if document.get("kind") != "Namespace" and isinstance(metadata, dict) and metadata.get("namespace"):
+                found[str(metadata["namespace"])] = None
+    return list(found)
+
+
+async def _report(world: World, results: runner.Results) -> Document:
+    scheduler = world.scheduler
+    objects = world.final_objects()
+    reasons = {}
+    for document in objects:
+        if scheduler is not None and document.get("kind") == "Pod" and not (document.get("spec") or {}).get("nodeName"):
+            key = (document["metadata"].get("namespace", ""), document["metadata"]["name"])
+            reasons[key] = scheduler.diagnosis(key)
+    return report.build(
+        now=world.clock.now(), objects=objects, events=world.objects(EVENTS), reasons=reasons, results=results
+    )
