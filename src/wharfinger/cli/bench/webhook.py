@@ -1,0 +1,239 @@
+"""`wharf bench webhook`: how long admission reviews take at a steady rate, caches warm and cold.
+
+API server and webhook run in processes of their own; every policy is usable by the account that the pods run as, so each
+review unites all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wharfinger.cli.bench.apiserver import Bench, Connection, running_server
+
+if TYPE_CHECKING:
+    from wharfinger.client.http import HttpClient
+
+
+@contextmanager
+def running_webhook(kubeconfig: Path) -> Iterator[str]:
+    """A webhook in its own process, on a free port; gives its URL."""
+    command = [sys.executable, "-m", "wharfinger.cli.main", "webhook", "--kubeconfig", str(kubeconfig), "--enforce"]
+    command += ["--url", "https://127.0.0.1:1", "--namespace", "default", "--bind", "127.0.0.1:0", "--no-register"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("webhooks on "):
+                yield line.split()[2].rstrip(",")
+                return
+        raise click.ClickException("the webhook did not start")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+async def prepare(client: HttpClient, policies: int) -> None:
+    from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+    from wharfinger.api.kinds.ours import SCHEDULING_POLICIES, SIGS
+
+    rbac = "rbac.authorization.k8s.io"
+    for number in range(policies):
+        name = f"bench-{number:03}"
+        spec = {
+            "allowed": {
+                "schedulerNames": ["default-scheduler"],
+                "nodeSelectors": {f"pool-{number}": ["a", "b"], "kubernetes.io/arch": ["amd64", "arm64"]},
+                "tolerations": [{"keys": [f"pool-{number}"], "operators": ["Equal"], "effects": ["NoSchedule"]}],
+            },
+            "default": {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+        }
+        metadata = {"name": name}
+        await client.create(
+            SCHEDULING_POLICIES,
+            {
+                "apiVersion": SCHEDULING_POLICIES.api_version,
+                "kind": "SchedulingPolicy",
+                "metadata": metadata,
+                "spec": spec,
+            },
+        )
+        rule = {"apiGroups": [SIGS], "resources": ["schedulingpolicies"], "verbs": ["use"], "resourceNames": [name]}
+        await client.create(
+            CLUSTER_ROLES, {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+        )
+        await client.create(
+            CLUSTER_ROLE_BINDINGS,
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts"}],
+            },
+        )
+
+
+def review(number: int, account: str, *, default: bool = True) -> bytes:
+    """A review as an API server sends it, with a pod of a usual size."""
+    import msgspec
+
+    container = {
+        "name": "main",
+        "image": "registry.example/team/service:1.2.3",
+        "env": [{"name": f"VARIABLE_{index}", "value": "value " * 5} for index in range(20)],
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    spec = {
+        "containers": [container],
+        "serviceAccountName": account,
+        "schedulerName": "default-scheduler",
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for name in ("not-ready", "unreachable")
+        ]
+        + [{"key": "pool-7", "operator": "Equal", "value": "x", "effect": "NoSchedule"}],
+        "nodeSelector": {"pool-7": "a", **({} if default else {"kubernetes.io/arch": "amd64"})},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p-{number}", "namespace": "default"}, "spec": spec}
+    request = {
+        "uid": f"uid-{number}",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": f"p-{number}",
+        "namespace": "default",
+        "operation": "CREATE",
+        "userInfo": {"username": "ann", "groups": ["system:authenticated"]},
+        "object": pod,
+        "dryRun": False,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+async def ask(bench: Bench, connection: Connection, path: str, body: bytes) -> None:
+    answer = await connection.ask(bench.request("POST", path, body))
+    if b'"allowed":true' not in answer:
+        raise click.ClickException(f"a review was refused: {answer[-600:].decode(errors='replace')}")
+
+
+async def steady(bench: Bench, pool: list[Connection], rate: float, seconds: float) -> list[float]:
+    """Latencies at a rate that does not wait for answers, counted from the moment a review was due."""
+    idle: asyncio.Queue[Connection] = asyncio.Queue()
+    for connection in pool:
+        idle.put_nowait(connection)
+    latencies: list[float] = []
+
+    async def one(due: float, number: int) -> None:
+        connection = await idle.get()
+        mutating = number % 2 == 0
+        await ask(bench, connection, "/mutate" if mutating else "/validate", bodies[number % len(bodies)])
+        latencies.append(time.perf_counter() - due)
+        idle.put_nowait(connection)
+
+    bodies = [review(number, "web", default=number % 2 == 0) for number in range(100)]
+    started = time.perf_counter()
+    tasks = []
+    for number in range(int(rate * seconds)):
+        due = started + number / rate
+        if (wait := due - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.create_task(one(due, number)))
+    await asyncio.gather(*tasks)
+    return sorted(latencies)
+
+
+async def measure(
+    kubeconfig: Path, url: str, policies: int, rate: float, seconds: float, connections: int
+) -> dict[str, Any]:
+    from wharfinger.api.kinds.builtin import SECRETS
+    from wharfinger.client.connect import connect
+
+    client = connect(str(kubeconfig))
+    try:
+        secret = await client.get(SECRETS, "wharfinger-webhook", "default")
+    finally:
+        await client.close()
+    from base64 import b64decode
+
+    bench = Bench(url, "", ssl.create_default_context(cadata=b64decode(secret["data"]["ca.crt"]).decode()))
+    try:
+        pool = await bench.open(connections)
+        for _ in range(100):
+            if b" 200 " in (await pool[0].ask(bench.request("GET", "/readyz")))[:20]:
+                break
+            await asyncio.sleep(0.1)
+        cold = []
+        for number in range(5):
+            started = time.perf_counter()
+            await ask(bench, pool[0], "/mutate", review(number, f"fresh-{number}"))
+            cold.append(time.perf_counter() - started)
+        for number in range(200):
+            await ask(bench, pool[number % len(pool)], "/mutate", review(number, "web"))
+        warm = await steady(bench, pool, rate, seconds)
+        most = await bench.rate(
+            pool, (bench.request("POST", "/validate", review(n, "web", default=False)) for n in range(3000))
+        )
+    finally:
+        bench.close()
+    return {
+        "policies": policies,
+        "connections": connections,
+        "requestsPerSecond": rate,
+        "requests": len(warm),
+        "warmMedianMs": _ms(warm[len(warm) // 2]),
+        "warmP90Ms": _ms(warm[int(len(warm) * 0.9)]),
+        "warmP99Ms": _ms(warm[int(len(warm) * 0.99)]),
+        "warmMaxMs": _ms(warm[-1]),
+        "mostRequestsPerSecond": round(most, 1),
+        "coldMedianMs": _ms(sorted(cold)[len(cold) // 2]),
+        "coldMaxMs": _ms(max(cold)),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
+
+
+@click.command
+@click.option("--policies", default=200, show_default=True, help="How many policies each pod may use.")
+@click.option("--rate", default=500.0, show_default=True, help="Reviews a second.")
+@click.option("--seconds", default=10.0, show_default=True, help="For how long.")
+@click.option("--connections", default=16, show_default=True, help="Over how many connections.")
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+)
+def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> None:
+    """The time that admission reviews take at a steady rate: warm, and cold (an account seen for the first time)."""
+    import msgspec
+    import uvloop
+
+    from wharfinger.client.connect import connect
+
+    async def main() -> dict[str, Any]:
+        client = connect(str(kubeconfig))
+        try:
+            await prepare(client, policies)
+        finally:
+            await client.close()
+        with running_webhook(kubeconfig) as url:
+            return await measure(kubeconfig, url, policies, rate, seconds, connections)
+
+    with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
+        result = uvloop.run(main())
+    if output == "json":
+        click.echo(msgspec.json.encode(result).decode())
+        return
+    for key, value in result.items():
+        click.echo(f"{key:24} {value}")
