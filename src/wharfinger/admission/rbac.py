@@ -142,6 +142,7 @@ class RbacIndex:
         self._bindings: dict[tuple[str, str], RoleBinding | ClusterRoleBinding] = {}
         self._by_role: dict[tuple[str, str], dict[tuple[str, str], None]] = {}  # role to its bindings
         self._by_scope: dict[_Scope, dict[tuple[str, str], Subject]] = {}  # subject to its bindings
+        self.revision = 0  # goes up with every change, so that answers can be kept until then
         self._grants: dict[_Scope, _Grants] = {}  # built when first asked, dropped when something below changes
         for item in objects:
             self.upsert(item)
@@ -151,6 +152,7 @@ class RbacIndex:
     def upsert(self, item: RbacObject | dict[str, Any]) -> None:
         """Takes in a new or changed object, as a view or a document."""
         item = as_view(item)
+        self.revision += 1
         if isinstance(item, Role | ClusterRole):
             key = _key(item)
             self._roles[key] = item.rules
@@ -167,6 +169,7 @@ class RbacIndex:
 
     def remove(self, item: RbacObject | dict[str, Any]) -> None:
         item = as_view(item)
+        self.revision += 1
         key = _key(item)
         if isinstance(item, Role | ClusterRole):
             self._roles.pop(key, None)

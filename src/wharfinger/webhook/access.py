@@ -27,11 +27,12 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.timers import background_sleep
 
 log = logging.getLogger(__name__)
 
-HOLDS = 10.0  # seconds that an answer of the API server counts
-REFRESH = 5.0  # an answer that old is asked for again while it still counts, so that those who create pods never wait
+HOLDS = 20.0  # seconds that an answer of the API server counts
+REFRESH = 10.0  # an answer that old is asked for again while it still counts, so that those who create pods never wait
 FORGET = 300.0
 AT_ONCE = 32  # access reviews under way at the same time
 
@@ -51,9 +52,12 @@ class _Known:
     """What is known of one user in one namespace: for each policy whether it may be used, and when that was said."""
 
     answers: dict[str, tuple[bool, float]] = field(default_factory=dict)
-    oldest: float = 0.0
     used: float = 0.0
     refreshing: asyncio.Task[None] | None = None
+    usable: frozenset[str] = frozenset()  # the last answer, good while nothing below has changed
+    oldest: float = 0.0  # of the answers behind it
+    revision: int = -1  # of the index
+    names: Collection[str] = ()  # the policies asked about
 
 
 class PolicyAccess:
@@ -82,49 +86,60 @@ class PolicyAccess:
 
     def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
         """Answers from what is known; raises Unconfirmed where that is not enough."""
+        now = asyncio.get_running_loop().time()
+        known = self._known.get(_key(user, namespace))
+        if known is not None and known.names is names and known.revision == self.index.revision:
+            if now - known.oldest <= self._holds:
+                return self._used(known, user, namespace, now)
         candidates = usable_by(self.index, user, namespace, names)
         if not candidates:
             return candidates
-        now = asyncio.get_running_loop().time()
-        known = self._known.get(_key(user, namespace))
         if known is None:
             raise Unconfirmed(user, namespace, candidates)
-        allowed = []
+        allowed, oldest = [], now
         for name in candidates:
             answer = known.answers.get(name)
             if answer is None or now - answer[1] > self._holds:
                 raise Unconfirmed(user, namespace, candidates)
+            oldest = min(oldest, answer[1])
             if answer[0]:
                 allowed.append(name)
+        known.usable, known.oldest, known.names, known.revision = frozenset(allowed), oldest, names, self.index.revision
+        return self._used(known, user, namespace, now)
+
+    def _used(self, known: _Known, user: User, namespace: str, now: float) -> frozenset[str]:
         known.used = now
         if now - known.oldest > self._refresh and known.refreshing is None:
-            known.refreshing = asyncio.create_task(self._renew(user, namespace, candidates))
-        return frozenset(allowed)
+            known.refreshing = asyncio.create_task(self._renew(known, user, namespace))
+        return known.usable
 
-    async def confirm(self, user: User, namespace: str, names: Collection[str], *, anew: bool = False) -> None:
+    async def confirm(self, user: User, namespace: str, names: Collection[str]) -> None:
         """Asks the API server about each policy that no recent answer covers. Raises ApiError when it cannot be asked."""
         now = asyncio.get_running_loop().time()
         self._sweep(now)
         known = self._known.setdefault(_key(user, namespace), _Known(used=now))
         missing = [
-            name
-            for name in names
-            if anew or (answer := known.answers.get(name)) is None or now - answer[1] > self._holds / 2
+            name for name in names if (answer := known.answers.get(name)) is None or now - answer[1] > self._holds / 2
         ]
         answers = await asyncio.gather(*(self._ask(user, namespace, name) for name in missing))
         for name, allowed in zip(missing, answers, strict=True):
             known.answers[name] = (allowed, now)  # the time of the question: the answer may be no newer
-        known.answers = {
-            name: known.answers[name] for name in known.answers if now - known.answers[name][1] <= self._holds
-        }
-        known.oldest = min((at for _, at in known.answers.values()), default=now)
 
-    async def _renew(self, user: User, namespace: str, names: Collection[str]) -> None:
-        known = self._known[_key(user, namespace)]
+    async def _renew(self, known: _Known, user: User, namespace: str) -> None:
+        """Asks again, one policy after the other and not in a burst, which reviews would feel."""
+        loop = asyncio.get_running_loop()
+        names = [name for name, (_, at) in known.answers.items() if loop.time() - at <= self._holds]
+        pause = (self._holds - self._refresh) / 4 / max(1, len(names))
         try:
-            await self.confirm(user, namespace, names, anew=True)
+            for name in names:
+                asked = loop.time()
+                known.answers[name] = (await self._ask(user, namespace, name), asked)
+                await background_sleep(pause)
+            known.answers = {name: known.answers[name] for name in names}
+            known.revision = -1
         except ApiError as error:
             log.warning("cannot renew what %s may use in %s: %s", user.name, namespace, error)
+            await background_sleep(1.0)
         finally:
             known.refreshing = None
 

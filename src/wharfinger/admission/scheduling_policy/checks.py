@@ -177,10 +177,9 @@ def _allowed(merged: Merged, wishes: Wishes, *, update: bool = False) -> Iterato
             if values is not None and value not in values:
                 detail = _choice(f"value of {key}", values) if values else "this key is not allowed"
                 yield _not_allowed(f"{base}.nodeSelector[{key}]", value, detail)
-    if allowed.tolerations is not None:
-        for path, toleration in wishes.tolerations:
-            if not any(covers_toleration(pattern, toleration) for pattern in allowed.tolerations):
-                yield _not_allowed(path, _plain(toleration), "this toleration is not allowed")
+    for path, toleration in wishes.tolerations:
+        if not allowed.covers(toleration):
+            yield _not_allowed(path, _plain(toleration), "this toleration is not allowed")
     for hardness, terms in ((HARD, wishes.hard_terms), (HARDNESS[1], wishes.soft_terms)):
         slot_path = wishes.hard_path if hardness == HARD else wishes.soft_path
         yield from _node_terms(merged, ("nodeAffinity", hardness), slot_path, terms, wishes.before)

@@ -73,11 +73,11 @@ def evaluate(
 ) -> Evaluation:
     """`with_audited` lets policies that only report take part, to see what they would change."""
     known = world.policies()
-    usable: frozenset[str] = frozenset()
-    for user in subject.users:
-        usable |= world.usable(user, subject.namespace, known.names)
-    audited = frozenset(name for name in usable if name in known.policies and known.policies[name].audited)
-    taken = usable if with_audited else usable - audited
+    # The sets are kept as they come where that is possible: they are keys of merges already made.
+    first, *others = (world.usable(user, subject.namespace, known.names) for user in subject.users)
+    usable = first.union(*others) if others else first
+    audited = usable & known.audited if known.audited else known.audited
+    taken = usable if with_audited or not audited else usable - audited
     evaluation = Evaluation(subject.users, subject.namespace, audited=_ordered(audited))
     if faults := _unusable(subject, known, taken):
         evaluation.policies = _ordered(taken)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from wharfinger.admission.scheduling_policy.patterns import covers_toleration
 from wharfinger.api.registry import Document
+from wharfinger.api.views.pods import Toleration as PodToleration
 from wharfinger.api.views.scheduling_policy import (
     AFFINITY_KINDS,
     HARD,
@@ -19,6 +21,7 @@ from wharfinger.api.views.scheduling_policy import (
     Toleration,
 )
 
+ANY_KEY = "*"  # no taint has this key
 Strategy = Literal["deep", "first", "simple"]
 T = TypeVar("T")
 
@@ -57,6 +60,20 @@ class Allowed:
     selectors: dict[str, set[str] | None] | None = field(default_factory=dict)
     tolerations: list[Toleration] | None = field(default_factory=list)
     affinities: dict[tuple[str, str], list[Expression] | None] = field(default_factory=dict)
+
+    def covers(self, toleration: PodToleration) -> bool:
+        if self.tolerations is None:
+            return True
+        index = self._by_key
+        if index is None:
+            index = self._by_key = {}
+            for pattern in self.tolerations:
+                for key in pattern.keys or (ANY_KEY,):
+                    index.setdefault(key, []).append(pattern)
+        near = (*index.get(toleration.key, ()), *index.get(ANY_KEY, ()))
+        return any(covers_toleration(pattern, toleration) for pattern in near)
+
+    _by_key: dict[str, list[Toleration]] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -162,7 +162,7 @@ class SchedulingPolicyReviewer:
         return ""
 
     def _answer(self, request: Request, subject: Subject, mode: Mode, *, denies: bool) -> Outcome:
-        if mode == "off" and not self._world.policies().audits:
+        if mode == "off" and not self._world.policies().audited:
             return _skip(_SWITCHED_OFF)
         evaluation = self._evaluate(subject)
         audit: dict[str, str] = {}

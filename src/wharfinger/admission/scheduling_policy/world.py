@@ -34,7 +34,7 @@ class PolicySet:
             else:
                 self.policies[name] = read_policy(document)
             self.switched_on = self.switched_on or switches_on(document)
-        self.audits = any(policy.audited for policy in self.policies.values())
+        self.audited = frozenset(name for name, policy in self.policies.items() if policy.audited)
         self.names = frozenset((*self.policies, *self.broken))
         self._merged: dict[tuple[frozenset[str], Strategy], Merged] = {}
 
