@@ -19,6 +19,7 @@ from wharfinger.api.kinds import registry as known_kinds
 from wharfinger.api.metrics import Metrics
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.memory import freeze_heap
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
 from wharfinger.webhook.application import Application
 from wharfinger.webhook.certificates import Certificates, CertificateSecret
@@ -116,6 +117,7 @@ class WebhookServer:
     async def _keep_up(self) -> None:
         """Registers once reviews can be decided, and from then on keeps certificates and configurations right."""
         await self.informers.wait_synced()
+        freeze_heap()  # what the informers hold stays; looking through it again and again would hold reviews up
         while True:
             try:
                 await self._refresh_certificates()
