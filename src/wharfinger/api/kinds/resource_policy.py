@@ -11,7 +11,18 @@ from wharfinger.api.fields import FieldError, duplicate, invalid
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES, SIGS
 from wharfinger.api.names import dns_label
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import ATOMIC, Conditions, Int32, Model, defaulter, doc, keyed, kind_schema, validator
+from wharfinger.api.schemas import (
+    ATOMIC,
+    UNIQUE,
+    Conditions,
+    Int32,
+    Model,
+    defaulter,
+    doc,
+    keyed,
+    kind_schema,
+    validator,
+)
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.validation.selectors import each, label_key_faults, label_selector_faults
 
@@ -44,7 +55,7 @@ class ResourcePolicySpec(Model):
         Annotated[LabelSelector, doc("The pods governed; absent or empty means all of the namespace.")] | None
     ) = None
     match_label_keys: Annotated[
-        list[str], ATOMIC, doc("Pods with equal values for these label keys form a group that is counted by itself.")
+        list[str], UNIQUE, doc("Pods with equal values for these label keys form a group that is counted by itself.")
     ] = field(default_factory=list)
     match_policy: MatchPolicy | None = None
     strategy: Annotated[

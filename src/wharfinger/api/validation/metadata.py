@@ -35,6 +35,10 @@ def metadata_faults(kind: Kind, document: Document, old: Document | None = None)
 def _faults(kind: Kind, metadata: dict[str, Any]) -> Iterator[FieldError]:
     name, namespace = metadata.get("name") or "", metadata.get("namespace") or ""
     name_faults = kind.name_faults or dns_subdomain
+    if prefix := metadata.get("generateName"):
+        # A prefix may end as no name may: a letter in place of its last dash makes it a name.
+        for fault in name_faults(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
+            yield invalid("metadata.generateName", prefix, fault)
     if not name:
         yield required("metadata.name", "name or generateName is required")
     for fault in name_faults(name) if name else ():
