@@ -338,8 +338,8 @@ def _condition(pod: Pod, stamp: str, type: str, holds: bool, reason: str, messag
 
 
 def resize_wanted(pod: Pod) -> bool:
-    """Whether the spec asks for other resources than the running containers have."""
-    return any(
+    """Whether the spec asks for other resources than the running containers have, or a put-off wish is to be settled."""
+    return pod.status.condition("PodResizePending") is not None or any(
         _differs(container, status)
         for container, status in zip(pod.spec.containers, pod.status.container_statuses)
         if status.state.running is not None
