@@ -28,7 +28,12 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.placement import ClusterController, PlacementController, placement_controllers
+from wharfinger.controllers.placement import (
+    ClusterController,
+    PlacementController,
+    PlacementMetrics,
+    placement_controllers,
+)
 from wharfinger.simulate.applying import apply
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Chain, Store
@@ -150,6 +155,7 @@ class Hub:
         self.chain.validating += validating
         self.client = LocalClient(self.store)
         self.metrics = Metrics()
+        self.measured = PlacementMetrics(self.metrics)
         self._implicit = implicit
         self._configuration = configuration or Configuration()
         self.start()
@@ -167,7 +173,7 @@ class Hub:
             )
             context.recorder.start()
             self.recorder = context.recorder
-            self.controllers = placement_controllers(context, Metrics())
+            self.controllers = placement_controllers(context, self.measured)
             self.task = asyncio.create_task(run_controllers(self.controllers, context.informers))
 
         self.run(begin())

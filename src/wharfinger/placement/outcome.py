@@ -178,11 +178,10 @@ def _page_writes(
         due = _last_score_update(placement) + plan.score_rate_limit
         if now < due:
             outcome.next_change = min(outcome.next_change, due)
-            final = current
+            return False
     written = False
-    plan_of = steps(plan.name, held, wanted) if moved else []
     touched = set()
-    for step in plan_of:
+    for step in steps(plan.name, held, wanted):
         if step.clusters is None:
             outcome.writes.append(PageWrite(step.page, delete=True))
             continue

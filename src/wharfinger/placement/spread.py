@@ -33,7 +33,7 @@ def pick(fleet: Fleet, order: Ints, constraints: Sequence[SpreadConstraint], num
         candidates = np.flatnonzero(possible)
         for term in terms:
             if not term.hard:
-                skews = np.maximum(term.skews()[candidates], term.limit)  # within maxSkew, more or less is all one
+                skews = term.skews()[candidates]
                 candidates = candidates[skews == skews.min()]
         chosen = int(candidates[0])
         left[chosen] = False

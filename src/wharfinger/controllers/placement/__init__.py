@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.api.metrics import Metrics
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement.bindings import BindingController
 from wharfinger.controllers.placement.clusters import ClusterController
-from wharfinger.controllers.placement.scheduling import PlacementController
+from wharfinger.controllers.placement.scheduling import PlacementController, PlacementMetrics
 from wharfinger.controllers.placement.sets import ClusterSetController
 
 
-def placement_controllers(context: ControllerContext, metrics: Metrics | None = None) -> list[Controller[Any]]:
+def placement_controllers(context: ControllerContext, metrics: PlacementMetrics | None = None) -> list[Controller[Any]]:
     """All controllers of placement, for one process."""
     return [
         ClusterController(context),
@@ -28,5 +27,6 @@ __all__ = [
     "ClusterController",
     "ClusterSetController",
     "PlacementController",
+    "PlacementMetrics",
     "placement_controllers",
 ]

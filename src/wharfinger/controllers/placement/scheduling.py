@@ -54,11 +54,11 @@ class PlacementMetrics:
 class PlacementController(Controller[Key]):
     name = "placement"
 
-    def __init__(self, context: ControllerContext, metrics: Metrics | None = None) -> None:
+    def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
         super().__init__(observer=context.observer)
         self.context = context
         self.world = World(self.queue.add, context.now)
-        self.metrics = PlacementMetrics(metrics) if metrics is not None else None
+        self.metrics = metrics
         self.decided = 0  # decisions made, for tests and benchmarks
         informers, world = context.informers, self.world
         clusters = context.documents(MANAGED_CLUSTERS)

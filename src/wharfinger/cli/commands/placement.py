@@ -1,0 +1,119 @@
+"""`wharf placement`: the hub's placement controllers as a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@cluster_options
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A WharfingerConfiguration; its placement block counts.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Whether one of several copies works."
+)
+@click.option("--leader-elect-namespace", default="kube-system", show_default=True, help="Where the lease is.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port.")
+def command(kubeconfig: str | None, context: str | None, config: Path | None, **options: Any) -> None:
+    """Decide Placements, and keep clusters, cluster sets and bindings, on a hub."""
+    import asyncio
+    import logging
+
+    import uvloop
+
+    from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configuration = Configuration()
+    if config is not None:
+        import yaml
+
+        try:
+            configuration = load_configuration(yaml.safe_load(config.read_text()) or {})
+        except (BadConfiguration, yaml.YAMLError) as error:
+            raise click.ClickException(f"{config}: {error}") from error
+    client = open_client(kubeconfig, context, component="wharf-placement")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(client, configuration, **options))
+
+
+async def _run(
+    client: Any,
+    configuration: Any,
+    *,
+    leader_elect: bool,
+    leader_elect_namespace: str,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> None:
+    import asyncio
+    import signal
+
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.metrics import Metrics
+    from wharfinger.client.controller import run_controllers
+    from wharfinger.client.events import EventRecorder
+    from wharfinger.client.fence import fenced
+    from wharfinger.client.informer import InformerSet
+    from wharfinger.client.interface import Client
+    from wharfinger.client.leases import Leader, process_identity
+    from wharfinger.client.metrics import HealthServer
+    from wharfinger.client.timers import SystemClock
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.controllers.placement import PlacementMetrics, placement_controllers
+
+    clock = SystemClock()
+    informers: InformerSet | None = None
+    metrics = Metrics()
+    measured = PlacementMetrics(metrics)
+    health = None
+    if metrics_port is not None:
+        health = HealthServer(
+            metrics,
+            ready=lambda: "" if informers is not None and informers.synced else "the hub is not loaded yet",
+            host=metrics_host,
+            port=metrics_port,
+        )
+        await health.start()
+
+    async def work(writer: Client) -> None:
+        nonlocal informers
+        informers = InformerSet(writer)
+        recorder = EventRecorder(writer, "placement", clock)
+        recorder.start()
+        context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
+        try:
+            await run_controllers(placement_controllers(context, measured), informers)
+        finally:
+            await recorder.stop()
+
+    async def lead() -> None:
+        if not leader_elect:
+            await work(client)
+            return
+        leader = Leader(client, "wharf-placement", leader_elect_namespace, process_identity(), clock)
+        guarded = fenced(client, leader.check)
+        await leader.run(lambda: work(guarded))
+
+    task = asyncio.create_task(lead())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return
+    finally:
+        if health is not None:
+            await health.stop()
+        await client.close()

@@ -1,0 +1,53 @@
+"""From measured numbers to scores between -100 and 100."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LOWEST, HIGHEST = -100, 100
+
+
+def normalise(value: float, minimum: float, maximum: float) -> int:
+    """-100 at the minimum and below, 100 above the maximum, and linear between them, cut off towards zero."""
+    if value <= minimum:
+        return LOWEST
+    if value > maximum:
+        return HIGHEST
+    return math.trunc((value - minimum) / (maximum - minimum) * (HIGHEST - LOWEST) + LOWEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A fixed scale: `worst` scores -100, `best` 100. The worst may be the larger number, as with latencies."""
+
+    worst: float
+    best: float
+
+    def score(self, value: float) -> int:
+        if self.worst <= self.best:
+            return normalise(value, self.worst, self.best)
+        return normalise(-value, -self.worst, -self.best)
+
+    def scores(self, values: Mapping[str, float]) -> dict[str, int]:
+        return {name: self.score(value) for name, value in values.items() if not math.isnan(value)}
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A scale made of the values themselves: the worst of all scores -100, the best 100, all equal ones 0."""
+
+    less_is_better: bool = False
+
+    def scores(self, values: Mapping[str, float]) -> dict[str, int]:
+        real = {name: value for name, value in values.items() if math.isfinite(value)}
+        if not real:
+            return {}
+        low, high = min(real.values()), max(real.values())
+        if low == high:
+            return dict.fromkeys(real, 0)
+        return Linear(*((high, low) if self.less_is_better else (low, high))).scores(real)
+
+
+Normalisation = Linear | Relative
