@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.store.support import MERGE, bind, config, pod
 
-from wharfinger.api.errors import AlreadyExists, Conflict
-from wharfinger.api.kinds.builtin import CONFIG_MAPS, PODS
+from wharfinger.api.errors import AlreadyExists, Conflict, ServiceUnavailable
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
 from wharfinger.store import Store
 
 Run = Callable[..., Any]
@@ -89,3 +90,16 @@ def test_a_cancelled_writer_disturbs_no_one(run: Run) -> None:
         assert len(names) >= 9
 
     run(scenario)
+
+
+def test_a_closed_store_takes_no_writes(make_store: Callable[..., Store]) -> None:
+    async def body() -> None:
+        store = make_store()
+        writing = asyncio.ensure_future(store.create(NAMESPACES, {"metadata": {"name": "default"}}))
+        await asyncio.sleep(0)
+        await store.close()
+        assert (await writing).created, "what was taken is finished"
+        with pytest.raises(ServiceUnavailable, match="the store is closed"):
+            await store.create(NAMESPACES, {"metadata": {"name": "late"}})
+
+    asyncio.run(body())

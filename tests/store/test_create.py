@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.store.support import OLD_WIDGETS, WIDGETS, config, pod, widget
+from tests.store.support import OLD_WIDGETS, START, WIDGETS, config, pod, registry, widget
 
-from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Resource
 from wharfinger.store import Store
@@ -187,11 +189,6 @@ def test_a_namespace_is_born_active_with_its_finalizer_and_its_name_as_label(run
 
 
 def test_the_same_seed_and_clock_make_the_same_objects() -> None:
-    import asyncio
-    import random
-
-    from tests.store.support import START, registry
-
     async def history() -> list[bytes]:
         store = Store(registry(), now=lambda: START, source=random.Random(7))
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})
@@ -200,3 +197,20 @@ def test_the_same_seed_and_clock_make_the_same_objects() -> None:
         return [stored.data for stored in (await store.list(CONFIG_MAPS)).items]
 
     assert asyncio.run(history()) == asyncio.run(history())
+
+
+def test_a_server_that_finds_no_free_name_says_so(run: Run) -> None:
+    class Stuck(random.Random):
+        def choices(self, *given: Any, **more: Any) -> list[str]:
+            return ["x"] * 5
+
+    async def scenario(store: Store) -> None:
+        given = {"metadata": {"generateName": "a-"}}
+        await store.create(CONFIG_MAPS, given, "default")
+        with pytest.raises(AlreadyExists) as caught:
+            await store.create(CONFIG_MAPS, given, "default")
+        assert caught.value.message == (
+            'configmaps "a-xxxxx" already exists, the server was not able to generate a unique name for the object'
+        )
+
+    run(scenario, source=Stuck())

@@ -99,7 +99,7 @@ class Collection:
         self.changes: list[Change] = []
         self.closed = False
         self._limits = limits
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order they came
 
     def change(self, before: Stored | None, after: Stored | None, version: int, at: float) -> Change:
         if after is not None:
@@ -118,6 +118,8 @@ class Collection:
             else:
                 self.visible.put(change.key, change.after)
         self.changes.append(change)
+        if change.before is not None:
+            change.before.forget_forms()  # those who follow have had them; the past need not keep them
         if len(self.changes) > self._limits.least:
             self._forget(change.at)
         if self._waiting:
@@ -153,7 +155,7 @@ class Collection:
         """Waits for the next change, the end, or the timeout."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(future)
+        self._waiting[future] = None
         timer = None
         if timeout is not None:
             timer = loop.call_later(timeout, _wake, future)
@@ -162,11 +164,10 @@ class Collection:
         finally:
             if timer is not None:
                 timer.cancel()
-            if future in self._waiting:
-                self._waiting.remove(future)
+            self._waiting.pop(future, None)
 
     def wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             _wake(future)
 

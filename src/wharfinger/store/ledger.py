@@ -57,6 +57,7 @@ class Ledger:
         self._pending: list[tuple[Collection, Change]] = []
         self._writers: list[asyncio.Future[None]] = []
         self._committing: asyncio.Task[None] | None = None
+        self._closed = False
         last, rows = backend.load()
         self._taken = self.version = self._origin = max(last, 1)  # the past before the origin is unknown
         for row in rows:
@@ -78,9 +79,15 @@ class Ledger:
             self._collections[group, plural] = found
         return found
 
+    def _next(self) -> int:
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        self._taken += 1
+        return self._taken
+
     def put(self, kind: Kind, document: Document, before: Stored | None) -> tuple[Document, Stored]:
         """Takes a new state of an object; the answer is the document with its version, and its stored form."""
-        version = self._taken = self._taken + 1
+        version = self._next()
         document = arrange(document, version)
         metadata = document["metadata"]
         stored = Stored(
@@ -100,7 +107,7 @@ class Ledger:
 
     def remove(self, kind: Kind, before: Stored) -> Stored:
         """Takes the removal of an object; the answer is its last state, under the version of the removal."""
-        version = self._taken = self._taken + 1
+        version = self._next()
         collection = self.collection(kind.group, kind.plural)
         collection.latest.remove(key_of(before.namespace, before.name))
         change = collection.change(before, None, version, self._now())
@@ -161,6 +168,7 @@ class Ledger:
                 writer.set_exception(ServiceUnavailable(f"the store cannot write its data: {error}"))
 
     async def close(self) -> None:
+        self._closed = True
         while self._committing is not None:
             await asyncio.wait([self._committing])
         for collection in self._collections.values():

@@ -67,6 +67,9 @@ class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
             found = self._forms[as_type] = decode(self.data, as_type)
         return cast("T", found)
 
+    def forget_forms(self) -> None:
+        self._forms = None
+
     def at_version(self, version: int) -> Stored:
         """The same content under a later version: how watches show an object that went."""
         old, new = b'"resourceVersion":"%d"' % self.version, b'"resourceVersion":"%d"' % version

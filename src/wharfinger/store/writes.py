@@ -105,9 +105,16 @@ class Writer:
                 # Only a name that the server made up is worth another try.
                 generated += 1
                 own = copy(document).get("metadata") or {}
-                if own.get("name") or not own.get("generateName") or generated == _GENERATED_NAMES:
+                if own.get("name") or not own.get("generateName"):
                     raise
+                if generated == _GENERATED_NAMES:
+                    raise self._no_free_name(call) from None
                 call.warnings.clear()
+
+    def _no_free_name(self, call: Call) -> AlreadyExists:
+        error = already_exists(call.resource.group, call.kind.plural, call.name)
+        text = f"{error.message}, the server was not able to generate a unique name for the object"
+        return AlreadyExists(text, details=error.details, retry_after=1)
 
     async def _create(self, call: Call, document: Document) -> Written:
         kind = call.kind
