@@ -186,3 +186,9 @@ def test_metadata_is_checked_the_same_for_all_kinds(metadata: dict[str, Any], fa
     found = faults("priorityclasses", metadata={"name": "x", **metadata})
     assert len(found) == 1 or fault.startswith("metadata.labels")
     assert found[0].startswith(fault), found
+
+
+def test_plain_secrets_are_encoded_into_data() -> None:
+    _, secret = made("secrets", stringData={"b": "c"})
+    assert secret["data"] == {"a": "Yg==", "b": "Yw=="}
+    assert "stringData" not in secret

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from wharfinger.api.defaults.pods import default_template, default_template_of
 from wharfinger.api.defaults.walk import canonical_quantities, child, children, fill, fill_text, made_child
 from wharfinger.api.registry import Document
@@ -46,6 +48,12 @@ def default_service(document: Document) -> None:
 
 def default_secret(document: Document) -> None:
     fill_text(document, type="Opaque")
+    plain = document.get("stringData")
+    if isinstance(plain, dict) and all(isinstance(value, str) for value in plain.values()):
+        # stringData is for writing only: it ends up in data, over what is there.
+        data = made_child(document, "data")
+        data.update({key: base64.b64encode(value.encode()).decode() for key, value in plain.items()})
+        del document["stringData"]
 
 
 def default_replication_controller(document: Document) -> None:
