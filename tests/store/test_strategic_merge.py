@@ -38,6 +38,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("$setElementOrder reorders", "Pod", containers(A, B, C), {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c", "image": "2"}]}}, containers(B, {"name": "c", "image": "2"}, A)),
     ("$setElementOrder alone reorders", "Pod", containers(A, B), {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}, containers(B, A)),
     ("$setElementOrder of nothing is nothing", "Pod", {"spec": {}}, {"spec": {"$setElementOrder/containers": [{"name": "b"}]}}, {"spec": {}}),
+    ("directives do not survive a replacement", "Pod", containers(A), containers({"$patch": "replace"}, {"name": "b", "$setElementOrder/env": [{"name": "X"}], "env": [{"name": "X", "$patch": "delete"}, {"name": "Y", "value": None}]}), containers({"name": "b", "env": [{"name": "Y"}]})),
     ("a budget's selector is replaced", "PodDisruptionBudget", {"spec": {"selector": {"matchLabels": {"a": "b"}}}}, {"spec": {"selector": {"matchLabels": {"c": "d"}}}}, {"spec": {"selector": {"matchLabels": {"c": "d"}}}}),
     ("another type replaces", "Pod", {"spec": {"x": {"a": 1}}}, {"spec": {"x": [1]}}, {"spec": {"x": [1]}}),
     ("directives do not survive where nothing was", "Pod", {}, containers({"name": "a", "$patch": "delete"}, B), containers(B)),

@@ -40,7 +40,7 @@ def _merge(original: Document, patch: Document, shape: Shape) -> Document:
             result.pop(field, None)
         elif type(result.get(field)) is type(value) and isinstance(value, dict):
             known = shape.field(field)
-            result[field] = dict(value) if known.replacing else _merge(result[field], value, known.shape)
+            result[field] = dict(_clean(value)) if known.replacing else _merge(result[field], value, known.shape)
         elif type(result.get(field)) is type(value) and isinstance(value, list):
             result[field] = _merge_field(result[field], value, shape.field(field), deleting)
         elif not deleting:
@@ -51,7 +51,7 @@ def _merge(original: Document, patch: Document, shape: Shape) -> Document:
 def _replaced(patch: Document) -> Document:
     directive = patch[_DIRECTIVE]
     if directive == "replace":
-        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+        return dict(_clean({name: value for name, value in patch.items() if name != _DIRECTIVE}))
     if directive == "delete":
         return {}
     raise _failed(f"unknown patch type: {directive} in map: {patch}")
@@ -76,6 +76,10 @@ def _without_directives(value: Any) -> tuple[bool, Any]:
     if isinstance(value, list):
         return True, [item for kept, item in map(_without_directives, value) if kept]
     return True, value
+
+
+def _clean(value: Any) -> Any:
+    return _without_directives(value)[1]
 
 
 def _retain_keys(result: Document, patch: Document) -> None:
@@ -107,7 +111,7 @@ def _merge_ordered(result: Document, patch: Document, directive: str, shape: Sha
     if present is None and change is None:
         return
     if present is None:
-        values = _without_directives(change)[1]
+        values = _clean(change)
     elif change is None:
         values = present
     else:
@@ -134,7 +138,7 @@ def _merge_field(original: Values, patch: Values, field: Field, deleting: bool) 
     if deleting:
         return [value for value in original if value not in patch]
     if not field.merging:
-        return patch
+        return _clean(patch)
     if not original and not patch:
         return original
     if _holds_objects(original, patch):
@@ -171,13 +175,13 @@ def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
         else:
             raise _failed(f"unknown patch type: {directive} in map: {item}")
     if replacing:
-        return changes
+        return _clean(changes)
     server_order = list(result)
     for item in changes:
         identity = _identity(item, field.key)
         place = next((at for at, present in enumerate(result) if present.get(field.key) == identity), None)
         if place is None:
-            result.append(_without_directives(item)[1])
+            result.append(_clean(item))
         else:
             result[place] = _merge(result[place], item, field.shape)
     return _arranged(result, changes, server_order, field.key)
