@@ -138,7 +138,7 @@ def _merge_field(original: Values, patch: Values, field: Field, deleting: bool) 
     if deleting:
         return [value for value in original if value not in patch]
     if not field.merging:
-        return _clean(patch)
+        return list(_clean(patch))
     if not original and not patch:
         return original
     if _holds_objects(original, patch):
@@ -175,7 +175,7 @@ def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
         else:
             raise _failed(f"unknown patch type: {directive} in map: {item}")
     if replacing:
-        return _clean(changes)
+        return list(_clean(changes))
     server_order = list(result)
     for item in changes:
         identity = _identity(item, field.key)
