@@ -49,7 +49,7 @@ def test_check_shows_what_is_injected_and_by_which_policy(tmp_path: Path) -> Non
 
 
 def test_check_shows_what_is_refused_and_ends_with_1(tmp_path: Path) -> None:
-    wishing = pod({"nodeSelector": {"arch": "s390x"}, "nodeName": "n"}, namespace="shop")
+    wishing = pod({"nodeSelector": {"arch": "s390x"}, "nodeName": "n1"}, namespace="shop")
     code, report = checked(tmp_path, wishing, "--service-account", "web")
     assert code == 1 and not report["admitted"]
     assert [(each["path"], each["policies"]) for each in report["violations"]] == [
@@ -66,7 +66,7 @@ def test_the_requester_is_not_the_pods_account(tmp_path: Path) -> None:
 
 
 def test_a_workload_is_admitted_with_warnings(tmp_path: Path) -> None:
-    template = {"spec": {"nodeName": "n"}}
+    template = {"spec": {"nodeName": "n1"}}
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -102,7 +102,7 @@ schedulingPolicy: {mode: audit}
 ---
 """
     path = tmp_path / "all.yaml"
-    path.write_text(slip + yaml.safe_dump(pod({"nodeName": "n"})))
+    path.write_text(slip + yaml.safe_dump(pod({"nodeName": "n1"})))
     result = wharf("check", "-f", str(path), "-o", "json")
     report = json.loads(result.stdout)["items"][0]
     assert result.exit_code == 0
@@ -113,8 +113,8 @@ schedulingPolicy: {mode: audit}
     ("text", "words"),
     [
         ("a: [", "all.yaml"),
-        ("[]", "document 1: not a Kubernetes object"),
-        ("a: b", "apiVersion and kind are required"),
+        ("[]", "no pod and no workload"),
+        ("a: b", "document 1, line 1: kind: Required value"),
         (
             yaml.safe_dump(policy("p", {"required": {"schedulerNames": []}})),
             "SchedulingPolicy p: spec.required.schedulerNames",
@@ -137,7 +137,7 @@ def test_who_can(tmp_path: Path) -> None:
     assert [(each["identity"], each["policies"]) for each in items] == [
         ("system:serviceaccount:shop:web", ["arch", "restricted"])
     ]
-    path = write(tmp_path / "none.yaml", objects(pod({"nodeName": "n"}, namespace="shop")))
+    path = write(tmp_path / "none.yaml", objects(pod({"nodeName": "n1"}, namespace="shop")))
     assert wharf("who-can", "-f", path).stdout == "nobody\n"
 
 

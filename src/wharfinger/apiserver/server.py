@@ -13,13 +13,14 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from wharfinger.admission.rbac_escalation import EscalationReviewer
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
@@ -55,14 +56,18 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 6443
     free_port: bool = False  # take another port when this one is in use
+    configuration: Configuration = field(default_factory=Configuration)
 
 
 @asynccontextmanager
-async def open_application(store: Store, credentials: Credentials, signer: TokenSigner) -> AsyncIterator[Application]:
+async def open_application(
+    store: Store, credentials: Credentials, signer: TokenSigner, configuration: Configuration | None = None
+) -> AsyncIterator[Application]:
     """An application over a store: what must exist is made, and the index of roles follows the store."""
     now = SystemClock().now
     keeper = RbacKeeper(store)
-    extend_chain(store.chain, store)
+    configuration = Configuration() if configuration is None else configuration
+    extend_chain(store.chain, store, scheduling_policy=configuration.scheduling_policy)
     store.chain.validating.append(EscalationReviewer(keeper.index))
     await bootstrap(store)
     await provision(LocalClient(store))
@@ -97,7 +102,7 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
         signer = TokenSigner.load(directory / "pki" / "sa.key")
         store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
         try:
-            async with open_application(store, credentials, signer) as application:
+            async with open_application(store, credentials, signer, settings.configuration) as application:
                 host, port = listener.getsockname()[:2]
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)

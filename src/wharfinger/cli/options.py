@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from wharfinger.api.configuration import Configuration
     from wharfinger.client.http import HttpClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,6 +30,28 @@ def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     return click.option(
         "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="How to print."
     )
+
+
+def config_option(function: F) -> F:
+    """Adds `--config`, a WharfingerConfiguration; `read_configuration` reads it."""
+    return click.option("--config", metavar="FILE", help="A WharfingerConfiguration.")(function)
+
+
+def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]:
+    """The configuration of a file, and the document as it stands there; without a file, the defaults."""
+    from pathlib import Path
+
+    import yaml
+
+    from wharfinger.api.configuration import BadConfiguration, load_configuration
+
+    if path is None:
+        return load_configuration({}), {}
+    try:
+        document = yaml.safe_load(Path(path).read_text()) or {}
+        return load_configuration(document), document
+    except (OSError, yaml.YAMLError, BadConfiguration, AttributeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
 
 
 def open_client(kubeconfig: str | None, context: str | None, **options: Any) -> HttpClient:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-import yaml
 
 from wharfinger.admission.rbac import RbacIndex, as_view
 from wharfinger.admission.request import Request, User, service_account
@@ -18,72 +16,30 @@ from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.admission.scheduling_policy.reviewer import SchedulingPolicyReviewer
 from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
 from wharfinger.admission.scheduling_policy.world import FixedWorld
-from wharfinger.api.configuration import BadConfiguration, SchedulingPolicySettings, load_configuration
+from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.fields import describe
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
 from wharfinger.api.registry import Document
+from wharfinger.simulate.inputs import BadInput as UnreadableInput
+from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
 
 if TYPE_CHECKING:
     from wharfinger.client.interface import Client
 
 _RBAC = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-_JUDGED = {"Pod", "Binding"}
 
 
 class BadInput(click.ClickException):
     exit_code = 2
 
 
-def read_files(paths: Iterable[str]) -> list[Document]:
-    """All documents of files and folders (`-`: standard input), lists taken apart. The design document's slips in
-    apiVersion and `Kind` are mended, as an API server would not."""
-    found: list[Document] = []
-    for path in paths:
-        for source, text in _texts(path):
-            try:
-                documents = list(yaml.load_all(text, yaml.CSafeLoader))
-            except yaml.YAMLError as error:
-                raise BadInput(f"{source}: {error}") from error
-            for number, document in enumerate(documents, 1):
-                if document is not None:
-                    found += _objects(document, f"{source}, document {number}")
-    return found
-
-
-def _texts(path: str) -> Iterable[tuple[str, str]]:
-    if path == "-":
-        return [("standard input", sys.stdin.read())]
-    place = Path(path)
+def read_files(paths: Iterable[str]) -> Inputs:
+    """Everything in files and folders (`-`: standard input), read as `wharf simulate` reads it."""
     try:
-        if place.is_dir():
-            files = sorted(each for each in place.rglob("*") if each.suffix in (".yaml", ".yml", ".json"))
-            return [(str(each), each.read_text()) for each in files]
-        return [(path, place.read_text())]
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from error
-
-
-def _objects(document: Any, where: str) -> list[Document]:
-    if not isinstance(document, dict):
-        raise BadInput(f"{where}: not a Kubernetes object")
-    if "Kind" in document and "kind" not in document:
-        document["kind"] = document.pop("Kind")
-    if document.get("apiVersion") == "extensions/valpha1" or (
-        document.get("kind") == "SchedulingPolicy" and not document.get("apiVersion")
-    ):
-        document["apiVersion"] = "extensions/v1alpha1"
-    if not isinstance(document.get("kind"), str) or not isinstance(document.get("apiVersion"), str):
-        raise BadInput(f"{where}: apiVersion and kind are required")
-    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        # The items of a list of one kind need not name it.
-        named = {"apiVersion": document["apiVersion"], "kind": document["kind"].removesuffix("List")}
-        return [
-            one for item in document["items"] for one in _objects({**(named if named["kind"] else {}), **item}, where)
-        ]
-    if not isinstance(document.setdefault("metadata", {}), dict):
-        raise BadInput(f"{where}: metadata must be an object")
-    return [document]
+        return read_inputs(files_of(paths, sys.stdin), registry())
+    except UnreadableInput as error:
+        raise BadInput(str(error)) from error
 
 
 @dataclass(slots=True)
@@ -118,15 +74,18 @@ class PolicyWorld:
             self.classes[name] = document
         elif kind == "ServiceAccount":
             self.accounts.add((namespace, name))
-        elif kind == "WharfingerConfiguration":
-            try:
-                self.settings = load_configuration(document).scheduling_policy
-            except BadConfiguration as error:
-                raise BadInput(str(error)) from error
         elif live:
             self.pods.append(document)
-        elif kind in _JUDGED or _template_kind(document):
+        elif is_judged(document):
             self.judged.append(document)
+
+    def lay_over(self, inputs: Inputs) -> None:
+        self.settings = inputs.configuration.scheduling_policy
+        for manifest in inputs.manifests:
+            document = manifest.document
+            if not isinstance(document.setdefault("metadata", {}), dict):
+                raise BadInput(f"{manifest.source}: metadata must be an object")
+            self.add(document)
 
     def build(self) -> FixedWorld:
         defaults = [each for each in self.classes.values() if each.get("globalDefault")]
@@ -144,20 +103,22 @@ class PolicyWorld:
         return "" if lowest is None else str(lowest["metadata"]["name"])
 
 
-def _template_kind(document: Document) -> bool:
+def is_judged(document: Document) -> bool:
+    """Whether policies speak of this kind of object."""
     resource = registry().resource_of(document)
-    return resource is not None and (resource.group, resource.plural) in TEMPLATES
+    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *TEMPLATES)
 
 
-def world_of_files(documents: Iterable[Document]) -> PolicyWorld:
+def world_of_files(inputs: Inputs) -> PolicyWorld:
     """The world that files describe, with what is shipped beneath them."""
     world = PolicyWorld()
-    for document in [*shipped.policies(), *shipped.roles(), *shipped.bindings(), *documents]:
+    for document in [*shipped.policies(), *shipped.roles(), *shipped.bindings()]:
         world.add(document)
+    world.lay_over(inputs)
     return world
 
 
-async def world_of_cluster(client: Client, documents: Iterable[Document], *, pods_of: str | None = None) -> PolicyWorld:
+async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | None = None) -> PolicyWorld:
     """What a cluster holds, with files laid over it. `pods_of` also reads the pods of a namespace (empty: of all)."""
     from wharfinger.api.errors import NotFound
     from wharfinger.api.kinds.builtin import (
@@ -197,8 +158,7 @@ async def world_of_cluster(client: Client, documents: Iterable[Document], *, pod
             token = page.continue_token
             if not token:
                 break
-    for document in documents:
-        world.add(document)
+    world.lay_over(inputs)
     return world
 
 

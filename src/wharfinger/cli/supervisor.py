@@ -72,7 +72,8 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.stop)
         plan = self._plan
-        server = self._add(SERVER, ["--data-dir", str(plan.data_dir), "--host", plan.host])
+        configured = [] if plan.config is None else ["--config", str(plan.config)]
+        server = self._add(SERVER, ["--data-dir", str(plan.data_dir), "--host", plan.host, *configured])
         await self._launch(server, *(() if plan.free_port else ("--port", str(plan.port))))
         await self._await_server(server)
         # Started again it must be found where clients know it.

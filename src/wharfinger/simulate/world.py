@@ -15,6 +15,7 @@ from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.apiserver.bootstrap import bootstrap
+from wharfinger.apiserver.credentials import COMPONENTS
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
@@ -22,6 +23,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.registry import make_controllers
+from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.heartbeats import Heartbeats
 from wharfinger.node.kubelet import Kubelets, Managed
@@ -57,8 +59,14 @@ class World:
             "nodes": self._run_nodes,
             "scheduler": self._run_scheduler,
         }
-        extend_chain(self.store.chain, self.store, require_service_accounts=False)
+        extend_chain(
+            self.store.chain,
+            self.store,
+            require_service_accounts=False,
+            scheduling_policy=configuration.scheduling_policy,
+        )
         self.loop.complete(bootstrap(self.store))
+        self.loop.complete(provision(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
     def start(self, manifests: Iterable[Manifest] = ()) -> None:
@@ -147,7 +155,7 @@ class World:
         self._start(part)
 
     async def _run_scheduler(self) -> None:
-        client = FaultyClient(self._admin, self._faults)
+        client = FaultyClient(self._admin.as_user(COMPONENTS["scheduler"]), self._faults)
         recorder = EventRecorder(client, "default-scheduler", self.clock)
         recorder.start()
         self.scheduler = Scheduler(
@@ -164,11 +172,12 @@ class World:
             await recorder.stop(0)
 
     async def _run_controllers(self) -> None:
-        recorder = EventRecorder(self._admin, "controllers", self.clock)
+        client = self._admin.as_user(COMPONENTS["controllers"])
+        recorder = EventRecorder(client, "controllers", self.clock)
         recorder.start()
-        informers = InformerSet(self._admin)
+        informers = InformerSet(client)
         context = ControllerContext(
-            self._admin,
+            client,
             informers,
             recorder,
             self.registry,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from wharfinger.cli.options import config_option, read_configuration
+
 
 @click.command
 @click.option(
@@ -18,7 +20,8 @@ import click
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes any free one.  [default: 6443]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
-def command(data_dir: Path, port: int | None, host: str) -> None:
+@config_option
+def command(data_dir: Path, port: int | None, host: str, config: str | None) -> None:
     """Serve the Kubernetes API on this machine, without any controller or scheduler."""
     import logging
     import os
@@ -35,7 +38,13 @@ def command(data_dir: Path, port: int | None, host: str) -> None:
         click.echo(f"Serving on https://{address}")
         click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
 
-    settings = Settings(data_dir.resolve(), host, 6443 if port is None else port, free_port=port is None)
+    settings = Settings(
+        data_dir.resolve(),
+        host,
+        6443 if port is None else port,
+        free_port=port is None,
+        configuration=read_configuration(config)[0],
+    )
     try:
         run(settings, started)
     except (CannotServe, BadTokenFile, DataFileError) as error:

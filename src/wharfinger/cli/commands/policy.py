@@ -57,11 +57,9 @@ def check(
     wharf policy check -f pod.yaml -f policies/ --as system:serviceaccount:shop:web
     """
     from wharfinger.cli.output import emit
-    from wharfinger.cli.policy_world import BadInput, asker, explain, request_for
+    from wharfinger.cli.policy_world import asker, explain, request_for
 
     world = _world(filenames, kubeconfig, context)
-    if not world.judged:
-        raise BadInput("the files hold no pod and no workload to check")
     built = world.build()
     who = asker(requester, groups, namespace, service_account)
     reports = [explain(built, world.settings, request_for(document, who)) for document in world.judged]
@@ -94,11 +92,9 @@ def who_can(
     from copy import deepcopy
 
     from wharfinger.cli.output import emit, table
-    from wharfinger.cli.policy_world import BadInput, explain, request_for
+    from wharfinger.cli.policy_world import explain, request_for
 
     world = _world(filenames, kubeconfig, context)
-    if not world.judged:
-        raise BadInput("the files hold no pod and no workload to ask about")
     built, rows = world.build(), []
     for document in world.judged:
         own = str(document["metadata"].get("namespace") or namespace or "default")
@@ -203,17 +199,19 @@ def _world(
     import asyncio
 
     from wharfinger.api.errors import ApiError
-    from wharfinger.cli.policy_world import read_files, world_of_cluster, world_of_files
+    from wharfinger.cli.policy_world import BadInput, is_judged, read_files, world_of_cluster, world_of_files
 
-    documents = read_files(filenames)
-    offline = from_files or any(each["kind"] == "SchedulingPolicy" for each in documents)
+    inputs = read_files(filenames)
+    if pods_of is None and not any(is_judged(each.document) for each in inputs.manifests):
+        raise BadInput("the files hold no pod and no workload to ask about")
+    offline = from_files or any(each.document["kind"] == "SchedulingPolicy" for each in inputs.manifests)
     if offline and kubeconfig is None and context is None:
-        return world_of_files(documents)
+        return world_of_files(inputs)
 
     async def fetch() -> PolicyWorld:
         client = open_client(kubeconfig, context)
         try:
-            return await world_of_cluster(client, documents, pods_of=pods_of)
+            return await world_of_cluster(client, inputs, pods_of=pods_of)
         finally:
             await client.close()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import cluster_options, config_option, open_client, read_configuration
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command
 @cluster_options
-@click.option("--config", metavar="FILE", help="A WharfingerConfiguration.")
+@config_option
 @click.option("--enforce", is_flag=True, help="Refuse what policies do not allow. Default: warn only.")
 @click.option("--service", default="wharfinger-webhook", show_default=True, help="The Service that leads to us.")
 @click.option("--namespace", default="wharfinger-system", show_default=True, help="The namespace of the Service.")
@@ -101,22 +101,9 @@ def command(
 
 def _configuration(path: str | None, enforce: bool) -> Configuration:
     """On a real cluster policies only warn until the administrator decides otherwise, here or in the file."""
-    from pathlib import Path
-
     import msgspec
-    import yaml
 
-    from wharfinger.api.configuration import BadConfiguration, load_configuration
-
-    document: dict[str, Any] = {}
-    if path:
-        try:
-            document = yaml.safe_load(Path(path).read_text()) or {}
-            configuration = load_configuration(document)
-        except (OSError, yaml.YAMLError, BadConfiguration, AttributeError) as error:
-            raise click.ClickException(f"{path}: {error}") from error
-    else:
-        configuration = load_configuration({})
+    configuration, document = read_configuration(path)
     chosen = (document.get("schedulingPolicy") or {}).get("mode")
     mode = "enforce" if enforce else chosen or "warn"
     policy = msgspec.structs.replace(configuration.scheduling_policy, mode=mode)
