@@ -13,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.simulate.inputs import Inputs
+    from wharfinger.simulate.world import World
 
 
 def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
@@ -24,6 +25,17 @@ def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
     return inputs
+
+
+def loaded_world(inputs: Inputs) -> World:
+    """A world that holds what the files hold, in which nothing runs. Says what the API refused."""
+    from wharfinger.simulate.simulation import fill
+    from wharfinger.simulate.world import World
+
+    world = World(inputs.configuration, start=inputs.start())
+    for refused in world.loop.complete(fill(world, inputs)):
+        click.echo(f"Note: {refused.kind} {refused.name} was refused: {refused.message}", err=True)
+    return world
 
 
 def configured(path: Path, present: Configuration) -> Configuration:

@@ -24,7 +24,7 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background, background_sleep
 from wharfinger.engine import Engine
-from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation
+from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, WakeUp
 from wharfinger.framework.status import Code, Status
 from wharfinger.scheduler.binder import Binder, Job, pod_binder
@@ -105,15 +105,18 @@ class Scheduler:
                 group.create_task(self._flush())
                 group.create_task(self._decide())
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await self._informers.stop()
+            await self.stop()
 
     async def load(self) -> None:
         """Follows the API server until everything it holds is known."""
         self._informers.start()
         await self._informers.wait_synced()
         self._synced = True
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._informers.stop()
 
     @property
     def ready(self) -> bool:
@@ -355,8 +358,8 @@ class Scheduler:
 
     # -- questions
 
-    def explain(self, pod: Pod) -> Explanation:
-        return self.engine.explain(pod)
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        return self._feed.pods.get(name, namespace)
 
     def diagnosis(self, key: Key) -> dict[str, int]:
         """For a pod that waits: how many nodes refused it for what."""

@@ -52,6 +52,13 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     return await _report(world, results)
 
 
+async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
+    """Applies the manifests to a world in which nothing runs; what was refused."""
+    results = runner.Results()
+    await _apply(world, inputs.manifests, Options(), results)
+    return results.rejections
+
+
 async def _apply(world: World, manifests: Sequence[Manifest], options: Options, results: runner.Results) -> None:
     client = world.client(options.user, lambda warning: None)
     for number, manifest in enumerate(manifests):

@@ -1,0 +1,86 @@
+"""Why a pod goes where it goes: the engine's answer for every node, from a cluster or from manifests. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from wharfinger.api.errors import not_found
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document, Registry
+from wharfinger.api.views import Pod
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock
+from wharfinger.engine.outcome import Explanation
+from wharfinger.scheduler.configuration import SchedulerConfiguration
+from wharfinger.scheduler.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class PodExplanation:
+    """`choice` is the node the pod would get now; `message` why it gets none."""
+
+    pod: Pod
+    explanation: Explanation
+    choice: str = ""
+    message: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    def document(self) -> Document:
+        """The answer as data: `nodes` with the refusing plugin or the scores of each, and the choice."""
+        found = self.explanation.document()
+        found["pod"] = {"namespace": self.pod.metadata.namespace, "name": self.pod.metadata.name}
+        found["choice"] = self.choice or None
+        if self.message:
+            found["message"] = self.message
+        return found
+
+
+async def explain_pod(
+    client: Client,
+    clock: Clock,
+    configuration: SchedulerConfiguration,
+    registry: Registry,
+    namespace: str,
+    name: str,
+    *,
+    seed: int = 0,
+) -> PodExplanation:
+    """Loads the cluster as the scheduler would, and asks. A pod that has a node is asked for as if it had none."""
+    scheduler = Scheduler(client, clock, configuration, registry, seed=seed)
+    await scheduler.load()
+    try:
+        pod = scheduler.pod(namespace, name)
+        if pod is None:
+            raise not_found(PODS.group, PODS.plural, f"{namespace}/{name}")
+        return explain_in(scheduler, pod)
+    finally:
+        await scheduler.stop()
+
+
+def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:
+    """Asks a loaded scheduler. The pod's own place is given up for the question, so the scheduler is not to be used further."""
+    engine = scheduler.engine
+    notes = []
+    if pod.spec.node_name:
+        notes.append(f"it runs on {pod.spec.node_name}; this is where it could go if it were scheduled now")
+        engine.remove_pod(pod.metadata.namespace, pod.metadata.name)
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    if pod.spec.scheduler_name not in engine.profiles:
+        profile = next(iter(engine.profiles))
+        notes.append(f"its scheduler is {pod.spec.scheduler_name}, which is not ours; this is what {profile} would do")
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=profile))
+    gate = engine.pre_enqueue(pod)
+    if not gate.ok:
+        notes.append(f"it is not tried yet: {gate.message}")
+    explanation = engine.explain(pod)
+    decision = engine.schedule(pod)
+    message = decision.message
+    if decision.diagnosis is not None and engine.profile(pod).at["postFilter"]:
+        result = engine.preempt(pod, decision.diagnosis)
+        message = decision.diagnosis.message
+        if result.node is not None:
+            victims = ", ".join(f"{victim.metadata.namespace}/{victim.metadata.name}" for victim in result.victims)
+            notes.append(f"room can be made on {result.node} by preempting {victims}")
+    return PodExplanation(pod, explanation, decision.node or "", message, tuple(notes))
