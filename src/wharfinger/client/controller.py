@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from wharfinger.api.errors import ApiError, Conflict
 from wharfinger.client.backoff import Backoff
-from wharfinger.client.informer import InformerSet
+from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.workqueue import QueueClosed, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class Controller(ABC, Generic[K]):
 
     name: str
     workers: int = 1
+    needs: Sequence[Informer[Any]] | None = None  # the informers to wait for; None: all of them
 
     def __init__(self, *, observer: Observer | None = None) -> None:
         self.observer = observer
@@ -113,12 +114,17 @@ class Controller(ABC, Generic[K]):
 
 
 async def run_controllers(controllers: Sequence[Controller[Any]], informers: InformerSet) -> None:
-    """Starts the informers, waits until they have synced, and runs the controllers until cancelled."""
+    """Starts the informers and runs the controllers, each as soon as the informers it needs have synced, until cancelled.
+
+    So a kind that the server does not serve holds up only the controllers that need it.
+    """
     informers.start()
     tasks: list[asyncio.Task[None]] = []
     try:
-        await informers.wait_synced()
-        tasks += [asyncio.create_task(controller.run(), name=controller.name) for controller in controllers]
+        tasks += [
+            asyncio.create_task(_run_when_synced(controller, informers), name=controller.name)
+            for controller in controllers
+        ]
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
@@ -127,3 +133,9 @@ async def run_controllers(controllers: Sequence[Controller[Any]], informers: Inf
         for controller in controllers:
             controller.queue.shut_down()
         await informers.stop()
+
+
+async def _run_when_synced(controller: Controller[Any], informers: InformerSet) -> None:
+    for informer in informers if controller.needs is None else controller.needs:
+        await informer.wait_synced()
+    await controller.run()

@@ -7,9 +7,12 @@ is made, before they start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
 from wharfinger.controllers.daemon_set import DaemonSetController
@@ -28,6 +31,7 @@ from wharfinger.controllers.stateful_set import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
 
+T = TypeVar("T")
 Factory = Callable[[ControllerContext], Controller[Any]]
 
 FACTORIES: dict[str, Factory] = {
@@ -66,4 +70,26 @@ def chosen(names: Iterable[str]) -> list[str]:
 
 
 def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) -> list[Controller[Any]]:
-    return [FACTORIES[name](context) for name in chosen(names)]
+    """The chosen controllers; each waits only for the informers that it asked for itself."""
+    made = []
+    for name in chosen(names):
+        informers = _Noting(context.informers)
+        controller = FACTORIES[name](replace(context, informers=informers))
+        controller.needs = informers.asked
+        made.append(controller)
+    return made
+
+
+class _Noting(InformerSet):
+    """The shared informers, as one controller sees them: notes which of them it asks for."""
+
+    def __init__(self, shared: InformerSet) -> None:
+        super().__init__(shared.client)
+        self.asked: list[Informer[Any]] = []
+        self._shared = shared
+
+    def of(self, resource: Resource, view: type[T], **selectors: str) -> Informer[T]:
+        informer = self._shared.of(resource, view, **selectors)
+        if informer not in self.asked:
+            self.asked.append(informer)
+        return informer
