@@ -123,7 +123,7 @@ class Collection:
         if len(self.changes) > self._limits.least:
             self._forget(change.at)
         if self._waiting:
-            self.wake()
+            self._wake_all()
 
     def _forget(self, now: float) -> None:
         changes, limits = self.changes, self._limits
@@ -151,31 +151,23 @@ class Collection:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 
-    async def changed(self, timeout: float | None) -> None:
-        """Waits for the next change, the end, or the timeout."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting[future] = None
-        timer = None
-        if timeout is not None:
-            timer = loop.call_later(timeout, _wake, future)
-        try:
-            await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._waiting.pop(future, None)
+    def await_change(self, waiting: asyncio.Future[None]) -> None:
+        """Resolves the future at the next change, or at the end."""
+        self._waiting[waiting] = None
 
-    def wake(self) -> None:
+    def give_up(self, waiting: asyncio.Future[None]) -> None:
+        self._waiting.pop(waiting, None)
+
+    def _wake_all(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
-            _wake(future)
+            wake(future)
 
     def close(self) -> None:
         self.closed = True
-        self.wake()
+        self._wake_all()
 
 
-def _wake(future: asyncio.Future[None]) -> None:
+def wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

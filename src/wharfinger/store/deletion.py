@@ -80,7 +80,8 @@ class Deleter:
         period = metadata.get("deletionGracePeriodSeconds")
         if not metadata.get("deletionTimestamp") or not period:
             return False
-        return options.grace_period is None or max(options.grace_period, 0) >= period
+        asked = options.grace_period
+        return asked is None or (asked if asked >= 0 else 1) >= period
 
     def _grace(self, document: Document, options: DeleteOptions) -> bool:
         """Sets or shortens the grace period; false where a deletion of period zero is already under way."""

@@ -5,11 +5,12 @@ A watch keeps only its place in the changes. One that falls behind what is kept 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from wharfinger.api.errors import Expired, ServerTimeout
-from wharfinger.store.collection import Change, Collection
+from wharfinger.store.collection import Change, Collection, wake
 from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, Stored, StoreEvent
 from wharfinger.store.selection import Selection
 
@@ -52,6 +53,7 @@ class Watch:
         self._present = present
         self._bookmark_every = bookmark_every
         self._closed = False
+        self._waiting: asyncio.Future[None] | None = None
         self._initial: list[StoreEvent] = []
         self._after = after or 0  # nothing up to this version is shown
         if initial_events or not after:
@@ -91,9 +93,24 @@ class Watch:
                 return event
             if self._closed or self._collection.closed:
                 raise StopAsyncIteration
-            await self._collection.changed(self._bookmark_every)
+            await self._change()
             if self._bookmark_every is not None and self._idle():
                 return self.bookmark()
+
+    async def _change(self) -> None:
+        """Waits for a change, the end, or the time of a bookmark."""
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting = loop.create_future()
+        self._collection.await_change(waiting)
+        timer = None
+        if self._bookmark_every is not None:
+            timer = loop.call_later(self._bookmark_every, wake, waiting)
+        try:
+            await waiting
+        finally:
+            self._collection.give_up(waiting)
+            if timer is not None:
+                timer.cancel()
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; none means the end."""
@@ -117,7 +134,8 @@ class Watch:
     def close(self) -> None:
         """Ends the watch after the events that are ready."""
         self._closed = True
-        self._collection.wake()
+        if self._waiting is not None:
+            wake(self._waiting)
 
     def _idle(self) -> bool:
         return self._next == self._collection.first + len(self._collection.changes)
