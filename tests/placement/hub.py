@@ -29,7 +29,6 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement import (
-    ClusterController,
     PlacementController,
     PlacementMetrics,
     placement_controllers,
@@ -196,10 +195,6 @@ class Hub:
     @property
     def scheduling(self) -> PlacementController:
         return next(c for c in self.controllers if isinstance(c, PlacementController))
-
-    @property
-    def health(self) -> ClusterController:
-        return next(c for c in self.controllers if isinstance(c, ClusterController))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.complete(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.placement.hub import Hub, add_on, built_in, exact, placement, score
 
 from wharfinger.api.kinds.ours import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS
+from wharfinger.controllers.placement.clusters import AGENT_STOPPED
 
 NO_SELECT = {"key": "down", "effect": "NoSelect"}
 
@@ -114,10 +115,13 @@ def test_a_deleted_cluster_leaves_at_once_even_while_a_finalizer_holds_it(hub: H
     assert hub.selected() == ["c2", "c3"]
 
 
+def stop_agent(hub: Hub, name: str, since: str | None) -> None:
+    hub.patch(MANAGED_CLUSTERS, name, {"metadata": {"annotations": {AGENT_STOPPED: since}}})
+
+
 def test_a_lease_that_stops_removes_the_cluster_after_five_durations(hub: Hub) -> None:
     hub.apply(placement())
-    hub.loop.call_soon(hub.health.agent_stopped, "c1", True)
-    hub.settle()
+    stop_agent(hub, "c1", "2026-01-01T00:00:00Z")
     hub.advance(299)
     assert hub.selected() == ["c1", "c2", "c3"]
     hub.advance(2)
@@ -126,6 +130,5 @@ def test_a_lease_that_stops_removes_the_cluster_after_five_durations(hub: Hub) -
     available = next(c for c in found["status"]["conditions"] if c["type"] == "ManagedClusterConditionAvailable")
     assert available["status"] == "Unknown"
     assert [taint["key"] for taint in found["spec"]["taints"]] == ["cluster.open-cluster-management.io/unreachable"]
-    hub.loop.call_soon(hub.health.agent_stopped, "c1", False)
-    hub.settle()
+    stop_agent(hub, "c1", None)
     assert hub.selected() == ["c1", "c2", "c3"]

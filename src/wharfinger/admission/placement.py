@@ -6,6 +6,7 @@ Permissions are asked of an `authorize` function, so that RBAC in process and su
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from wharfinger.admission.rbac import Attributes
@@ -80,44 +81,51 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return (one.get("value") or "", one.get("effect")) == (other.get("value") or "", other.get("effect"))
 
 
-class ClusterAccessReviewer:
-    """Validating: accepting a cluster and moving it between sets are rights of their own."""
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A right that a request takes, and the refusal for those who lack it."""
 
-    def __init__(self, authorize: Authorize, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
-        self._authorize = authorize
-        self._terminating = terminating
+    question: Attributes
+    refusal: ApiError
 
-    def review(self, request: Request) -> Review:
-        if not _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
-            return PASS
-        assert request.object is not None
-        denied = self._acceptance(request) or self._membership(request)
-        return Review(denied=denied) if denied is not None else PASS
 
-    def _acceptance(self, request: Request) -> ApiError | None:
-        if not _accepts(request.object) or _accepts(request.old):
-            return None
-        question = Attributes(
-            request.user, "update", REGISTER_GROUP, MANAGED_CLUSTERS.plural, "accept", name=request.name
-        )
-        if not self._authorize(question):
-            why = f'user "{request.user.name}" cannot update the HubAcceptsClient field'
-            return forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)
-        if self._terminating(request.name):
-            why = f'the namespace "{request.name}" of the cluster is terminating'
-            return forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)
-        return None
+def needed(request: Request) -> list[Needed]:
+    """The rights that a write of a cluster or binding takes beside the write itself: to accept, to join, to bind."""
+    if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
+        return [*_acceptance(request), *_membership(request)]
+    if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE"):
+        return _binding(request)
+    return []
 
-    def _membership(self, request: Request) -> ApiError | None:
-        old, new = _set_of(request.old), _set_of(request.object)
-        if old == new:
-            return None
-        for name in filter(None, (old, new)):
-            question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "join", name=name)
-            if not self._authorize(question):
-                why = f'user "{request.user.name}" cannot add or remove clusters of the ManagedClusterSet "{name}"'
-                return forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)
-        return None
+
+def _acceptance(request: Request) -> list[Needed]:
+    if not accepts(request):
+        return []
+    question = Attributes(request.user, "update", REGISTER_GROUP, MANAGED_CLUSTERS.plural, "accept", name=request.name)
+    why = f'user "{request.user.name}" cannot update the HubAcceptsClient field'
+    return [Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))]
+
+
+def _membership(request: Request) -> list[Needed]:
+    old, new = _set_of(request.old), _set_of(request.object)
+    rights = []
+    for name in filter(None, (old, new) if old != new else ()):
+        question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "join", name=name)
+        why = f'user "{request.user.name}" cannot add or remove clusters of the ManagedClusterSet "{name}"'
+        rights.append(Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)))
+    return rights
+
+
+def _binding(request: Request) -> list[Needed]:
+    name = _bound_set(request.object)
+    question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "bind", name=name)
+    why = f'user "{request.user.name}" is not allowed to bind cluster set "{name}"'
+    return [Needed(question, forbidden(OCM, MANAGED_CLUSTER_SET_BINDINGS.plural, request.name, why))]
+
+
+def accepts(request: Request) -> bool:
+    """Whether the request lets a cluster in."""
+    return _accepts(request.object) and not _accepts(request.old)
 
 
 def _accepts(document: Document | None) -> bool:
@@ -129,28 +137,43 @@ def _set_of(document: Document | None) -> str:
     return str(labels.get(CLUSTER_SET_LABEL) or "")
 
 
-class BindingReviewer:
-    """Validating: a binding is named after its set, and binding a set is a right of its own."""
+def _bound_set(document: Document | None) -> str:
+    return str(((document or {}).get("spec") or {}).get("clusterSet") or "")
+
+
+class PermissionReviewer:
+    """Validating: accepting a cluster, moving it between sets and binding a set are rights of their own."""
 
     def __init__(self, authorize: Authorize) -> None:
         self._authorize = authorize
 
     def review(self, request: Request) -> Review:
-        if not _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE", "UPDATE"):
-            return PASS
-        assert request.object is not None
-        cluster_set = str((request.object.get("spec") or {}).get("clusterSet") or "")
-        name = str(request.object.get("metadata", {}).get("name") or request.name)
-        if cluster_set != name:
-            message = (
-                f'The ManagedClusterSetBinding must have the same name as the target ManagedClusterSet "{cluster_set}"'
-            )
-            return Review(denied=BadRequest(message))
-        if request.operation == "CREATE":
-            question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "bind", name=cluster_set)
-            if not self._authorize(question):
-                why = f'user "{request.user.name}" is not allowed to bind cluster set "{cluster_set}"'
-                return Review(denied=forbidden(OCM, MANAGED_CLUSTER_SET_BINDINGS.plural, name, why))
+        for right in needed(request):
+            if not self._authorize(right.question):
+                return Review(denied=right.refusal)
+        return PASS
+
+
+class ShapeReviewer:
+    """Validating: a binding is named after its set; no cluster is let in while its namespace goes away."""
+
+    def __init__(self, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
+        self._terminating = terminating
+
+    def review(self, request: Request) -> Review:
+        if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE", "UPDATE"):
+            assert request.object is not None
+            cluster_set = _bound_set(request.object)
+            if cluster_set != str(request.object.get("metadata", {}).get("name") or request.name):
+                message = (
+                    "The ManagedClusterSetBinding must have the same name as the target "
+                    f'ManagedClusterSet "{cluster_set}"'
+                )
+                return Review(denied=BadRequest(message))
+        if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE") and accepts(request):
+            if self._terminating(request.name):
+                why = f'the namespace "{request.name}" of the cluster is terminating'
+                return Review(denied=forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))
         return PASS
 
 
@@ -164,5 +187,5 @@ def placement_reviewers(
     """All reviewers of placement: the mutating ones, and the validating ones."""
     return (
         [ClusterDefaultsReviewer(now, default_set=default_set)],
-        [ClusterAccessReviewer(authorize, terminating), BindingReviewer(authorize)],
+        [ShapeReviewer(terminating), PermissionReviewer(authorize)],
     )

@@ -22,6 +22,12 @@ from wharfinger.controllers.garbage_collector import GarbageCollector
 from wharfinger.controllers.job import JobController
 from wharfinger.controllers.namespaces import NamespaceController
 from wharfinger.controllers.node_lifecycle import NodeLifecycleController
+from wharfinger.controllers.placement import (
+    BindingController,
+    ClusterController,
+    ClusterSetController,
+    PlacementController,
+)
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
@@ -52,6 +58,10 @@ FACTORIES: dict[str, Factory] = {
     "podgc": PodGarbageCollector,
     "ttlafterfinished": TTLAfterFinishedController,
     "schedulingpolicy": SchedulingPolicyController,
+    "managedcluster": ClusterController,
+    "managedclusterset": ClusterSetController,
+    "managedclustersetbinding": BindingController,
+    "placement": PlacementController,
 }
 
 

@@ -12,8 +12,10 @@ from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES
+from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import format_time
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import COMPONENTS
 from wharfinger.client.controller import Controller, run_controllers
@@ -22,6 +24,7 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.placement.clusters import AGENT_STOPPED
 from wharfinger.controllers.registry import make_controllers
 from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
@@ -64,6 +67,8 @@ class World:
             self.store,
             require_service_accounts=False,
             scheduling_policy=configuration.scheduling_policy,
+            placement=configuration.placement,
+            now=self.clock.now,
         )
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(provision(self._admin))
@@ -105,6 +110,10 @@ class World:
         elif fault.node:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
+        elif fault.agent:
+            since = format_time(self.clock.now()) if fault.stopped else None
+            change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
+            await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
 
     async def expect(self, expectation: Expectation) -> Outcome:
         until = self.loop.time() + (expectation.within or 0.0)

@@ -5,15 +5,18 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
+from wharfinger.admission.placement import placement_reviewers
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
+from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
-from wharfinger.api.configuration import SchedulingPolicySettings
-from wharfinger.api.kinds.builtin import LIMIT_RANGES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
+from wharfinger.api.configuration import PlacementSettings, SchedulingPolicySettings
+from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
 from wharfinger.api.views.core import LimitRange
 from wharfinger.api.views.workloads import PriorityClass
@@ -27,6 +30,8 @@ def extend_chain(
     *,
     require_service_accounts: bool = True,
     scheduling_policy: SchedulingPolicySettings | None = None,
+    placement: PlacementSettings | None = None,
+    now: Callable[[], float] = time.time,
 ) -> None:
     """Adds the default reviewers to a store's chain, in upstream's order of plugins, and scheduling policies around them.
 
@@ -56,3 +61,21 @@ def extend_chain(
         TolerationSecondsReviewer(),
     ]
     chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), checking]
+    _add_placement(chain, store, placement or PlacementSettings(), now)
+
+
+def _add_placement(chain: Chain, store: Store, settings: PlacementSettings, now: Callable[[], float]) -> None:
+    rbac = StoredRbac(store)
+
+    def terminating(name: str) -> bool:
+        found = store.peek(NAMESPACES, name)
+        return found is not None and bool(found.document()["metadata"].get("deletionTimestamp"))
+
+    mutating, validating = placement_reviewers(
+        now,
+        lambda question: rbac.index().allowed(question).allowed,
+        terminating,
+        default_set=settings.default_cluster_set,
+    )
+    chain.mutating += mutating
+    chain.validating += validating

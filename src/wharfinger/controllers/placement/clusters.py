@@ -1,7 +1,7 @@
 """ManagedClusters on the hub: their namespace, their lease, whether they are available, and the taints that say so.
 
 A cluster whose agent stopped renewing its lease becomes Unknown exactly when five lease durations have passed. In
-simulation agents are taken to report until `agent_stopped` says otherwise.
+simulation agents are taken to report until the annotation `AGENT_STOPPED` says since when they do not.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from wharfinger.placement.taints import NO_SELECT
 AVAILABLE, ACCEPTED, JOINED = "ManagedClusterConditionAvailable", "HubAcceptedManagedCluster", "ManagedClusterJoined"
 UNAVAILABLE_TAINT, UNREACHABLE_TAINT = PREFIX + "unavailable", PREFIX + "unreachable"
 LEASE = "managed-cluster-lease"
+AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: since when the cluster's agent is silent
 LEASES_MISSED = 5  # so many lease durations without a renewal make a cluster Unknown
 DEFAULT_LEASE_SECONDS = 60
 _EXACT = 1e-6  # seconds: timers may fire that much early by rounding
@@ -37,7 +38,6 @@ class ClusterController(Controller[str]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(observer=context.observer)
         self.context = context
-        self._stopped: dict[str, float] = {}  # simulated agents that stopped, and when
         self.clusters = context.documents(MANAGED_CLUSTERS)
         self.namespaces = context.informers.of(NAMESPACES, Metadata)
         self.leases = context.informers.of(LEASES, _DOCUMENT, field_selector=f"metadata.name={LEASE}")
@@ -51,14 +51,6 @@ class ClusterController(Controller[str]):
 
     def _lease_changed(self, lease: Document) -> None:
         self.queue.add(lease["metadata"]["namespace"])
-
-    def agent_stopped(self, cluster: str, stopped: bool) -> None:
-        """Simulation: the agent of a cluster falls silent, or reports again."""
-        if stopped:
-            self._stopped.setdefault(cluster, self.context.now())
-        else:
-            self._stopped.pop(cluster, None)
-        self.queue.add(cluster)
 
     async def reconcile(self, key: str) -> None:
         document = self.clusters.get(key)
@@ -128,8 +120,8 @@ class ClusterController(Controller[str]):
     def _availability(self, cluster: ManagedCluster) -> list[Verdict]:
         """What the lease says; nothing while it is fresh, since the agent itself reports health."""
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
-        renewed = self._renewed(name)
-        if self.context.implicit_heartbeats and name not in self._stopped:
+        renewed = self._renewed(cluster)
+        if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
             if known is None or known.reason == _STOPPED:
                 return [Verdict(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")]
             return []
@@ -143,13 +135,15 @@ class ClusterController(Controller[str]):
             return []
         return [Verdict(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
 
-    def _renewed(self, name: str) -> float | None:
+    def _renewed(self, cluster: ManagedCluster) -> float | None:
         """When the agent was last heard of; None where no lease tells."""
-        if name in self._stopped:
-            return self._stopped[name]
-        lease = self.leases.get(LEASE, name)
+        if self.context.implicit_heartbeats:
+            text = cluster.metadata.annotations.get(AGENT_STOPPED, "")
+        else:
+            lease = self.leases.get(LEASE, cluster.metadata.name)
+            text = "" if lease is None else str((lease.get("spec") or {}).get("renewTime") or "")
         try:
-            return None if lease is None else parse_time(str((lease.get("spec") or {}).get("renewTime") or ""))
+            return parse_time(text)
         except BadTime:
             return None
 
