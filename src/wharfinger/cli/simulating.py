@@ -78,8 +78,8 @@ def seconds(text: str, option: str) -> float:
 
 
 @contextmanager
-def bad_input() -> Iterator[None]:
-    """Bad input ends the command with status 2 and a line for each fault."""
+def bad_input(status: int = 2) -> Iterator[None]:
+    """Bad input ends the command with this status and a line for each fault."""
     from wharfinger.cli.output import paint
     from wharfinger.simulate.inputs import BadInput
 
@@ -89,4 +89,4 @@ def bad_input() -> Iterator[None]:
         click.echo(paint("Error: the input cannot be used:", "red", stream=sys.stderr), err=True)
         for problem in error.problems:
             click.echo(f"  {problem}", err=True)
-        sys.exit(2)
+        sys.exit(status)

@@ -37,12 +37,11 @@ def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | N
 
 async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> Document:
     results = runner.Results()
-    world.start(inputs.manifests)
-    await world.loop.still()
+    await prepare(world, inputs.manifests)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
-    await _apply(world, inputs.manifests, options, results)
+    await apply_manifests(world, inputs.manifests, options, results)
     for scenario in scenarios:
         await runner.run(scenario, world, results)
     if options.duration is None:
@@ -52,14 +51,22 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     return await _report(world, results)
 
 
+async def prepare(world: World, manifests: Sequence[Manifest]) -> None:
+    """Starts every part of a world into which these manifests are to be applied."""
+    world.start(manifests)
+    await world.loop.still()
+
+
 async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
     """Applies the manifests to a world in which nothing runs; what was refused."""
     results = runner.Results()
-    await _apply(world, inputs.manifests, Options(), results)
+    await apply_manifests(world, inputs.manifests, Options(), results)
     return results.rejections
 
 
-async def _apply(world: World, manifests: Sequence[Manifest], options: Options, results: runner.Results) -> None:
+async def apply_manifests(
+    world: World, manifests: Sequence[Manifest], options: Options, results: runner.Results
+) -> None:
     client = world.client(options.user, lambda warning: None)
     for number, manifest in enumerate(manifests):
         if number % 1000 == 0:

@@ -126,6 +126,9 @@ class World:
     # -- what there is
 
     def objects(self, resource: Resource) -> list[Document]:
+        """All objects of a kind; none of a kind that is not served."""
+        if self.registry.of_plural(resource.group, resource.plural) is None:
+            return []
         return [stored.document() for stored in self.store.scan(resource)]
 
     def final_objects(self) -> list[Document]:

@@ -1,0 +1,187 @@
+"""The difference a change makes: a cluster is simulated until idle, then with the change until idle again, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.fields import show
+from wharfinger.api.kinds.builtin import EVENTS, LEASES, PODS
+from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS, PLACEMENTS, RESERVATIONS, RESOURCE_POLICIES
+from wharfinger.api.manifests import Manifest, Source
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.client.interface import Client
+from wharfinger.simulate import runner
+from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate.simulation import Options, apply_manifests, prepare
+from wharfinger.simulate.world import World
+
+_PAGE = 500
+Key = tuple[str, str, str]  # kind, namespace, name
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one object: `before` and `after` are what a person would want to know of it, or nothing."""
+
+    kind: str
+    namespace: str
+    name: str
+    what: str  # scheduled, pending, moved, gone, new, preempted, changed
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+    def document(self) -> Document:
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "change": self.what,
+            "before": None if self.before is None else dict(self.before),
+            "after": None if self.after is None else dict(self.after),
+        }
+
+    def text(self) -> str:
+        return f"{_facts(self.before)} -> {_facts(self.after)}"
+
+
+@dataclass(slots=True)
+class Plan:
+    changes: list[Change] = field(default_factory=list)
+    refused: list[runner.Rejection] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not self.changes and not self.refused
+
+    def document(self) -> Document:
+        return {
+            "kind": "Plan",
+            "apiVersion": "wharfinger.dev/v1alpha1",
+            "changes": [change.document() for change in self.changes],
+            "refused": [
+                {"kind": each.kind, "namespace": each.namespace, "name": each.name, "message": each.message}
+                for each in self.refused
+            ],
+        }
+
+
+def plan(cluster: Inputs, change: Inputs, *, start: float | None = None, options: Options | None = None) -> Plan:
+    """Both inputs' manifests are applied one after the other; the configuration is the cluster's."""
+    options = options or Options()
+    begin = max(cluster.start(), change.start()) if start is None else start
+    world = World(cluster.configuration, start=begin, seed=options.seed)
+    try:
+        return world.loop.complete(_plan(world, cluster, change, options))
+    finally:
+        world.close()
+
+
+async def _plan(world: World, cluster: Inputs, change: Inputs, options: Options) -> Plan:
+    given = runner.Results()
+    await prepare(world, [*cluster.manifests, *change.manifests])
+    await apply_manifests(world, cluster.manifests, Options(seed=options.seed), given)
+    await world.settle()
+    before = _state(world)
+    results = runner.Results()
+    await apply_manifests(world, change.manifests, options, results)
+    await world.settle()
+    preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
+    return Plan(list(_compare(before, _state(world), preempted)), results.rejections)
+
+
+async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
+    """Everything a live cluster holds that has a part in scheduling."""
+    source = Source("the cluster", 1, 1)
+    found: list[Manifest] = []
+    for kind in registry:
+        if kind.storage in (EVENTS, LEASES) or "list" not in kind.verbs:
+            continue
+        found += [Manifest(document, source) for document in await _all(client, kind.storage)]
+    return found
+
+
+async def _all(client: Client, resource: Resource) -> list[Document]:
+    items: list[Document] = []
+    token = ""
+    while True:
+        try:
+            page = await client.list(resource, limit=_PAGE, continue_token=token)
+        except ApiError as error:
+            if error.code in (403, 404, 405):
+                return items  # not served there, or not for us: it cannot matter to the plan
+            raise
+        items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page.items]
+        token = page.continue_token
+        if not token:
+            return items
+
+
+def _state(world: World) -> dict[Key, dict[str, Any]]:
+    """What is compared: pods and their nodes, reservations, unit counts, placement decisions."""
+    state: dict[Key, dict[str, Any]] = {}
+    for pod in world.objects(PODS):
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
+        if facts["node"] is None:
+            conditions = status.get("conditions") or ()
+            facts["message"] = next(
+                (each.get("message") for each in conditions if each.get("type") == "PodScheduled"), None
+            )
+        state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
+    for document in world.objects(RESERVATIONS):
+        status = document.get("status") or {}
+        state["Reservation", "", document["metadata"]["name"]] = {
+            "phase": status.get("phase"),
+            "node": status.get("nodeName"),
+        }
+    for document in world.objects(RESOURCE_POLICIES):
+        units = {unit["name"]: unit.get("count", 0) for unit in (document.get("status") or {}).get("units") or ()}
+        state["ResourcePolicy", document["metadata"]["namespace"], document["metadata"]["name"]] = {"units": units}
+    decided: dict[tuple[str, str], list[str]] = {}
+    for document in world.objects(PLACEMENT_DECISIONS):
+        labels = document["metadata"].get("labels") or {}
+        key = (document["metadata"]["namespace"], labels.get("cluster.open-cluster-management.io/placement", ""))
+        chosen = (each["clusterName"] for each in (document.get("status") or {}).get("decisions") or ())
+        decided.setdefault(key, []).extend(chosen)
+    for document in world.objects(PLACEMENTS):
+        key = (document["metadata"]["namespace"], document["metadata"]["name"])
+        state["Placement", *key] = {"clusters": sorted(decided.get(key, ()))}
+    return state
+
+
+def _compare(before: Mapping[Key, Any], after: Mapping[Key, Any], preempted: set[Key]) -> Iterable[Change]:
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if _compared(old) != _compared(new):
+            yield Change(*key, _what(key, old, new, preempted), old, new)
+
+
+def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Why a pod waits may be worded anew (there is one node more to count) without anything having changed for it."""
+    return None if facts is None else {key: value for key, value in facts.items() if key != "message"}
+
+
+def _what(key: Key, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, preempted: set[Key]) -> str:
+    if new is None:
+        return "preempted" if key in preempted else "gone"
+    if old is None:
+        return "new"
+    if key[0] == "Pod" and old["node"] != new["node"]:
+        return "scheduled" if old["node"] is None else "pending" if new["node"] is None else "moved"
+    return "changed"
+
+
+def _involved(event: Document) -> Key:
+    involved = event.get("involvedObject") or {}
+    return str(involved.get("kind")), str(involved.get("namespace", "")), str(involved.get("name"))
+
+
+def _facts(facts: Mapping[str, Any] | None) -> str:
+    if facts is None:
+        return "-"
+    return ", ".join(
+        f"{key} {value if isinstance(value, str) else show(value)}" for key, value in facts.items() if value is not None
+    )
