@@ -116,7 +116,7 @@ schedulingPolicy: {mode: audit}
         ("[]", "no pod and no workload"),
         ("a: b", "document 1, line 1: kind: Required value"),
         (
-            yaml.safe_dump(policy("p", {"required": {"schedulerNames": []}})),
+            yaml.safe_dump_all([policy("p", {"required": {"schedulerNames": []}}), pod()]),
             "SchedulingPolicy p: spec.required.schedulerNames",
         ),
         (yaml.safe_dump(policy("p", {})), "no pod and no workload"),
