@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
@@ -65,6 +65,23 @@ class StatefulSetController(PodOwner):
         current = history.named(spec.status.current_revision) or update
         now = self.context.now()
         plan = rules.plan(spec, pods, update.metadata.name, now)
+        failure: ApiError | None = None
+        try:
+            await self._carry_out(document, spec, plan, current, update)
+        except ApiError as error:
+            failure = error  # what is there is reported all the same
+        await self._report(key, document, spec, pods, current, history, now)
+        if failure is not None:
+            raise failure
+
+    async def _carry_out(
+        self,
+        document: Document,
+        spec: StatefulSet,
+        plan: rules.Plan,
+        current: ControllerRevision,
+        update: ControllerRevision,
+    ) -> None:
         for number in plan.create:
             chosen = current if rules.needs_current(spec, number) else update
             await self._create(document, spec, chosen, number)
@@ -72,7 +89,6 @@ class StatefulSetController(PodOwner):
             if pod in plan.condemned:
                 await self._release_claims(spec, pod)
             await self.delete_pod(document, pod)
-        await self._report(key, document, spec, pods, current, history, now)
 
     async def _report(
         self,

@@ -1,4 +1,4 @@
-"""Writing status: only what changed, as a merge patch on the status subresource; and lists of conditions."""
+"""Writing status, only when it changed, as a merge patch on the status subresource; and lists of conditions."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Document:
-    """The members of `new` that differ from `old`; None removes one that is there. A count of 0 equals none at all."""
-    return {
-        key: value
-        for key, value in new.items()
-        if old.get(key) != value and not (key not in old and value in (0, None, "", []))
-    }
+def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether any member of `new` is not so in `old`; a count of 0, or nothing, equals absence."""
+    return any(
+        old.get(key) != value and not (key not in old and value in (0, None, "", [], {})) for key, value in new.items()
+    )
 
 
 async def patch_status(
     client: Client, resource: Resource, document: Document, status: Mapping[str, Any], *, locked: bool = False
 ) -> bool:
-    """Writes what of `status` differs from the document's; says whether anything did. `locked` refuses a stale document."""
-    difference = changes(document.get("status") or {}, status)
-    if not difference:
+    """Writes `status` if it differs from the document's; says whether it did. `locked` refuses a stale document.
+
+    All members are written together even where only one differs: the document may be stale, and numbers of two moments
+    must not mix. None removes a member.
+    """
+    if not differs(document.get("status") or {}, status):
         return False
     metadata = document["metadata"]
-    patch: Document = {"status": difference}
+    identity = {"uid": metadata["uid"]}
     if locked:
-        patch["metadata"] = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
-    else:
-        patch["metadata"] = {"uid": metadata["uid"]}
+        identity["resourceVersion"] = metadata["resourceVersion"]
+    patch = {"metadata": identity, "status": dict(status)}
     await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
     return True
 
