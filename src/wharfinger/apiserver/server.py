@@ -61,13 +61,12 @@ class Settings:
 
 @asynccontextmanager
 async def open_application(
-    store: Store, credentials: Credentials, signer: TokenSigner, configuration: Configuration | None = None
+    store: Store, credentials: Credentials, signer: TokenSigner, configuration: Configuration
 ) -> AsyncIterator[Application]:
     """An application over a store: what must exist is made, and the index of roles follows the store."""
     now = SystemClock().now
     keeper = RbacKeeper(store)
-    configuration = Configuration() if configuration is None else configuration
-    extend_chain(store.chain, store, scheduling_policy=configuration.scheduling_policy)
+    extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
     store.chain.validating.append(EscalationReviewer(keeper.index))
     await bootstrap(store)
     await provision(LocalClient(store))

@@ -58,11 +58,11 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
 
 
 async def _decided(client: Any) -> list[Document]:
-    """The sample's pods, once all of them have a node or the time is up."""
+    """The sample's pods, once all of them run or it is known why they do not, or the time is up."""
     deadline = asyncio.get_running_loop().time() + _SECONDS
     while True:
         pods = list((await client.list(PODS, NAMESPACE)).items)
-        if pods and all(pod["spec"].get("nodeName") for pod in pods):
+        if pods and all((pod.get("status") or {}).get("phase") != "Pending" or _waiting(pod) for pod in pods):
             return pods
         if asyncio.get_running_loop().time() > deadline:
             return pods
@@ -73,12 +73,16 @@ def _table(pods: list[Document]) -> list[str]:
     rows = [("POD", "PHASE", "NODE", "WHY NOT")]
     for pod in pods:
         status = pod.get("status") or {}
-        waiting = [
-            one
-            for one in status.get("conditions") or []
-            if one.get("type") == "PodScheduled" and one.get("status") == "False"
-        ]
-        why = waiting[0].get("message", "") if waiting else ""
-        rows.append((pod["metadata"]["name"], status.get("phase", "Pending"), pod["spec"].get("nodeName", "-"), why))
+        rows.append(
+            (pod["metadata"]["name"], status.get("phase", "Pending"), pod["spec"].get("nodeName", "-"), _waiting(pod))
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
+
+
+def _waiting(pod: Document) -> str:
+    """Why a pod has no node."""
+    for condition in (pod.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
+    return ""

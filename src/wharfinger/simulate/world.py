@@ -62,14 +62,7 @@ class World:
             "nodes": self._run_nodes,
             "scheduler": self._run_scheduler,
         }
-        extend_chain(
-            self.store.chain,
-            self.store,
-            require_service_accounts=False,
-            scheduling_policy=configuration.scheduling_policy,
-            placement=configuration.placement,
-            now=self.clock.now,
-        )
+        extend_chain(self.store.chain, self.store, require_service_accounts=False, configuration=configuration)
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(provision(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}

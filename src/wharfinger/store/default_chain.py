@@ -1,21 +1,22 @@
-"""The admission chain of a cluster: what Kubernetes' default plugins do, over a store. Other systems add to it.
+"""The admission chain of a cluster: what Kubernetes' default plugins do, and what our systems check, over a store.
 
 The embedded server and the simulation both take their chain from here, so that a write meets the same rules in both.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.placement import placement_reviewers
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
+from wharfinger.admission.quota import QuotaReviewer
+from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
-from wharfinger.api.configuration import PlacementSettings, SchedulingPolicySettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
 from wharfinger.api.views.core import LimitRange
@@ -29,15 +30,29 @@ def extend_chain(
     store: Store,
     *,
     require_service_accounts: bool = True,
-    scheduling_policy: SchedulingPolicySettings | None = None,
-    placement: PlacementSettings | None = None,
-    now: Callable[[], float] = time.time,
+    configuration: Configuration | None = None,
+    rbac: RbacIndex | None = None,
 ) -> None:
     """Adds the default reviewers to a store's chain, in upstream's order of plugins, and scheduling policies around them.
 
-    Policies inject before priority classes are resolved, and look last at what came of it.
+    Policies inject before priority classes are resolved, and look last at what came of it. Quota is counted in the same
+    step as the write. `rbac` may be given where another part follows the roles and bindings already.
     """
-    injecting, checking = scheduling_policy_reviewers(store, scheduling_policy)
+    settings = configuration or Configuration()
+    injecting, checking = scheduling_policy_reviewers(store, settings.scheduling_policy, index=rbac)
+    followed = StoredRbac(store) if rbac is None else None
+
+    def authorize(asked: Attributes) -> bool:
+        index = followed.index() if followed is not None else rbac
+        return index is not None and index.allowed(asked).allowed
+
+    def terminating(namespace: str) -> bool:
+        found = store.peek(NAMESPACES, namespace)
+        return found is not None and "deletionTimestamp" in found.document()["metadata"]
+
+    defaults, access = placement_reviewers(
+        store.now, authorize, terminating, default_set=settings.placement.default_cluster_set
+    )
 
     def ranges(namespace: str) -> Iterable[LimitRange]:
         return (item.view(LimitRange) for item in store.scan(LIMIT_RANGES, namespace))
@@ -59,23 +74,7 @@ def extend_chain(
         ServiceAccountReviewer(account if require_service_accounts else None),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
+        *defaults,
     ]
-    chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), checking]
-    _add_placement(chain, store, placement or PlacementSettings(), now)
-
-
-def _add_placement(chain: Chain, store: Store, settings: PlacementSettings, now: Callable[[], float]) -> None:
-    rbac = StoredRbac(store)
-
-    def terminating(name: str) -> bool:
-        found = store.peek(NAMESPACES, name)
-        return found is not None and bool(found.document()["metadata"].get("deletionTimestamp"))
-
-    mutating, validating = placement_reviewers(
-        now,
-        lambda question: rbac.index().allowed(question).allowed,
-        terminating,
-        default_set=settings.default_cluster_set,
-    )
-    chain.mutating += mutating
-    chain.validating += validating
+    chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), *access, checking]
+    chain.final.append(QuotaReviewer(store, store.now))

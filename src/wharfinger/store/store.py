@@ -54,6 +54,7 @@ class Store:
         """`keep_identity` lets new objects bring their uid and times along: how a simulation takes over a snapshot."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
+        self.now = now
         self._bookmark_every = bookmark_every
         self._ledger = Ledger(backend if backend is not None else Memory(), limits or Limits(), now)
         self._writer = Writer(

@@ -35,12 +35,12 @@ def command(data_dir: Path, port: int | None, nodes: int, config: Path | None, s
     """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes."""
     import asyncio
 
+    from wharfinger.cli.live import read_configuration
     from wharfinger.cli.run_state import AlreadyRuns, lock
     from wharfinger.cli.supervisor import Plan, StartFailed
 
     directory = data_dir.resolve()
-    if config is not None:
-        _check(config)
+    read_configuration(config)  # a faulty one is refused before anything starts
     plan = Plan(
         directory,
         6443 if port is None else port,
@@ -53,18 +53,6 @@ def command(data_dir: Path, port: int | None, nodes: int, config: Path | None, s
             asyncio.run(_run(plan, sample))
     except (AlreadyRuns, StartFailed) as error:
         raise click.ClickException(str(error)) from error
-
-
-def _check(path: Path) -> None:
-    """A faulty configuration is refused before anything starts."""
-    import yaml
-
-    from wharfinger.api.configuration import BadConfiguration, load_configuration
-
-    try:
-        load_configuration(yaml.safe_load(path.read_text()) or {})
-    except (BadConfiguration, yaml.YAMLError, AttributeError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
 
 
 async def _run(plan: Plan, sample: bool) -> None:
