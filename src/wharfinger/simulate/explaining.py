@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes: the engine's answer for every node, from a cluster or from manifests. Changes nothing."""
+"""Why a pod goes where it goes and a placement selects what it selects, from any API server. Changes nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import not_found
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.kinds.ours import PLACEMENTS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
+from wharfinger.client.events import EventRecorder
+from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.placement.scheduling import PlacementController
 from wharfinger.engine.outcome import Explanation
+from wharfinger.placement.explain import Explanation as ClusterStory
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.scheduler import Scheduler
 
@@ -57,6 +64,26 @@ async def explain_pod(
         return explain_in(scheduler, pod)
     finally:
         await scheduler.stop()
+
+
+async def explain_placement(
+    client: Client, clock: Clock, configuration: Configuration, registry: Registry, namespace: str, name: str
+) -> ClusterStory:
+    """Loads the fleet as the placement controller would, and asks."""
+    informers = InformerSet(client)
+    context = ControllerContext(
+        client, informers, EventRecorder(client, "wharf-explain", clock), registry, clock, configuration
+    )
+    controller = PlacementController(context)
+    informers.start()
+    try:
+        await informers.wait_synced()
+        story = controller.explain((namespace, name))
+    finally:
+        await informers.stop()
+    if story is None:
+        raise not_found(PLACEMENTS.group, PLACEMENTS.plural, f"{namespace}/{name}")
+    return story
 
 
 def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,7 +13,12 @@ from wharfinger.cli.commands.policy import check as admission
 from wharfinger.cli.options import F, cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
-    from wharfinger.simulate.explaining import PodExplanation
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.api.registry import Registry
+    from wharfinger.client.interface import Client
+    from wharfinger.client.timers import Clock
+
+T = TypeVar("T")
 
 
 @click.group
@@ -66,11 +72,18 @@ def pod(
     wharf explain pod shop/web-1 -f cluster.yaml
     wharf explain pod shop/web-1 -o json
     """
+    from wharfinger.scheduler import profiles
+    from wharfinger.simulate.explaining import explain_pod
+
     namespace, name = _split(pod, "the pod")
-    explained = (
-        _pod_from_files(paths, config, namespace, name)
-        if paths
-        else _pod_live(kubeconfig, context, config, namespace, name)
+    explained = _asked(
+        lambda client, clock, configuration, registry: explain_pod(
+            client, clock, profiles.load(configuration.scheduler), registry, namespace, name
+        ),
+        paths,
+        config,
+        kubeconfig,
+        context,
     )
     if output == "table":
         from wharfinger.cli.explain_text import pod_text
@@ -82,52 +95,77 @@ def pod(
         emit(explained.document(), output)
 
 
-def _pod_from_files(paths: tuple[str, ...], config: Path | None, namespace: str, name: str) -> PodExplanation:
-    from wharfinger.cli.simulating import bad_input, loaded_world, read
-    from wharfinger.scheduler import profiles
-    from wharfinger.simulate.explaining import explain_pod
-
-    with bad_input():
-        inputs = read(paths, config)
-    world = loaded_world(inputs)
-    try:
-        with _missing():
-            return world.loop.complete(
-                explain_pod(
-                    world.client("", lambda warning: None),
-                    world.clock,
-                    profiles.load(inputs.configuration.scheduler),
-                    world.registry,
-                    namespace,
-                    name,
-                )
-            )
-    finally:
-        world.close()
-
-
-def _pod_live(
-    kubeconfig: str | None, context: str | None, config: Path | None, namespace: str, name: str
-) -> PodExplanation:
+def _asked(
+    ask: Callable[[Client, Clock, Configuration, Registry], Coroutine[Any, Any, T]],
+    paths: tuple[str, ...],
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> T:
+    """The answer to a question, asked of what the files hold, or of a live cluster."""
     import asyncio
 
+    from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
-    from wharfinger.cli.commands.scheduler import read_configuration
+    from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
     from wharfinger.client.timers import SystemClock
-    from wharfinger.scheduler.profiles import EMBEDDED_NAMES
-    from wharfinger.simulate.explaining import explain_pod
 
-    configuration = read_configuration(config, EMBEDDED_NAMES)
+    with bad_input():
+        if paths:
+            inputs = read(paths, config)
+        else:
+            configuration = Configuration() if config is None else configured(config, Configuration())
+    if paths:
+        world = loaded_world(inputs)
+        try:
+            with _missing():
+                client = world.client("", lambda warning: None)
+                return world.loop.complete(ask(client, world.clock, inputs.configuration, world.registry))
+        finally:
+            world.close()
 
-    async def ask() -> PodExplanation:
+    async def live() -> T:
         client = open_client(kubeconfig, context)
         try:
-            return await explain_pod(client, SystemClock(), configuration, registry(), namespace, name)
+            return await ask(client, SystemClock(), configuration, registry())
         finally:
             await client.close()
 
     with _missing():
-        return asyncio.run(ask())
+        return asyncio.run(live())
+
+
+@command.command("placement")
+@click.argument("placement", metavar="NAMESPACE/NAME")
+@_from
+def placement(
+    placement: str, paths: tuple[str, ...], everything: bool, output: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """For each cluster the filter that refuses it and why, or each prioritizer's part of its score; and the choice.
+
+    \b
+    wharf explain placement apps/web -f fleet.yaml
+    """
+    from wharfinger.simulate.explaining import explain_placement
+
+    namespace, name = _split(placement, "the placement")
+    story = _asked(
+        lambda client, clock, configuration, registry: explain_placement(
+            client, clock, configuration, registry, namespace, name
+        ),
+        paths,
+        None,
+        kubeconfig,
+        context,
+    )
+    if output == "table":
+        from wharfinger.cli.explain_text import placement_text
+
+        click.echo(placement_text(story, everything=everything))
+    else:
+        from wharfinger.cli.output import emit
+
+        emit(story.document(), output)
 
 
 def _missing() -> Any:

@@ -31,7 +31,9 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.timers import call_later
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement.world import Key, World
+from wharfinger.placement.explain import Explanation, explain
 from wharfinger.placement.outcome import Outcome, PageWrite, decide_placement
+from wharfinger.placement.pipeline import schedule
 
 _BUCKETS = tuple(10.0**power for power in range(-6, 4))
 
@@ -122,6 +124,14 @@ class PlacementController(Controller[Key]):
                     else self.metrics.plugin.observe(seconds, kind, name)
                 )
         return outcome
+
+    def explain(self, key: Key) -> Explanation | None:
+        """Why this placement selects what it selects; None where there is no such placement."""
+        world, now = self.world, self.context.now()
+        if key not in world.placements:
+            return None
+        plan, candidates = world.plan(key), world.fleet.eligible(world.scope(key).selectors)
+        return explain(world.fleet, plan, candidates, schedule(world.fleet, plan, candidates, now), now)
 
     async def _write(self, key: Key, placement: Placement, write: PageWrite) -> None:
         namespace, client = key[0], self.context.client
