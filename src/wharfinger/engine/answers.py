@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wharfinger.engine.outcome import Candidate
 from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -24,11 +25,17 @@ FEW = 12  # up to so many rows are cheaper one by one
 
 @dataclass(slots=True)
 class Scorer:
+    """A plugin that scores. The rest is kept for those that normalize."""
+
     plugin: str
     prepared: Prepared
     weight: int
-    raw: Ints | None = None  # kept raw scores of one that normalizes
-    uniform: bool = False  # whether all raw scores are equal, so that normalising cannot tell rows apart
+    raw: Ints | None = None
+    same: bool = False  # whether all rows' raw scores are equal, so that normalising cannot tell rows apart
+    version: int = -1
+    active: bool = False
+    final: Ints | None = None  # as put together last, for `rows`
+    rows: Rows | None = None
 
 
 @dataclass(slots=True)
@@ -38,9 +45,27 @@ class ClusterPart:
     prepared: Prepared
     weight: int
     version: int = -1
-    active: bool = False
-    accepted: Bools | None = None
-    scores: Ints | None = None
+    accepted: Bools | None = None  # None: all
+    scores: Ints | None = None  # None: nothing scored
+
+
+class KeptVictims:
+    """What evictions would do on rows, kept while neither the row nor the disruption budgets change."""
+
+    def __init__(self) -> None:
+        self.node_position = self.pod_position = self.budgets_version = -1
+        self.by_row: dict[int, Candidate | Status] = {}
+        self.ranks: dict[int, tuple[float, ...]] = {}
+        self.passing: list[int] = []  # rows to forget next time
+
+    def forget(self, rows: Sequence[int] | None) -> None:
+        if rows is None:
+            self.by_row.clear()
+            self.ranks.clear()
+        else:
+            for row in rows:
+                self.by_row.pop(row, None)
+                self.ranks.pop(row, None)
 
 
 class Answers:
@@ -67,6 +92,8 @@ class Answers:
         self.overlaying = [each for each in self.prepared.values() if each.overlaid]
         self._sort()
         self.value = Column(0)
+        self.victims: dict[int, KeptVictims] = {}  # by the priority of the pod that would evict
+        self._node_position = self._pod_position = -1
         self._built = False
 
     def _prepare(self, points: Mapping[str, Sequence[Plugin]]) -> None:
@@ -109,35 +136,72 @@ class Answers:
         self._row_scorers = [(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.ROW]
         self._cluster_scorers = [ClusterPart(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.CLUSTER]
         self._normalized = [each for each in self.scorers if each.prepared.normalizes]
-        self._normalized_versions = [-1] * len(self._normalized)
+        self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
+        # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
+        self._following = [
+            each for each in self._normalized if each.prepared.scope is Scope.CLUSTER and each.prepared.follows_pods
+        ]
+        self._tables_version = -1
+
+    def refresh(self) -> None:
+        """Catches up with the tables."""
+        tables = self._tables
+        node_rows = tables.node_log.since(self._node_position) if self._built else None
+        pod_rows = tables.pod_log.since(self._pod_position) if self._built else None
+        self._node_position = tables.node_log.position
+        self._pod_position = tables.pod_log.position
+        if node_rows is None or pod_rows is None:
+            self._build()
+            self._refresh_cluster()
+            self._put_together()
+            return
+        all_changed = self._refresh_cluster()
+        if node_rows:
+            self._refresh_nodes(np.unique(node_rows))
+            all_changed = True
+        if pod_rows:
+            if len(pod_rows) <= FEW:
+                for row in pod_rows:
+                    all_changed = self._refresh_row(row) or all_changed
+            else:
+                rows = np.array(pod_rows, dtype=np.int64)
+                if len(rows) > 256:
+                    rows = np.unique(rows)
+                all_changed = self._refresh_rows(rows[tables.alive.take(rows)]) or all_changed
+        if all_changed:
+            self._put_together()
 
     def _build(self) -> None:
         tables = self._tables
         size = tables.capacity
-        self._tables.work.rebuilt += 1
-        self._node_position = tables.node_log.position
-        self._pod_position = tables.pod_log.position
+        tables.work.rebuilt += 1
+        self._tables_version = -1
         self._node_accepts: Bools = np.zeros(size, dtype=np.bool_)
         self._row_accepts: Bools = np.zeros(size, dtype=np.bool_)
-        self._node_base = Column(size)
-        self._row_base = Column(size)
-        self._cluster_base = Column(size)  # plain cluster-wide scores and normalised ones that differ between rows
-        self._constant = 0  # normalised scores that are the same for all
+        self._node_base = Column(size)  # plain scores that follow from the node
+        self._base = Column(size)  # and with those that follow from its pods
+        self._cluster_base = Column(size)  # plain cluster-wide scores, and normalised ones that tell rows apart
+        self._feasible: tuple[Bools, Rows] | None = None
+        self._constant = 0  # normalised scores that are the same for all rows
         self.value = Column(size, REFUSED)
+        for part in (*self._cluster_filters, *self._cluster_scorers):
+            part.version = -1
         for scorer in self._normalized:
+            scorer.version = -1
+            scorer.final = scorer.rows = None
             scorer.raw = np.zeros(size, dtype=np.int64)
         self._refresh_nodes(tables.rows)
         self._built = True
 
     def _refresh_nodes(self, rows: Rows) -> None:
         """Everything about rows whose node changed, but for the cluster-wide parts."""
-        alive = self._tables.alive[rows]
+        tables = self._tables
+        alive = tables.alive[rows]
         self._node_accepts[rows] = alive
         rows = rows[alive]
-        self._tables.work.rows += len(rows)
         accepts = np.ones(len(rows), dtype=np.bool_)
         for prepared in self._node_filters:
-            accepts &= prepared.filter(rows) == 0
+            accepts &= prepared.accepts(rows)
         self._node_accepts[rows] = accepts
         base = np.zeros(len(rows), dtype=np.int64)
         for prepared, weight in self._node_scorers:
@@ -147,87 +211,146 @@ class Answers:
             if scorer.prepared.scope is Scope.NODE:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
+                raw = scorer.raw[tables.alive]
+                scorer.same = bool((raw == raw[0]).all()) if len(raw) else False
         self._refresh_rows(rows)
 
-    def _refresh_rows(self, rows: Rows) -> None:
-        """What depends on the pods of a row."""
+    def _refresh_rows(self, rows: Rows) -> bool:
+        """What depends on the pods of these rows, as arrays; says whether other rows are touched by it."""
         self._tables.work.rows += len(rows)
         accepts = np.ones(len(rows), dtype=np.bool_)
         for prepared in self._row_filters:
-            accepts &= prepared.filter(rows) == 0
+            accepts &= prepared.accepts(rows)
         self._row_accepts[rows] = accepts
-        base = np.zeros(len(rows), dtype=np.int64)
+        base = self._node_base.view[rows]
         for prepared, weight in self._row_scorers:
             base += prepared.score(rows) * weight
-        self._row_base.view[rows] = base
+        self._base.view[rows] = base
         for scorer in self._normalized:
             if scorer.prepared.scope is Scope.ROW:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
+        accepts &= self._node_accepts.take(rows)
+        for part in self._cluster_filters:
+            if part.accepted is not None:
+                if part.prepared.follows_pods:
+                    part.accepted[rows] = part.prepared.accepts(rows)
+                accepts &= part.accepted.take(rows)
+        rescored = False
+        for scorer in self._following:
+            if scorer.active:
+                assert scorer.raw is not None
+                scorer.raw[rows] = scorer.prepared.score(rows)
+                rescored = True
+        if self._normalized and (
+            rescored or self._touches_others(((self.value.take(rows) != REFUSED) != accepts).any())
+        ):
+            return True
+        base += self._cluster_base.take(rows)
+        base += self._constant
+        base <<= SHIFT
+        base -= self._tables.turn.take(rows)
+        self.value.view[rows] = np.where(accepts, base, REFUSED)
+        return False
 
-    def refresh(self) -> None:
-        """Catches up with the tables."""
-        tables = self._tables
-        if not self._built:
-            self._build()
-            self._refresh_cluster()
-            self._put_together()
-            return
-        node_rows = tables.node_log.since(self._node_position)
-        pod_rows = tables.pod_log.since(self._pod_position)
-        if node_rows is None or pod_rows is None:
-            self._build()
-            self._refresh_cluster()
-            self._put_together()
-            return
-        all_changed = self._refresh_cluster()
-        if node_rows:
-            self._node_position = tables.node_log.position
-            self._refresh_nodes(np.unique(node_rows))
-            all_changed = True
-        if pod_rows:
-            self._pod_position = tables.pod_log.position
-            if all_changed or len(pod_rows) > FEW:
-                rows = np.unique(pod_rows)
-                rows = rows[tables.alive[rows]]
-                self._refresh_rows(rows)
-                all_changed = all_changed or not self._put_rows(rows)
-            else:
-                all_changed = not self._put_each(pod_rows)
-        if all_changed:
-            self._put_together()
+    def _refresh_row(self, row: int) -> bool:
+        """The same for one row, without arrays."""
+        if not self._tables.alive[row]:
+            return False
+        self._tables.work.rows += 1
+        accepts = True
+        for prepared in self._row_filters:
+            if prepared.filter_row(row):
+                accepts = False
+                break
+        self._row_accepts[row] = accepts
+        base = self._node_base.cells[row]
+        for prepared, weight in self._row_scorers:
+            base += prepared.score_row(row) * weight
+        self._base.cells[row] = base
+        if self._by_row:
+            for scorer in self._normalized:
+                if scorer.prepared.scope is Scope.ROW:
+                    assert scorer.raw is not None
+                    scorer.raw[row] = scorer.prepared.score_row(row)
+        accepts = accepts and bool(self._node_accepts[row])
+        for part in self._cluster_filters:
+            if part.accepted is not None:
+                if part.prepared.follows_pods:
+                    part.accepted[row] = part.prepared.filter_row(row) == 0
+                accepts = accepts and bool(part.accepted[row])
+        cells = self.value.cells
+        if self._normalized and self._touches_others((cells[row] != REFUSED) != accepts):
+            return True
+        for scorer in self._following:
+            if scorer.active:
+                assert scorer.raw is not None
+                score = scorer.prepared.score_row(row)
+                if score != scorer.raw[row]:
+                    scorer.raw[row] = score
+                    return True
+        if accepts:
+            total = base + self._cluster_base.cells[row] + self._constant
+            cells[row] = (total << SHIFT) - self._tables.turn.cells[row]
+        else:
+            cells[row] = REFUSED
+        return False
+
+    def _touches_others(self, feasibility_changed: bool | np.bool_) -> bool:
+        """Whether a row's change may change normalised scores of other rows."""
+        if self._by_row:
+            return True
+        return bool(feasibility_changed) and any(each.active and not each.same for each in self._normalized)
 
     def _refresh_cluster(self) -> bool:
         """The parts that may change for all rows at once; says whether one did."""
+        tables = self._tables
+        if self._tables_version == tables.version:
+            return False
+        self._tables_version = tables.version
         changed = False
         for part in self._cluster_filters:
-            version = part.prepared.version
+            version = part.prepared.filter_version
             if version != part.version:
                 part.version = version
-                part.active = part.prepared.filtering()
-                rows = self._tables.rows
-                self._tables.work.rows += len(rows)
-                if part.active:
-                    part.accepted = np.zeros(self._tables.capacity, dtype=np.bool_)
-                    part.accepted[rows] = part.prepared.filter(rows) == 0
-                changed = True
+                accepted: Bools | None = None
+                if part.prepared.filtering():
+                    rows = tables.rows
+                    tables.work.rows += len(rows)
+                    accepted = np.zeros(tables.capacity, dtype=np.bool_)
+                    accepted[rows] = part.prepared.accepts(rows)
+                if accepted is not None or part.accepted is not None:
+                    changed = True
+                part.accepted = accepted
         for part in self._cluster_scorers:
-            version = part.prepared.version
+            version = part.prepared.score_version
             if version != part.version:
                 part.version = version
-                part.active = part.prepared.scoring()
-                if part.active:
-                    rows = self._tables.rows
-                    part.scores = np.zeros(self._tables.capacity, dtype=np.int64)
+                part.scores = None
+                if part.prepared.scoring():
+                    rows = tables.rows
+                    tables.work.rows += len(rows)
+                    part.scores = np.zeros(tables.capacity, dtype=np.int64)
                     part.scores[rows] = part.prepared.score(rows) * part.weight
                 changed = True
-        for index, scorer in enumerate(self._normalized):
-            if scorer.prepared.scope is Scope.CLUSTER:
-                version = scorer.prepared.version
-                if version != self._normalized_versions[index]:
-                    self._normalized_versions[index] = version
-                    changed = True
+        for scorer in self._normalized:
+            version = scorer.prepared.score_version
+            if version != scorer.version:
+                scorer.version = version
+                was, scorer.active = scorer.active, scorer.prepared.scoring()
+                if scorer.active and scorer.prepared.scope is Scope.CLUSTER and scorer.prepared.follows_pods:
+                    assert scorer.raw is not None
+                    scorer.raw[tables.rows] = scorer.prepared.score(tables.rows)
+                if was and scorer.active and scorer.final is not None and scorer.rows is not None and not changed:
+                    # Counts moved, but that may leave the scores as they are.
+                    changed = not np.array_equal(self._final(scorer, scorer.rows), scorer.final)
+                else:
+                    changed = changed or was or scorer.active
         return changed
+
+    def node_accepts(self, row: int) -> bool:
+        """Whether nothing about the node itself speaks against it."""
+        return bool(self._node_accepts[row])
 
     # -- putting totals together
 
@@ -235,8 +358,7 @@ class Answers:
         """The rows that pass all filters, as far as arrays tell."""
         accepted = self._node_accepts & self._row_accepts
         for part in self._cluster_filters:
-            if part.active:
-                assert part.accepted is not None
+            if part.accepted is not None:
                 accepted &= part.accepted
         return accepted
 
@@ -246,94 +368,48 @@ class Answers:
 
     def values(self, accepted: Bools, *, keep: bool = False) -> Ints:
         """The values of all rows, for a set of feasible ones."""
-        rows = np.flatnonzero(accepted)
-        base = np.zeros(self._tables.capacity, dtype=np.int64)
+        constant, base = 0, None
         for part in self._cluster_scorers:
-            if part.active:
-                assert part.scores is not None
-                base += part.scores
-        constant = 0
+            if part.scores is not None:
+                base = part.scores.copy() if base is None else base + part.scores
+        rows: Rows | None = None
         for scorer in self._normalized:
-            scorer.uniform = False
-            if not len(rows) or not scorer.prepared.scoring():
+            if not scorer.active:
                 continue
-            raw = scorer.prepared.score(rows) if scorer.prepared.scope is Scope.CLUSTER else scorer.raw[rows]  # type: ignore[index]
-            final = scorer.prepared.normalize(raw, rows)
-            scorer.uniform = self._same_everywhere(scorer)
-            if scorer.uniform:
-                constant += int(final[0]) * scorer.weight
-            else:
-                base[rows] += final * scorer.weight
+            if scorer.same:
+                assert scorer.raw is not None
+                one = self._tables.rows[:1]
+                constant += (
+                    int(scorer.prepared.normalize(scorer.raw.take(one), one)[0]) * scorer.weight if len(one) else 0
+                )
+                continue
+            rows = self._feasible_rows(accepted) if rows is None else rows
+            if not len(rows):
+                continue
+            final = self._final(scorer, rows)
+            if keep:
+                scorer.final, scorer.rows = final, rows
+            base = np.zeros(self._tables.capacity, dtype=np.int64) if base is None else base
+            base[rows] += final * scorer.weight
+        total = self._base.view + constant if base is None else self._base.view + base + constant
         if keep:
-            self._cluster_base.view[:] = base
             self._constant = constant
-        total = self._node_base.view + self._row_base.view + base + constant
-        return np.where(accepted, (total << SHIFT) - self._tables.turn.view, REFUSED)
+            self._cluster_base.view[:] = 0 if base is None else base
+        total <<= SHIFT
+        total -= self._tables.turn.view
+        np.copyto(total, REFUSED, where=~accepted)
+        return total
 
-    def _same_everywhere(self, scorer: Scorer) -> bool:
-        """Whether a normalised score is the same for all rows, feasible or not, whatever becomes of them."""
-        if scorer.prepared.scope is Scope.CLUSTER or scorer.raw is None:
-            return False
-        raw = scorer.raw[self._tables.alive]
-        return bool((raw == raw[0]).all())
+    def _final(self, scorer: Scorer, rows: Rows) -> Ints:
+        """Normalised scores of the feasible rows."""
+        assert scorer.raw is not None
+        self._tables.work.rows += len(rows)
+        fresh = scorer.prepared.scope is Scope.CLUSTER and not scorer.prepared.follows_pods
+        raw = scorer.prepared.score(rows) if fresh else scorer.raw.take(rows)
+        return scorer.prepared.normalize(raw, rows)
 
-    def _put_rows(self, rows: Rows) -> bool:
-        """Values of these rows only; false when others may be touched by it."""
-        accepted = self._node_accepts[rows] & self._row_accepts[rows]
-        for part in self._cluster_filters:
-            if part.active:
-                assert part.accepted is not None
-                accepted &= part.accepted[rows]
-        before = self.value.view[rows] != REFUSED
-        if self._normalized and not self._alone(bool((before != accepted).any())):
-            return False
-        total = self._node_base.view[rows] + self._row_base.view[rows] + self._cluster_base.view[rows] + self._constant
-        self.value.view[rows] = np.where(accepted, (total << SHIFT) - self._tables.turn.view[rows], REFUSED)
-        return True
-
-    def _put_each(self, rows: Sequence[int]) -> bool:
-        """The same, one by one."""
-        alive, turn = self._tables.alive, self._tables.turn.cells
-        value, node_base = self.value.cells, self._node_base.cells
-        for row in dict.fromkeys(rows) if len(rows) > 1 else rows:
-            if not alive[row]:
-                continue
-            self._tables.work.rows += 1
-            accepts = True
-            for prepared in self._row_filters:
-                if prepared.filter_row(row):
-                    accepts = False
-                    break
-            self._row_accepts[row] = accepts
-            base = 0
-            for prepared, weight in self._row_scorers:
-                base += prepared.score_row(row) * weight
-            self._row_base.cells[row] = base
-            accepted = accepts and bool(self._node_accepts[row])
-            for part in self._cluster_filters:
-                if part.active:
-                    assert part.accepted is not None
-                    accepted = accepted and bool(part.accepted[row])
-            if self._normalized and not self._alone((value[row] != REFUSED) != accepted):
-                # Some normalised scores follow from which rows are feasible, or from this row's own score.
-                self._refresh_raw(rows)
-                return False
-            if accepted:
-                total = node_base[row] + base + self._cluster_base.cells[row] + self._constant
-                value[row] = (total << SHIFT) - turn[row]
-            else:
-                value[row] = REFUSED
-        return True
-
-    def _alone(self, feasibility_changed: bool) -> bool:
-        """Whether a row's change leaves the normalised scores of all rows as they are."""
-        for scorer in self._normalized:
-            if scorer.prepared.scope is Scope.ROW:
-                return False
-            if feasibility_changed and not scorer.uniform and scorer.prepared.scoring():
-                return False
-        return True
-
-    def _refresh_raw(self, rows: Sequence[int]) -> None:
-        chosen = np.unique(rows)
-        self._refresh_rows(chosen[self._tables.alive[chosen]])
+    def _feasible_rows(self, accepted: Bools) -> Rows:
+        """The same array while the same rows are feasible, so that plugins may keep what follows from it."""
+        if self._feasible is None or not np.array_equal(accepted, self._feasible[0]):
+            self._feasible = (accepted.copy(), np.flatnonzero(accepted))
+        return self._feasible[1]

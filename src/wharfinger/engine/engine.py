@@ -68,6 +68,8 @@ class Engine:
         self.profiles = {spec.scheduler_name: Profile(spec, self.tables, classes) for spec in specs}
         self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
         self._objects: dict[str, dict[Key, Any]] = {}
+        self.budgets: Sequence[PodDisruptionBudget] = []
+        self.budgets_version = 0
 
     # -- events
 
@@ -111,6 +113,9 @@ class Engine:
         new = None if deleted else document
         if kind == "Namespace":
             self._namespace(key[1], new)
+        if kind == "PodDisruptionBudget":
+            self.budgets = list(of_kind.values())
+            self.budgets_version += 1
         if old is None and new is None:
             return
         for plugin in self._plugins:
@@ -225,8 +230,7 @@ class Engine:
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
             return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
 
-        budgets = list(self._objects.get("PodDisruptionBudget", {}).values())
-        result = preemption.preempt(self.tables, answers, pod, diagnosis, budgets, eligible)
+        result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
         if result.message:
             diagnosis.post_filter = f"preemption: {result.message}"
         return result

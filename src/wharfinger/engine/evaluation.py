@@ -81,34 +81,40 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(tables: Tables, answers: Answers, pod: Pod, rows: Rows) -> tuple[dict[int, Status], Rows]:
-    """The first refusal of each refused row, and the rows that are feasible. Computed afresh, over arrays."""
+def refusals(tables: Tables, answers: Answers, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
+    """The refused rows by their first refusal, and the rows that are feasible. Computed afresh, over arrays."""
     filters = active_filters(answers)
-    found: dict[int, Status] = {}
-    left = rows
+    groups: list[tuple[Status, list[int]]] = []
+    left = tables.rows
     if answers.only is not None:
-        inside = np.isin(rows, [tables.row_of[name] for name in answers.only if name in tables.row_of])
-        left = rows[inside]
+        inside = np.isin(left, [tables.row_of[name] for name in answers.only if name in tables.row_of])
         outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(answers.narrowed_by))}]")
-        found.update(dict.fromkeys(rows[~inside].tolist(), outside.by(NARROWED)))
-    special = np.isin(left, special_rows(tables, answers, pod))
-    apart, left = left[special], left[~special]
+        groups.append((outside.by(NARROWED), left[~inside].tolist()))
+        left = left[inside]
+    apart: list[int] = []
+    if tables.nominated or answers.overlaying:
+        special = np.isin(left, special_rows(tables, answers, pod))
+        apart, left = left[special].tolist(), left[~special]
     for name, prepared in filters:
+        if not len(left):
+            break
         codes = prepared.filter(left)
         refused = codes != 0
         if refused.any():
-            statuses = {code: prepared.status(code).by(name) for code in np.unique(codes[refused]).tolist()}
-            for row, code in zip(left[refused].tolist(), codes[refused].tolist(), strict=True):
-                found[row] = statuses[code]
+            found = codes[refused]
+            rows = left[refused]
+            for code in np.unique(found).tolist():
+                groups.append((prepared.status(code).by(name), rows[found == code].tolist()))
             left = left[~refused]
-    feasible = list(left.tolist())
-    for row in apart.tolist():
+    passed = []
+    for row in apart:
         refusal = judge(tables, answers, filters, pod, row)
         if refusal is None:
-            feasible.append(row)
+            passed.append(row)
         else:
-            found[row] = refusal
-    return found, np.array(sorted(feasible), dtype=np.int64)
+            groups.append((refusal, [row]))
+    feasible = np.union1d(left, np.array(passed, dtype=np.int64)) if passed else left
+    return [(status, rows) for status, rows in groups if rows], feasible
 
 
 def diagnose(tables: Tables, answers: Answers, pod: Pod) -> Diagnosis:
@@ -116,17 +122,16 @@ def diagnose(tables: Tables, answers: Answers, pod: Pod) -> Diagnosis:
     if answers.refusal is not None:
         status = answers.refusal
         return Diagnosis(count, absent=status, pre_filter=status.message, plugins=frozenset((status.plugin,)))
-    found, _ = refusals(tables, answers, pod, tables.rows)
-    plugins = {status.plugin for status in set(found.values())} - {NARROWED}
-    if answers.only is not None:
-        plugins.update(answers.narrowed_by)
-    return Diagnosis(count, {tables.name(row): status for row, status in found.items()}, plugins=frozenset(plugins))
+    groups, _ = refusals(tables, answers, pod)
+    plugins = {status.plugin for status, _ in groups} - {NARROWED}
+    plugins.update(answers.narrowed_by)
+    return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
 
 
 def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
     if answers.refusal is not None:
         return Explanation({}, {}, answers.refusal)
-    found, feasible = refusals(tables, answers, pod, tables.rows)
+    groups, feasible = refusals(tables, answers, pod)
     names = [tables.name(row) for row in feasible.tolist()]
     scores: dict[str, dict[str, int]] = {name: {} for name in names}
     if names:
@@ -137,7 +142,7 @@ def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
             final = scorer.prepared.normalize(raw, feasible) if scorer.prepared.normalizes else raw
             for name, score in zip(names, (final * scorer.weight).tolist(), strict=True):
                 scores[name][scorer.plugin] = score
-    return Explanation({tables.name(row): status for row, status in found.items()}, scores)
+    return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
 
 
 def overridden(tables: Tables, answers: Answers, pod: Pod, rows: Iterable[int]) -> Bools | None:
@@ -157,4 +162,4 @@ def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:
     """The rows where evictions may help."""
     if diagnosis.absent.code is Code.UNSCHEDULABLE:
         return [int(row) for row in tables.rows]
-    return [tables.row_of[name] for name, status in diagnosis.statuses.items() if status.code is Code.UNSCHEDULABLE]
+    return sorted(row for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE for row in rows)

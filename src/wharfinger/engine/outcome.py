@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from wharfinger.api.views import Pod
@@ -18,16 +19,35 @@ NARROWED = "PreFilterResult"
 UNKNOWN = Status(Code.UNRESOLVABLE)
 
 
-@dataclass(slots=True)
-class Diagnosis:
-    """Why a pod fits nowhere. `statuses` holds the refused nodes; the rest, if any, have the status `absent`."""
+Groups = Sequence[tuple[Status, Sequence[int]]]
+"""Rows by the status they got."""
 
-    node_count: int
-    statuses: dict[str, Status] = field(default_factory=dict)
-    absent: Status = UNKNOWN
-    pre_filter: str = ""
-    post_filter: str = ""
-    plugins: frozenset[str] = frozenset()  # those that refused
+
+class Diagnosis:
+    """Why a pod fits nowhere. Nodes that are in no group have the status `absent`."""
+
+    def __init__(
+        self,
+        node_count: int,
+        groups: Groups = (),
+        name: Callable[[int], str] = str,
+        *,
+        absent: Status = UNKNOWN,
+        pre_filter: str = "",
+        plugins: frozenset[str] = frozenset(),
+    ) -> None:
+        self.node_count = node_count
+        self.groups = groups
+        self.absent = absent
+        self.pre_filter = pre_filter
+        self.post_filter = ""  # what preemption had to say
+        self.plugins = plugins  # those that refused
+        self._name = name
+
+    @cached_property
+    def statuses(self) -> dict[str, Status]:
+        """Each node's status; made when asked for, since most only want the counts."""
+        return {self._name(row): status for status, rows in self.groups for row in rows}
 
     def status(self, node_name: str) -> Status:
         return self.statuses.get(node_name, self.absent)
@@ -40,10 +60,11 @@ class Diagnosis:
             text += f" {self.pre_filter}."
         else:
             counts: Counter[str] = Counter()
-            for status, number in Counter(self.statuses.values()).items():
+            missing = self.node_count
+            for status, rows in self.groups:
+                missing -= len(rows)
                 for reason in status.reasons:
-                    counts[reason] += number
-            missing = self.node_count - len(self.statuses)
+                    counts[reason] += len(rows)
             for reason in self.absent.reasons if missing > 0 else ():
                 counts[reason] += missing
             if counts:

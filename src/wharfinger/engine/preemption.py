@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from typing import Protocol
 
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
-from wharfinger.engine.answers import Answers
+from wharfinger.engine.answers import Answers, KeptVictims
 from wharfinger.engine.evaluation import Filters, active_filters, check, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
+from wharfinger.framework.plugin import Scope
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
@@ -24,35 +26,75 @@ NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 Eligible = Callable[[Pod, PodOnNode], bool]
 
 
+class Budgets(Protocol):
+    """The disruption budgets of the cluster."""
+
+    @property
+    def budgets(self) -> Sequence[PodDisruptionBudget]: ...
+    @property
+    def budgets_version(self) -> int: ...
+
+
 def preempt(
-    tables: Tables,
-    answers: Answers,
-    pod: Pod,
-    diagnosis: Diagnosis,
-    budgets: Sequence[PodDisruptionBudget],
-    eligible: Eligible,
+    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, eligible: Eligible
 ) -> PreemptionResult:
     """The best node to evict pods from. The diagnosis is that of the failed attempt to schedule."""
     refusal = _ineligible(tables, pod, diagnosis, eligible)
     if refusal:
         return PreemptionResult(False, refusal)
+    rows = unschedulable_rows(tables, diagnosis)
+    if not rows:
+        return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message)
+    found = _dry_run(tables, answers, pod, rows, source, eligible)
+    candidates = {each.node: each for row in rows if isinstance(each := found.by_row[row], Candidate)}
+    if not candidates:
+        refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
+        return PreemptionResult(True, Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message)
+    ranks = [(found.ranks[row], row) for row in rows if row in found.ranks]
+    best = min(rank for rank, _ in ranks)
+    equal = [row for rank, row in ranks if rank == best]
+    # Among equals the node whose turn it is, as in scheduling.
+    chosen = min(equal, key=lambda row: tables.turn.cells[row])
+    return PreemptionResult(
+        True, node=tables.name(chosen), candidates=candidates, chosen=sorted(tables.name(row) for row in equal)
+    )
+
+
+def _dry_run(
+    tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, eligible: Eligible
+) -> KeptVictims:
+    """What evictions would do on each of the rows. Kept for the shape where that follows from the row alone."""
     filters = active_filters(answers)
-    candidates: dict[str, Candidate] = {}
-    statuses: dict[str, Status] = {}
-    for row in sorted(unschedulable_rows(tables, diagnosis)):
-        name = tables.name(row)
-        answer = victims_on(tables, filters, pod, row, budgets, eligible)
+    local = not answers.overlaying and all(prepared.scope is not Scope.CLUSTER for _, prepared in filters)
+    kept = answers.victims.setdefault(pod.spec.priority or 0, KeptVictims()) if local else KeptVictims()
+    if kept.budgets_version != source.budgets_version:
+        kept.forget(None)
+        kept.budgets_version = source.budgets_version
+    kept.forget(tables.node_log.since(kept.node_position))
+    kept.forget(tables.pod_log.since(kept.pod_position))
+    # Rows that nominated pods have a say on are looked at anew, and again when those are gone.
+    kept.forget(kept.passing)
+    kept.passing = [tables.row_of[name] for name in tables.nominated if name in tables.row_of]
+    kept.forget(kept.passing)
+    kept.node_position, kept.pod_position = tables.node_log.position, tables.pod_log.position
+    narrow = filters
+    if answers.only is None:
+        answers.refresh()
+        narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
+    budgets = source.budgets
+    for row in rows:
+        if row in kept.by_row:
+            continue
+        # What follows from the node alone needs no simulation.
+        chosen = narrow if narrow is filters or answers.node_accepts(row) else filters
+        answer = victims_on(tables, chosen, pod, row, budgets, eligible)
         if isinstance(answer, Status):
-            statuses[name] = answer
+            kept.by_row[row] = answer
         else:
             victims, violations = answer
-            candidates[name] = Candidate(name, [victim.pod for victim in victims], violations)
-    if not candidates:
-        return PreemptionResult(True, Diagnosis(tables.node_count, statuses, NOT_HELPFUL).message)
-    best = _best(list(candidates.values()))
-    # Among equals the node whose turn it is, as in scheduling.
-    chosen = min(best, key=lambda name: tables.turn.cells[tables.row_of[name]])
-    return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(best))
+            kept.by_row[row] = candidate = Candidate(tables.name(row), [each.pod for each in victims], violations)
+            kept.ranks[row] = _rank(candidate)
+    return kept
 
 
 def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligible) -> str:
@@ -153,21 +195,14 @@ def split_by_budget(
     return breaking, harmless
 
 
-def _best(candidates: list[Candidate]) -> list[str]:
-    """Fewest broken budgets, least important victims, smallest sum of priorities, fewest victims, latest started."""
-
-    def rank(candidate: Candidate) -> tuple[int, int, int, int, float]:
-        priorities = [victim.spec.priority or 0 for victim in candidate.victims]
-        highest = priorities[0]
-        first = min(
-            started(victim)
-            for victim, priority in zip(candidate.victims, priorities, strict=True)
-            if priority == max(priorities)
-        )
-        # Shifted above zero, so that more pods of negative priority never count as less.
-        total = sum(priority + (1 << 31) for priority in priorities)
-        return candidate.violations, highest, total, len(priorities), -first
-
-    ranks = [rank(candidate) for candidate in candidates]
-    best = min(ranks)
-    return [candidate.node for candidate, each in zip(candidates, ranks, strict=True) if each == best]
+def _rank(candidate: Candidate) -> tuple[float, ...]:
+    """Smaller is better: fewest broken budgets, least important victims, smallest sum of priorities, fewest victims,
+    latest started."""
+    priorities = [victim.spec.priority or 0 for victim in candidate.victims]
+    highest = priorities[0]
+    first = min(
+        started(victim) for victim, priority in zip(candidate.victims, priorities, strict=True) if priority == highest
+    )
+    # Shifted above zero, so that more pods of negative priority never count as less.
+    total = sum(priority + (1 << 31) for priority in priorities)
+    return candidate.violations, highest, total, len(priorities), -first

@@ -117,10 +117,19 @@ class Profile:
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
+        self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
+        self._last_shape: Shape
         self._answers: dict[int, Answers] = {}
         self._epoch = tables.epoch
 
     def shape(self, pod: Pod) -> Shape:
+        if pod is self._last_pod:
+            return self._last_shape
+        self._last_shape = self._shape(pod)
+        self._last_pod = pod
+        return self._last_shape
+
+    def _shape(self, pod: Pod) -> Shape:
         extra: Hashable = None
         if self._keyed:
             keys = tuple(plugin.shape_key(pod) for plugin in self._keyed)

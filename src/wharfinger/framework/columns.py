@@ -15,6 +15,7 @@ import numpy.typing as npt
 from wharfinger.api.selectors import Operator, Requirement, parse_int64
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
@@ -31,6 +32,10 @@ class Column:
         self.cells = array("q", [fill]) * capacity
         self.view: Ints = np.frombuffer(self.cells, dtype=np.int64)
 
+    def take(self, rows: Rows) -> Ints:
+        """The cells of some rows; faster than indexing the view."""
+        return self.view.take(rows)
+
     def grow(self, capacity: int, fill: int = 0) -> None:
         old = self.view
         self.cells = array("q", [fill]) * capacity
@@ -46,21 +51,39 @@ class LabelColumn:
         self.codes = Column(capacity, ABSENT)
         self.code_of: dict[str, int] = {}
         self.values: list[str] = []
+        self._holders: list[int] = []  # for each value the number of nodes that have it
+        self._shared = 0
+
+    @property
+    def unique(self) -> bool:
+        """Whether no two nodes have the same value, as with host names."""
+        return self._shared == 0
 
     def set(self, row: int, labels: Mapping[str, str]) -> None:
         value = labels.get(self.key)
-        self.codes.cells[row] = ABSENT if value is None else self.code(value)
+        old = self.codes.cells[row]
+        new = ABSENT if value is None else self.code(value)
+        if old == new:
+            return
+        self.codes.cells[row] = new
+        if old >= 0:
+            self._holders[old] -= 1
+            self._shared -= self._holders[old] == 1
+        if new >= 0:
+            self._holders[new] += 1
+            self._shared += self._holders[new] == 2
 
     def code(self, value: str) -> int:
         code = self.code_of.get(value)
         if code is None:
             code = self.code_of[value] = len(self.values)
             self.values.append(value)
+            self._holders.append(0)
         return code
 
-    def mask(self, requirement: Requirement, rows: Rows | slice) -> Bools:
+    def mask(self, requirement: Requirement, rows: Rows) -> Bools:
         """Which rows meet the requirement, as `Requirement.matches` has it."""
-        codes = self.codes.view[rows]
+        codes = self.codes.take(rows)
         match requirement.operator:
             case Operator.IN:
                 return self._among(codes, requirement.values)
@@ -98,18 +121,16 @@ class Log:
 
     LIMIT = 1 << 17
 
-    __slots__ = ("_base", "_rows")
+    __slots__ = ("_base", "_rows", "position")
 
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._base = 0
-
-    @property
-    def position(self) -> int:
-        return self._base + len(self._rows)
+        self.position = 0
 
     def append(self, row: int) -> None:
         self._rows.append(row)
+        self.position += 1
         if len(self._rows) > self.LIMIT:
             # Readers that are further behind than this look at everything again.
             drop = self.LIMIT // 2

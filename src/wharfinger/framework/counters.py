@@ -32,15 +32,17 @@ class Placed(Protocol):
 
 
 class DomainCounter:
-    """One count for each domain of a topology key; `total` is their sum and `version` moves with every change."""
+    """One count for each domain of a topology key; `total` is their sum, `version` moves with every change and
+    `crossings` when a domain's count becomes zero or ceases to be."""
 
-    __slots__ = ("column", "counts", "total", "version")
+    __slots__ = ("column", "counts", "crossings", "total", "version")
 
     def __init__(self, column: LabelColumn) -> None:
         self.column = column
         self.counts: Ints = np.zeros(max(64, len(column.values) + 1), dtype=np.int64)
         self.total = 0
         self.version = 0
+        self.crossings = 0
 
     def add(self, row: int, amount: int) -> None:
         """Counts on the row's domain; a node without the key is in none."""
@@ -51,7 +53,10 @@ class DomainCounter:
             grown = np.zeros(max(2 * len(self.counts), code + 1), dtype=np.int64)
             grown[: len(self.counts)] = self.counts
             self.counts = grown
-        self.counts[code] += amount
+        before = int(self.counts[code])
+        self.counts[code] = before + amount
+        if (before > 0) != (before + amount > 0):
+            self.crossings += 1
         self.total += amount
         self.version += 1
 
@@ -59,15 +64,15 @@ class DomainCounter:
         code = self.column.codes.cells[row]
         return int(self.counts[code]) if 0 <= code < len(self.counts) else 0
 
-    def on(self, rows: Rows | slice) -> Ints:
+    def on(self, rows: Rows) -> Ints:
         """The count of each row's domain; 0 for nodes without the key."""
-        codes = self.column.codes.view[rows]
+        codes = self.column.codes.take(rows)
         if len(self.counts) < len(self.column.values) + 1:
             grown = np.zeros(2 * len(self.column.values) + 1, dtype=np.int64)
             grown[: len(self.counts)] = self.counts
             self.counts = grown
         # The last cell is never a domain's, so code -1 reads 0.
-        return self.counts[codes]
+        return self.counts.take(codes, mode="wrap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +157,9 @@ class RowCounter:
         self.counts = grown
 
 
-def sum_on(counters: Iterable[DomainCounter], rows: Rows | slice, size: int) -> Ints:
-    total = np.zeros(size, dtype=np.int64)
-    for counter in counters:
-        total += counter.on(rows)
-    return total
-
-
-def any_on(counters: Iterable[DomainCounter], rows: Rows | slice, size: int) -> Bools:
-    found = np.zeros(size, dtype=np.bool_)
+def any_on(counters: Iterable[DomainCounter], rows: Rows) -> Bools:
+    """Where some count is above zero."""
+    found = np.zeros(len(rows), dtype=np.bool_)
     for counter in counters:
         if counter.total:
             found |= counter.on(rows) > 0
@@ -182,6 +181,7 @@ class Counters:
         self.terms_version = 0  # moves when a term appears or is forgotten
         self._pods: dict[tuple[str | None, Selection], tuple[Counting, int]] = {}  # with the number of users
         self._pods_version = 0
+        self.version = 0  # moves whenever any count does
 
     def pod_counter(self, topology_key: str, selection: Selection, pods: Iterable[Placed]) -> PodCounter:
         """A counter of matching pods over a topology; give it back with `release`."""
@@ -231,6 +231,8 @@ class Counters:
                 if counter.selection.matches(shape.namespace, shape.labels)
             ]
             shape.counted_version = self._pods_version
+        if shape.counted or shape.has_terms:
+            self.version += 1
         for counter in shape.counted:
             if not (pod.terminating and counter.selection.ignore_terminating):
                 counter.add(pod.row, amount)

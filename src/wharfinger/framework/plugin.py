@@ -16,7 +16,7 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -56,16 +56,29 @@ class Prepared:
     scores: bool = False
     normalizes: bool = False
     nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
+    follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
     overlaid: Collection[int] = ()  # rows where the pod sees other pods or resources than are there
 
     def __init__(self) -> None:
         self._statuses: list[Status] = [SUCCESS]
         self._codes: dict[Status, int] = {SUCCESS: 0}
+        self.simulates = type(self).pod_simulated is not Prepared.pod_simulated
 
     @property
     def version(self) -> int:
-        """Moves when answers for all rows may have changed."""
+        """For cluster scope: moves when answers for all rows may have changed. Only looked at after pods counted by the
+        tables or nodes changed, or the plugin said so by `Tables.moved`."""
         return 0
+
+    @property
+    def filter_version(self) -> int:
+        """The same for `filter` alone."""
+        return self.version
+
+    @property
+    def score_version(self) -> int:
+        """The same for `score` and `normalize` alone."""
+        return self.version
 
     def filtering(self) -> bool:
         """Whether there is anything to filter now."""
@@ -77,6 +90,11 @@ class Prepared:
 
     def filter(self, rows: Rows) -> Ints:
         raise NotImplementedError
+
+    def accepts(self, rows: Rows) -> Bools:
+        """Which rows pass; for those that can tell so without making codes."""
+        passed: Bools = self.filter(rows) == 0
+        return passed
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         return int(self.filter(np.array([row]))[0])

@@ -15,6 +15,7 @@ import msgspec
 from wharfinger.api import resources
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Pod
+from wharfinger.api.views.pods import PodStatus
 from wharfinger.framework.counters import Counting, TermKind
 from wharfinger.framework.selecting import AffinityTerm, RequiredNodeAffinity, affinity_term, required_node_affinity
 
@@ -50,7 +51,8 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
 
 
 class Shape:
-    """What pods of one kind need. `pod` is one of them; `extra` is what plugins added to the key."""
+    """What pods of one kind need. `pod` is one of them, without its status: read from it only what the key covers.
+    `extra` is what plugins added to the key."""
 
     def __init__(self, number: int, pod: Pod, extra: Hashable = None) -> None:
         self.number = number
@@ -148,7 +150,7 @@ class Shapes:
         if found is None:
             if len(self._by_key) >= self.LIMIT:
                 self._sweep()
-            found = self._by_key[key] = Shape(self._next, pod, extra)
+            found = self._by_key[key] = Shape(self._next, _representative(pod, node_name), extra)
             self._next += 1
         return found
 
@@ -156,6 +158,12 @@ class Shapes:
         unused = [key for key, shape in self._by_key.items() if not shape.references]
         for key in unused[: max(len(unused) * 3 // 4, 1)]:
             del self._by_key[key]
+
+
+def _representative(pod: Pod, node_name: str) -> Pod:
+    """The pod without what is its own: where it runs and how it fares."""
+    spec = msgspec.structs.replace(pod.spec, node_name=node_name)
+    return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:

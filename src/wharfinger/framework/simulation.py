@@ -21,7 +21,7 @@ class Simulation:
 
     def __init__(self, tables: Tables, row: int, prepared: Sequence[Prepared]) -> None:
         self.row = row
-        self._prepared = prepared
+        self._prepared = [each for each in prepared if each.simulates]
         self.requested: dict[int, int] = {}  # resource number to difference
         self.pods = 0  # difference in the number of pods
         self.ports: set[HostPort] = set(tables.ports.get(row, ()))

@@ -72,6 +72,7 @@ class Tables:
         self.nodes: list[Node | None] = [None] * capacity
         self._free: list[int] = list(range(capacity - 1, -1, -1))
         self.alive: Bools = np.zeros(capacity, dtype=np.bool_)
+        self._rows: Rows | None = None
         self.pods_on: list[dict[Key, PodOnNode]] = [{} for _ in range(capacity)]
         self.pods: dict[Key, PodOnNode] = {}
         self.orphans: dict[str, dict[Key, PodOnNode]] = {}
@@ -106,6 +107,7 @@ class Tables:
         self.pod_log = Log()  # rows whose pods changed
         self.epoch = 0  # moves when everything computed from the tables must be computed again
         self.work = Work()
+        self._moved = 0
         self._turns = 0
         self._random = random.Random(seed)
 
@@ -113,7 +115,10 @@ class Tables:
 
     @property
     def rows(self) -> Rows:
-        return np.flatnonzero(self.alive)
+        """The rows that hold a node."""
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.alive)
+        return self._rows
 
     @property
     def node_count(self) -> int:
@@ -181,6 +186,7 @@ class Tables:
         row = self._free.pop()
         self.row_of[node.metadata.name] = row
         self.alive[row] = True
+        self._rows = None
         self.turn.cells[row] = self._random.getrandbits(30) - (1 << 30)  # before all that were taken, in no order
         self._write_node(row, node)
         self.images_version += 1  # scores of images depend on the number of nodes
@@ -204,6 +210,7 @@ class Tables:
         self.images_version += 1
         self.nodes[row] = None
         self.alive[row] = False
+        self._rows = None
         self.unschedulable[row] = False
         for column in (*self.allocatable, self.pod_limit, self.taints):
             column.cells[row] = 0
@@ -257,12 +264,13 @@ class Tables:
         return number
 
     def _grow(self) -> None:
-        old, self.capacity = self.capacity, self.capacity * 2
+        more = max(64, self.capacity // 4)
+        old, self.capacity = self.capacity, self.capacity + more
         self._free = list(range(self.capacity - 1, old - 1, -1))
-        self.nodes += [None] * old
-        self.pods_on += [{} for _ in range(old)]
-        self.alive = np.concatenate((self.alive, np.zeros(old, dtype=np.bool_)))
-        self.unschedulable = np.concatenate((self.unschedulable, np.zeros(old, dtype=np.bool_)))
+        self.nodes += [None] * more
+        self.pods_on += [{} for _ in range(more)]
+        self.alive = np.concatenate((self.alive, np.zeros(more, dtype=np.bool_)))
+        self.unschedulable = np.concatenate((self.unschedulable, np.zeros(more, dtype=np.bool_)))
         for column in (
             *self.allocatable,
             *self.requested,
@@ -298,10 +306,10 @@ class Tables:
     def record(self, pod: Pod, node_name: str, shape: Shape | None = None) -> PodOnNode:
         shape = shape or self.shapes.of(pod)
         status = pod.status
-        if (
-            status.resources is not None
-            or any(each.resources is not None for each in status.container_statuses)
-            or any(each.resources is not None for each in status.init_container_statuses)
+        if not status.container_statuses and not status.init_container_statuses and status.resources is None:
+            return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)
+        if status.resources is not None or any(
+            each.resources is not None for each in (*status.container_statuses, *status.init_container_statuses)
         ):
             # A resize in place: this very pod's status counts, not only its shape.
             return PodOnNode(pod, shape, node_name, self._charge(requests(pod)), nonzero_requests(pod))
@@ -366,6 +374,15 @@ class Tables:
     def touch(self, row: int) -> None:
         """Something plugins compute of the row's pods changed."""
         self.pod_log.append(row)
+
+    def moved(self) -> None:
+        """The `version` of some prepared answers of cluster scope moved, by no pod or node."""
+        self._moved += 1
+
+    @property
+    def version(self) -> int:
+        """Moves whenever the `version` of prepared answers of cluster scope may have."""
+        return self.counters.version + self.node_log.position + self._moved
 
     def invalidate(self) -> None:
         """Everything prepared for shapes must be prepared again."""

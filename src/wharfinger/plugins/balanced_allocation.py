@@ -5,17 +5,14 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from wharfinger.api.fields import FieldError, duplicate, invalid
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Floats, Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.resource_scoring import DEFAULT_RESOURCES, ResourceSpec, Used, measured
-
-Floats = npt.NDArray[np.float64]
 
 
 class NodeResourcesBalancedAllocationArgs(Args, frozen=True):
@@ -55,14 +52,18 @@ class _Balance(Prepared):
         self._tables = tables
 
     def score(self, rows: Rows) -> Ints:
-        capacities = [each.allocatable.view[rows] for each in self._used]
-        without = [each.requested.view[rows] for each in self._used]
+        capacities = [each.allocatable.take(rows) for each in self._used]
+        if len(self._used) == 2 and capacities[0].all() and capacities[1].all():
+            return self._score_pairs(rows, capacities[0], capacities[1])
+        without = [each.requested.take(rows) for each in self._used]
         with_pod = [used + each.amount for used, each in zip(without, self._used, strict=True)]
         half = MAX_SCORE // 2
         # Go divides towards zero, but the sum here is never below zero.
         return half + (half + _evenness(with_pod, capacities) - _evenness(without, capacities)) // 2
 
     def score_row(self, row: int) -> int:
+        if len(self._used) == 2:
+            return self._score_pair(row)
         before = []
         after = []
         for each in self._used:
@@ -73,6 +74,33 @@ class _Balance(Prepared):
                 after.append(min((used + each.amount) / capacity, 1.0))
         half = MAX_SCORE // 2
         return half + (half + _evenness_of_one(after) - _evenness_of_one(before)) // 2
+
+    def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
+        """Two resources that all the nodes have, as is usual."""
+        first, second = self._used
+        used, other = first.requested.take(rows), second.requested.take(rows)
+        before = _evenness_of_pair(used, capacity, other, other_capacity)
+        used += first.amount
+        other += second.amount
+        gained = _evenness_of_pair(used, capacity, other, other_capacity)
+        gained -= before
+        gained += MAX_SCORE // 2
+        gained //= 2
+        gained += MAX_SCORE // 2
+        return gained
+
+    def _score_pair(self, row: int) -> int:
+        """Two resources, as is usual."""
+        first, second = self._used
+        capacity, other = first.allocatable.cells[row], second.allocatable.cells[row]
+        half = MAX_SCORE // 2
+        if not capacity or not other:
+            return half + half // 2
+        used, other_used = first.requested.cells[row], second.requested.cells[row]
+        before = min(used / capacity, 1.0) - min(other_used / other, 1.0)
+        after = min((used + first.amount) / capacity, 1.0) - min((other_used + second.amount) / other, 1.0)
+        gained = int((1 - abs(after / 2)) * 100.0) - int((1 - abs(before / 2)) * 100.0)
+        return half + (half + gained) // 2
 
 
 def _evenness_of_one(fractions: list[float]) -> int:
@@ -88,6 +116,19 @@ def _evenness_of_one(fractions: list[float]) -> int:
             squares += (fraction - mean) * (fraction - mean)
         deviation = sqrt(squares / len(fractions))
     return int((1 - deviation) * float(MAX_SCORE))
+
+
+def _evenness_of_pair(used: Ints, capacity: Ints, other: Ints, other_capacity: Ints) -> Ints:
+    apart: Floats = used / capacity
+    np.minimum(apart, 1.0, out=apart)
+    fraction: Floats = other / other_capacity
+    np.minimum(fraction, 1.0, out=fraction)
+    apart -= fraction
+    apart /= 2
+    np.abs(apart, out=apart)
+    np.subtract(1.0, apart, out=apart)
+    apart *= float(MAX_SCORE)
+    return apart.astype(np.int64)
 
 
 def _evenness(requested: list[Ints], capacities: list[Ints]) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.counters import DomainCounter, PodCounter, Selection, TermCounter, TermKind, any_on
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
@@ -118,7 +118,7 @@ def _elsewhere(counter: DomainCounter, row: int, imagined: _Imagined) -> bool:
 
 class _Affinity(Prepared):
     scope = Scope.CLUSTER
-    filters = scores = normalizes = True
+    filters = scores = normalizes = follows_pods = True
 
     def __init__(self, tables: Tables, shape: Shape, args: InterPodAffinityArgs) -> None:
         super().__init__()
@@ -207,17 +207,29 @@ class _Affinity(Prepared):
             return kind.weight
         return -kind.weight if kind.rule == "preferredAntiAffinity" else None
 
+    # Where no two nodes share a domain, as with host names, a pod changes the answer of its own row alone, and rows whose
+    # pods changed are asked for again anyway. The versions leave such counts out, but for going from none to some.
+
     @property
-    def version(self) -> int:
+    def filter_version(self) -> int:
         self._look_at_terms()
-        moved = self._terms_version
-        for counter in self._held:
-            moved += counter.version
-        for existing in self._existing:
-            moved += existing.version
-        for liking, _ in self._liking:
-            moved += liking.version
+        moved = self._terms_version + self._node_changes
+        for counter in (*self._affinity, *(counter for _, counter in self._anti), *self._existing):
+            # Only whether there are any in a domain counts.
+            moved += (counter.total > 0) << 40 if counter.column.unique else counter.crossings
         return moved
+
+    @property
+    def score_version(self) -> int:
+        self._look_at_terms()
+        moved = self._terms_version + self._node_changes
+        for counter, _ in self._scored():
+            moved += (counter.total > 0) << 40 if counter.column.unique else counter.version
+        return moved
+
+    @property
+    def _node_changes(self) -> int:
+        return self._tables.node_log.position
 
     # filtering
 
@@ -225,19 +237,25 @@ class _Affinity(Prepared):
         self._look_at_terms()
         return bool(self._affinity or self._anti) or any(counter.total for counter in self._existing)
 
+    def accepts(self, rows: Rows) -> Bools:
+        if self._affinity:
+            return super().accepts(rows)
+        self._look_at_terms()
+        return ~any_on((*self._existing, *(counter for _, counter in self._anti)), rows)
+
     def filter(self, rows: Rows) -> Ints:
         self._look_at_terms()
         size = len(rows)
-        codes = np.where(any_on(self._existing, rows, size), self._by_existing, 0)
+        codes = np.where(any_on(self._existing, rows), self._by_existing, 0)
         if self._anti:
             # Terms over one topology key share their counts, which for "any above zero" is the same as each alone.
-            refused = any_on((counter for _, counter in self._anti), rows, size)
+            refused = any_on((counter for _, counter in self._anti), rows)
             codes = np.where(refused, self._by_anti_affinity, codes)
         if self._affinity:
             has_keys = np.ones(size, dtype=np.bool_)
             found = np.ones(size, dtype=np.bool_)
             for counter in self._affinity:
-                has_keys &= counter.column.codes.view[rows] >= 0
+                has_keys &= counter.column.codes.take(rows) >= 0
                 found &= counter.on(rows) > 0
             if self._matches_itself and not any(counter.total for counter in self._affinity):
                 found = np.ones(size, dtype=np.bool_)  # the first of pods that want to be together
@@ -297,6 +315,9 @@ class _Affinity(Prepared):
             if counter.total:
                 total += counter.on(rows) * weight
         return total
+
+    def score_row(self, row: int) -> int:
+        return sum(counter.at(row) * weight for counter, weight in self._scored())
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
         if not len(scores):

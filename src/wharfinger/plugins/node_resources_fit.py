@@ -11,7 +11,7 @@ from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -84,33 +84,46 @@ class _Fit(Prepared):
         scalars = sorted(name for name in amounts if name not in _ORDER and is_scalar(name))
         names = [name for name in (*_ORDER, *scalars) if amounts.get(name, 0) > 0 and not _ignored(name, args)]
         self._names = names
-        self._wanted = [(2 << index + 1, tables.resource(name), amounts[name]) for index, name in enumerate(names)]
+        self._wanted = [
+            (2 << index + 1, tables.allocatable[number], tables.requested[number], amounts[name], number)
+            for index, name in enumerate(names)
+            for number in (tables.resource(name),)
+        ]
         self._score = scorer(tables, shape, args.scoring_strategy)
         self._known: dict[int, Status] = {}
 
     def filter(self, rows: Rows) -> Ints:
         tables = self._tables
-        codes = np.where(tables.pod_count.view[rows] >= tables.pod_limit.view[rows], 2, 0)
-        for bit, number, amount in self._wanted:
-            allocatable = tables.allocatable[number].view[rows]
-            short = allocatable - tables.requested[number].view[rows] < amount
-            codes |= np.where(short, np.where(allocatable < amount, bit | 1, bit), 0)
+        codes = np.where(tables.pod_count.take(rows) >= tables.pod_limit.take(rows), 2, 0)
+        for bit, has, used, amount, _ in self._wanted:
+            allocatable = has.take(rows)
+            short = allocatable - used.take(rows) < amount
+            if short.any():
+                codes |= np.where(short, np.where(allocatable < amount, bit | 1, bit), 0)
         return codes
+
+    def accepts(self, rows: Rows) -> Bools:
+        found: Bools = self._tables.pod_count.take(rows) < self._tables.pod_limit.take(rows)
+        for _, has, used, amount, _ in self._wanted:
+            free = has.take(rows)
+            free -= used.take(rows)
+            found &= free >= amount
+        return found
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         tables = self._tables
         if simulation is None:
             code = 2 if tables.pod_count.cells[row] >= tables.pod_limit.cells[row] else 0
-            for bit, number, amount in self._wanted:
-                allocatable = tables.allocatable[number].cells[row]
-                if allocatable - tables.requested[number].cells[row] < amount:
+            for bit, has, used, amount, _ in self._wanted:
+                allocatable = has.cells[row]
+                if allocatable - used.cells[row] < amount:
                     code |= bit | 1 if allocatable < amount else bit
             return code
         code = 2 if tables.pod_count.cells[row] + simulation.pods >= tables.pod_limit.cells[row] else 0
         imagined = simulation.requested
-        for bit, number, amount in self._wanted:
-            allocatable = tables.allocatable[number].cells[row]
-            if allocatable - tables.requested[number].cells[row] - imagined.get(number, 0) < amount:
+        for bit, has, used, amount, number in self._wanted:
+            allocatable = has.cells[row]
+            if allocatable - used.cells[row] - imagined.get(number, 0) < amount:
                 code |= bit | 1 if allocatable < amount else bit
         return code
 
@@ -119,9 +132,7 @@ class _Fit(Prepared):
         if found is None:
             reasons = ["Too many pods"] if code & 2 else []
             reasons += [
-                f"Insufficient {name}"
-                for name, (bit, _, _) in zip(self._names, self._wanted, strict=True)
-                if code & bit
+                f"Insufficient {name}" for name, (bit, *_) in zip(self._names, self._wanted, strict=True) if code & bit
             ]
             found = self._known[code] = Status(Code.UNRESOLVABLE if code & 1 else Code.UNSCHEDULABLE, tuple(reasons))
         return found

@@ -69,26 +69,16 @@ def weight_faults(resources: tuple[ResourceSpec, ...], path: str) -> list[FieldE
 class Used:
     """What of one resource a pod would bring, and the columns of what the node has and what is in use."""
 
-    __slots__ = ("amount", "number", "tables", "use", "weight")
+    __slots__ = ("allocatable", "amount", "requested", "weight")
 
     def __init__(self, tables: Tables, name: str, amount: int, weight: int, *, nonzero: bool) -> None:
-        self.tables = tables
-        self.number = tables.resource(name)
+        number = tables.resource(name)
         self.amount = amount
         self.weight = weight
-        self.use = name if nonzero and name in (CPU, MEMORY) else ""
-
-    @property
-    def allocatable(self) -> Column:
-        return self.tables.allocatable[self.number]
-
-    @property
-    def requested(self) -> Column:
-        if self.use == CPU:
-            return self.tables.nonzero_cpu
-        if self.use == MEMORY:
-            return self.tables.nonzero_memory
-        return self.tables.requested[self.number]
+        self.allocatable: Column = tables.allocatable[number]
+        self.requested: Column = tables.requested[number]
+        if nonzero and name in (CPU, MEMORY):
+            self.requested = tables.nonzero_cpu if name == CPU else tables.nonzero_memory
 
 
 def measured(
@@ -142,13 +132,26 @@ class _Weighted:
         raise NotImplementedError
 
     def score(self, rows: Rows) -> Ints:
+        capacities = [each.allocatable.take(rows) for each in self._used]
+        if not all(capacity.all() for capacity in capacities):
+            return self._score_partly(rows, capacities)
+        total: Ints | None = None
+        for each, capacity in zip(self._used, capacities, strict=True):
+            part = self.of(each.requested.take(rows) + each.amount, capacity)
+            if each.weight != 1:
+                part *= each.weight
+            total = part if total is None else total + part
+        if total is None:
+            return np.zeros(len(rows), dtype=np.int64)
+        return total // sum(each.weight for each in self._used)
+
+    def _score_partly(self, rows: Rows, capacities: list[Ints]) -> Ints:
+        """Where some nodes lack a resource."""
         total = np.zeros(len(rows), dtype=np.int64)
         weights = np.zeros(len(rows), dtype=np.int64)
-        for each in self._used:
-            capacity = each.allocatable.view[rows]
+        for each, capacity in zip(self._used, capacities, strict=True):
             there = capacity != 0
-            capacity = np.where(there, capacity, 1)
-            part = self.of(each.requested.view[rows] + each.amount, capacity)
+            part = self.of(each.requested.take(rows) + each.amount, np.where(there, capacity, 1))
             total += np.where(there, part * each.weight, 0)
             weights += np.where(there, each.weight, 0)
         return np.where(weights != 0, total // np.maximum(weights, 1), 0)
@@ -165,8 +168,11 @@ class _Weighted:
 
 class _Least(_Weighted):
     def of(self, requested: Ints, capacity: Ints) -> Ints:
-        free: Ints = np.maximum(capacity - requested, 0)
-        return free * MAX_SCORE // capacity
+        free: Ints = capacity - requested
+        np.maximum(free, 0, out=free)
+        free *= MAX_SCORE
+        free //= capacity
+        return free
 
     def of_one(self, requested: int, capacity: int) -> int:
         return (capacity - requested) * MAX_SCORE // capacity if requested <= capacity else 0

@@ -9,7 +9,7 @@ from math import log
 import numpy as np
 
 from wharfinger.api.views.pods import TopologySpreadConstraint
-from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
+from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import RowCounter, Selection
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.selecting import NOTHING, PodSelector, exact, pod_selector, untolerated
@@ -106,12 +106,36 @@ class Domains:
     def _minimum(self) -> None:
         self.smallest = self.minimum(self.sums)
 
+    def skewed(self, labels: Mapping[str, str]) -> Bools:
+        """Which domains one more pod with these labels would make too full."""
+        own = 1 if self.constraint.selector.matches(labels) else 0
+        return self.sums + own - self.smallest > self.constraint.max_skew
+
     def minimum(self, sums: Ints) -> int:
         """The count that the others are compared with; 0 while there are fewer domains than asked for."""
         number = int(np.count_nonzero(self.present))
         if number < self.constraint.min_domains:
             return 0
         return int(sums[self.present].min()) if number else 0
+
+
+@dataclass(slots=True)
+class _Feasible:
+    """The feasible rows, which of them are scored, and for each soft constraint their domains and how many those are."""
+
+    rows: Rows
+    position: int  # of the log of nodes
+    scored: Bools
+    all_scored: bool
+    codes: list[Ints]
+    numbers: list[int]
+
+
+def _rounded(values: Floats) -> Floats:
+    """To whole numbers, halves up; the values are not negative."""
+    whole = np.floor(values)
+    whole += values - whole >= 0.5
+    return whole
 
 
 class Spread(Prepared):
@@ -139,6 +163,10 @@ class Spread(Prepared):
         self._soft: list[Domains] = []
         self._read_version = -1
         self._node_position = -1
+        self._kept: _Feasible | None = None
+        self._full: tuple[Bools, ...] = ()  # for each hard constraint [domain] whether it can take no more
+        self._full_at = -2
+        self._full_version = 0
         self._read_constraints()
 
     def close(self) -> None:
@@ -155,6 +183,8 @@ class Spread(Prepared):
         self._soft = [self._domains(each) for each in soft]
         self._read_version = self._source_version()
         self._node_position = -1
+        self._full_at = -2
+        self._kept = None
 
     def _domains(self, constraint: Constraint) -> Domains:
         # An empty selector counts nothing here, although it matches every pod (countPodsMatchSelector).
@@ -200,11 +230,23 @@ class Spread(Prepared):
         return included
 
     @property
-    def version(self) -> int:
+    def filter_version(self) -> int:
+        """Moves when another domain is too full, not with every pod that is counted."""
+        self._refresh()
+        full = tuple(domains.skewed(self._shape.labels) for domains in self._hard)
+        if self._node_position != self._full_at or any(
+            not np.array_equal(now, then) for now, then in zip(full, self._full, strict=True)
+        ):
+            self._full, self._full_at = full, self._node_position
+            self._full_version += 1
+        return self._full_version
+
+    @property
+    def score_version(self) -> int:
         moved = self._tables.node_log.position + self._source_version()
         if self._read_version != self._source_version():
             self._read_constraints()
-        for domains in (*self._hard, *self._soft):
+        for domains in self._soft:
             moved += domains.counter.version
         return moved
 
@@ -214,16 +256,24 @@ class Spread(Prepared):
         self._refresh()
         return bool(self._hard)
 
+    def accepts(self, rows: Rows) -> Bools:
+        _ = self.filter_version  # brings what is too full up to date
+        found = np.ones(len(rows), dtype=np.bool_)
+        for domains, full in zip(self._hard, self._full, strict=True):
+            fine = ~full
+            fine[-1] = False  # what code -1 finds
+            found &= fine.take(domains.column.codes.take(rows), mode="wrap")
+        return found
+
     def filter(self, rows: Rows) -> Ints:
         self._refresh()
         codes = np.zeros(len(rows), dtype=np.int64)
         # The first constraint that is not met speaks, so the last is written first.
         for domains in reversed(self._hard):
-            constraint = domains.constraint
-            own = 1 if constraint.selector.matches(self._shape.labels) else 0
-            skewed = domains.sums + own - domains.smallest > constraint.max_skew  # [domain]
-            where = domains.column.codes.view[rows]
-            codes = np.where(skewed[where], self._by_skew, codes)
+            skewed = domains.skewed(self._shape.labels)
+            where = domains.column.codes.take(rows)
+            if skewed.any():
+                codes = np.where(skewed[where], self._by_skew, codes)
             codes = np.where(where < 0, self._by_label, codes)
         return codes
 
@@ -269,39 +319,58 @@ class Spread(Prepared):
         self._refresh()
         if not self._soft:
             return np.zeros(len(rows), dtype=np.int64)
-        scored = self._scored(rows)
-        total = np.zeros(len(rows))
-        for domains in self._soft:
-            codes = domains.column.codes.view[rows]
+        where = self._feasible(rows)
+        total: Floats | None = None
+        for domains, codes, number in zip(self._soft, where.codes, where.numbers, strict=True):
+            weight, shift = log(number + 2), float(domains.constraint.max_skew - 1)
             if domains.constraint.topology_key == HOSTNAME:
-                number = int(np.count_nonzero(scored))
-                counts = domains.counter.counts[rows]
+                part: Floats = domains.counter.counts.take(rows) * weight + shift
+                part[codes < 0] = 0.0
             else:
-                # Code -1 is a domain of its own where nodes without the key are scored too.
-                number = int(np.count_nonzero(np.bincount(codes[scored] + 1)))
-                counts = domains.sums[codes]
-            part = counts * log(number + 2) + float(domains.constraint.max_skew - 1)
-            total += np.where(codes >= 0, part, 0.0)
-        whole = np.floor(total)
-        rounded = whole + (total - whole >= 0.5)
-        return np.where(scored, rounded, 0).astype(np.int64)
+                by_domain = domains.sums * weight + shift
+                by_domain[-1] = 0.0  # what code -1 finds
+                part = by_domain.take(codes, mode="wrap")
+            total = part if total is None else total + part
+        assert total is not None
+        scores = _rounded(total).astype(np.int64)
+        if not where.all_scored:
+            scores[~where.scored] = 0
+        return scores
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
-        scored = self._scored(rows)
-        counted = scores[scored]
+        where = self._feasible(rows)
+        counted = scores if where.all_scored else scores[where.scored]
         if not len(counted):
             return np.zeros_like(scores)
         largest, smallest = max(int(counted.max()), 0), int(counted.min())
         if largest == 0:
             final = np.full_like(scores, MAX_SCORE)
         else:
-            final = MAX_SCORE * (largest + smallest - scores) // largest
-        return np.where(scored, final, 0)
+            final = largest + smallest - scores
+            final *= MAX_SCORE
+            final //= largest
+        if not where.all_scored:
+            final[~where.scored] = 0
+        return final
 
-    def _scored(self, rows: Rows) -> Bools:
-        if not self._require_all:
-            return np.ones(len(rows), dtype=np.bool_)
-        return self._with_keys(self._soft, rows)
+    def _feasible(self, rows: Rows) -> _Feasible:
+        """What follows from which rows are feasible; kept, for that changes less often than the counts."""
+        kept = self._kept
+        if kept is None or kept.rows is not rows or kept.position != self._tables.node_log.position:
+            scored = self._with_keys(self._soft, rows) if self._require_all else np.ones(len(rows), dtype=np.bool_)
+            codes, numbers = [], []
+            for domains in self._soft:
+                of_rows = domains.column.codes.take(rows)
+                codes.append(of_rows)
+                if domains.constraint.topology_key == HOSTNAME:
+                    numbers.append(int(np.count_nonzero(scored)))
+                else:
+                    # Code -1 is a domain of its own where nodes without the key are scored too.
+                    numbers.append(int(np.count_nonzero(np.bincount(of_rows[scored] + 1))))
+            kept = self._kept = _Feasible(
+                rows, self._tables.node_log.position, scored, bool(scored.all()), codes, numbers
+            )
+        return kept
 
 
 __all__ = ["HOSTNAME", "ZONE", "Constraint", "Domains", "Spread", "constraints"]

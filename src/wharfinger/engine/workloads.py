@@ -1,0 +1,194 @@
+"""The workloads of upstream's scheduler_perf, as documents: nodes, pods that are there before, and pods to schedule.
+
+Used by the benchmarks; the shapes and sizes are upstream's, so that figures can be laid side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+BOTH = ["sched-0", "sched-1"]
+EVERY = 30
+"""Where upstream says so many a second, one for so many measured pods."""
+
+
+def node(index: int, zones: tuple[str, ...] = (), pods: int = 110, name: str = "") -> Document:
+    name = name or f"node-{index}"
+    labels = {HOSTNAME: name} | ({ZONE: zones[index % len(zones)]} if zones else {})
+    room = {"cpu": "4", "memory": "32Gi", "pods": str(pods)}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": room, "capacity": room}}
+
+
+def pod(
+    name: str,
+    namespace: str = "default",
+    *,
+    cpu: str = "100m",
+    memory: str = "500Mi",
+    labels: dict[str, str] | None = None,
+    **spec: Any,
+) -> Document:
+    room = {"cpu": cpu, "memory": memory} if cpu else {}
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": room, "limits": room},
+    }
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "labels": labels or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+PodMaker = Callable[[str, str], Document]
+
+
+def plain(name: str, namespace: str) -> Document:
+    return pod(name, namespace)
+
+
+def _affinity(color: str, side: str, key: str, *, preferred: bool = False) -> PodMaker:
+    term: Document = {"labelSelector": {"matchLabels": {"color": color}}, "topologyKey": key, "namespaces": BOTH}
+    if preferred:
+        rule: Document = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    else:
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+    def make(name: str, namespace: str) -> Document:
+        return pod(name, namespace, labels={"color": color}, affinity={side: rule})
+
+    return make
+
+
+affinity = _affinity("blue", "podAffinity", ZONE)
+anti_affinity = _affinity("green", "podAntiAffinity", HOSTNAME)
+preferred_affinity = _affinity("red", "podAffinity", HOSTNAME, preferred=True)
+preferred_anti_affinity = _affinity("yellow", "podAntiAffinity", HOSTNAME, preferred=True)
+
+
+def node_affinity(name: str, namespace: str) -> Document:
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone1", "zone2"]}]}]
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return pod(name, namespace, affinity={"nodeAffinity": rule})
+
+
+def _spreading(action: str) -> PodMaker:
+    constraint = {
+        "maxSkew": 5,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": action,
+        "labelSelector": {"matchLabels": {"color": "blue"}},
+    }
+
+    def make(name: str, namespace: str) -> Document:
+        return pod(name, namespace, labels={"color": "blue"}, topologySpreadConstraints=[constraint])
+
+    return make
+
+
+def impossible(name: str, namespace: str) -> Document:
+    return pod(name, namespace, cpu="9", priority=10)
+
+
+def low(name: str, namespace: str) -> Document:
+    return pod(name, namespace, cpu="900m", terminationGracePeriodSeconds=0)
+
+
+def high(name: str, namespace: str) -> Document:
+    return pod(name, namespace, cpu="3", priority=10)
+
+
+BIG_NODE = "scheduler-perf-node"
+
+
+def daemon(name: str, namespace: str) -> Document:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [BIG_NODE]}]}]
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return pod(name, namespace, cpu="", affinity={"nodeAffinity": rule})
+
+
+SHAPES = 200
+
+
+def many_shapes(name: str, namespace: str) -> Document:
+    """One of 200 shapes, by the number at the end of the name: sizes, labels, selectors and tolerations differ."""
+    kind = int(name.rsplit("-", 1)[-1]) % SHAPES
+    extra: Document = {}
+    if kind % 4 == 1:
+        extra["nodeSelector"] = {ZONE: f"zone{kind % 3 + 1}"}
+    if kind % 4 == 2:
+        extra["tolerations"] = [{"key": f"team-{kind}", "operator": "Exists"}]
+    labels = {"app": f"app-{kind}"}
+    return pod(name, namespace, cpu=f"{20 + kind % 50}m", memory=f"{50 + kind}Mi", labels=labels, **extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`init` pods are placed before the clock starts; `meanwhile` arrives once for every 30 measured pods."""
+
+    name: str
+    measured: PodMaker
+    nodes: int = 5000
+    pods: int = 10000
+    init: tuple[tuple[PodMaker, int], ...] = ()
+    zones: tuple[str, ...] = ()
+    meanwhile: PodMaker | None = None
+    preempts: bool = False
+    big_node: bool = False
+
+    def node_documents(self, count: int | None = None) -> Iterator[Document]:
+        for index in range(self.nodes if count is None else count):
+            yield node(index, self.zones)
+        if self.big_node:
+            yield node(0, self.zones, pods=90000, name=BIG_NODE)
+
+    def init_documents(self, scale: float = 1.0) -> Iterator[Document]:
+        for number, (make, count) in enumerate(self.init):
+            for index in range(round(count * scale)):
+                yield make(f"init-{number}-{index}", "sched-0")
+
+    def measured_documents(self, count: int | None = None) -> Iterator[Document]:
+        for index in range(self.pods if count is None else count):
+            yield self.measured(f"pod-{index}", "sched-1")
+
+    def meanwhile_documents(self, count: int | None = None) -> Iterator[Document]:
+        if self.meanwhile is not None:
+            for index in range((self.pods if count is None else count) // EVERY):
+                yield self.meanwhile(f"meanwhile-{index}", "sched-1")
+
+
+_ONE, _THREE = ("zone1",), ("zone1", "zone2", "zone3")
+_MIXED = (plain, affinity, anti_affinity, preferred_affinity, preferred_anti_affinity)
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("SchedulingBasic", plain, init=((plain, 1000),)),
+        Workload("SchedulingNodeAffinity", node_affinity, init=((node_affinity, 5000),), zones=_ONE),
+        Workload("SchedulingPodAntiAffinity", anti_affinity, pods=2000, init=((anti_affinity, 1000),)),
+        Workload("SchedulingPodAffinity", affinity, pods=5000, init=((affinity, 5000),), zones=_ONE),
+        Workload("SchedulingPreferredPodAffinity", preferred_affinity, pods=5000, init=((preferred_affinity, 5000),)),
+        Workload(
+            "SchedulingPreferredPodAntiAffinity",
+            preferred_anti_affinity,
+            pods=5000,
+            init=((preferred_anti_affinity, 5000),),
+        ),
+        Workload("MixedSchedulingBasePod", plain, pods=5000, init=tuple((make, 2000) for make in _MIXED), zones=_ONE),
+        Workload("TopologySpreading", _spreading("DoNotSchedule"), pods=5000, init=((plain, 5000),), zones=_THREE),
+        Workload(
+            "PreferredTopologySpreading", _spreading("ScheduleAnyway"), pods=5000, init=((plain, 5000),), zones=_THREE
+        ),
+        Workload("Unschedulable", plain, init=((plain, 100),), meanwhile=impossible),
+        Workload("PreemptionBasic", high, nodes=1000, pods=1000, init=((low, 4000),), preempts=True),
+        Workload("PreemptionAsync", plain, pods=5000, init=((low, 20000),), meanwhile=high, preempts=True),
+        Workload("SchedulingDaemonset", daemon, nodes=15000, pods=30000, big_node=True),
+        Workload("ManyShapes", many_shapes, init=((plain, 1000),), zones=_THREE),
+    )
+}

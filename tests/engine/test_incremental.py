@@ -1,0 +1,238 @@
+"""Whatever happens in a cluster, in whatever order: the kept answers equal those computed from nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, given, settings
+
+from tests.engine.builders import node, pod
+from wharfinger.api.quantity import milli_value, value
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Node, Pod
+from wharfinger.engine import Engine
+from wharfinger.engine.answers import REFUSED, SHIFT
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+
+
+def term(app: str, key: str, **rest: Any) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **rest}
+
+
+def required(side: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {side: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+def preferred(side: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    weighted = [{"weight": 5 + index, "podAffinityTerm": each} for index, each in enumerate(terms)]
+    return {side: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+
+
+def spread(key: str, action: str, **rest: Any) -> dict[str, Any]:
+    selector = {"matchLabels": {"app": "web"}}
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": action, "labelSelector": selector, **rest}
+
+
+SPECS: list[dict[str, Any]] = [
+    {},
+    {"cpu": "1500m", "tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+    {"nodeSelector": {"disk": "ssd"}},
+    {"labels": {"app": "web"}, "affinity": required("podAntiAffinity", term("web", HOST))},
+    {"labels": {"app": "web"}, "affinity": required("podAffinity", term("web", ZONE))},
+    {"labels": {"app": "db"}, "affinity": preferred("podAffinity", term("web", ZONE), term("db", HOST))},
+    {
+        "labels": {"app": "db"},
+        "affinity": preferred("podAntiAffinity", term("db", HOST, namespaceSelector={"matchLabels": {"team": "a"}})),
+    },
+    {"labels": {"app": "web"}, "topologySpreadConstraints": [spread(ZONE, "DoNotSchedule", minDomains=2)]},
+    {
+        "labels": {"app": "web"},
+        "topologySpreadConstraints": [
+            spread(HOST, "DoNotSchedule", nodeTaintsPolicy="Honor"),
+            spread(ZONE, "ScheduleAnyway"),
+            spread(HOST, "ScheduleAnyway"),
+        ],
+    },
+    {"labels": {"app": "api"}},  # selected by a service, once there is one
+    {
+        "containers": [
+            {"name": "c", "image": "app:v1", "ports": [{"hostPort": 80}], "resources": {"requests": {"cpu": "10m"}}}
+        ]
+    },
+    {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+                    ]
+                }
+            }
+        }
+    },
+]
+NODES = [f"n{index}" for index in range(5)]
+NAMES = [f"p{index}" for index in range(12)]
+
+
+class World:
+    """The cluster as plain objects, and the engine that is told of each change."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.assumed: set[str] = set()
+        self.forced: set[str] = set()  # nodes that got pods without being asked
+        self.others: dict[tuple[str, str], Any] = {}
+        self.engine = Engine()
+
+    def fresh(self) -> Engine:
+        engine = Engine()
+        for each in self.nodes.values():
+            engine.set_node(each)
+        for bound in self.pods.values():
+            engine.set_pod(bound)
+        for (kind, _), document in self.others.items():
+            engine.apply(kind, document)
+        return engine
+
+    # events
+
+    def set_node(self, name: str, zone: int, disk: str, taint: int, cpu: int, cordoned: bool) -> None:
+        labels = {ZONE: f"z{zone}"} if zone else {}
+        if disk:
+            labels["disk"] = disk
+        effects = ["NoSchedule", "PreferNoSchedule"]
+        taints = [{"key": "dedicated", "value": "x", "effect": effects[taint - 1]}] if taint else []
+        images = [{"names": ["app:v1"], "sizeBytes": 300_000_000}] if disk else []
+        made = node(name, cpu=str(cpu), labels=labels, taints=taints, unschedulable=cordoned, images=images, pods=6)
+        old = self.nodes.get(name)
+        if old is not None and milli_value(old.status.allocatable["cpu"]) > cpu * 1000:
+            self.forced.add(name)  # a node that shrinks may be left with too much on it
+        self.nodes[name] = made
+        self.engine.set_node(made)
+
+    def remove_node(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.engine.remove_node(name)
+
+    def bind(self, name: str, kind: int, where: str, namespace: str, deleted: bool) -> None:
+        bound = pod(name, where, namespace=namespace, deleted=deleted, **SPECS[kind])
+        self._gone(name)
+        self.pods[name] = bound
+        self.forced.add(where)
+        self.engine.set_pod(bound)
+
+    def end(self, name: str) -> None:
+        self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        old = self.pods.pop(name, None)
+        if old is not None:
+            self.assumed.discard(name)
+            self.engine.remove_pod(old.metadata.namespace, name)
+
+    def schedule(self, name: str, kind: int, confirm: int) -> None:
+        """Places a pod; then the bind is confirmed (1), fails (2), or is still under way (0)."""
+        if name in self.pods:
+            return
+        waiting = pod(name, **SPECS[kind])
+        decision = self.engine.schedule(waiting)
+        if decision.node is None:
+            return
+        assert self.engine.assume(waiting, decision.node).ok
+        if confirm == 2:
+            self.engine.forget(waiting)
+            return
+        bound = pod(name, decision.node, **SPECS[kind])
+        self.pods[name] = bound
+        if confirm == 1:
+            self.engine.set_pod(bound)
+
+    def label_namespace(self, team: str) -> None:
+        self._other("Namespace", {"metadata": {"name": "default", "labels": {"team": team}}})
+
+    def select(self, app: str) -> None:
+        self._other("Service", {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": app}}})
+
+    def _other(self, kind: str, document: dict[str, Any]) -> None:
+        self.others[kind, document["metadata"]["name"]] = document
+        self.engine.apply(kind, document)
+
+    # what must hold
+
+    def check(self) -> None:
+        fresh = self.fresh()
+        for kind, spec in enumerate(SPECS):
+            waiting = pod("waiting", **spec)
+            told, anew = self.engine.explain(waiting), fresh.explain(waiting)
+            assert told.document() == anew.document(), f"explanation of kind {kind}"
+            self._check_kept(waiting, {name: anew.total(name) for name in anew.scores}, kind)
+        for name in self.nodes:
+            self._check_room(name)
+
+    def _check_kept(self, waiting: Pod, totals: dict[str, int], kind: int) -> None:
+        decision = self.engine.schedule(waiting)
+        if not totals:
+            assert decision.node is None
+            return
+        assert decision.node is not None and totals[decision.node] == max(totals.values()), f"choice for kind {kind}"
+        profile = self.engine.profile(waiting)
+        answers = profile.answers(profile.shape(waiting))
+        if answers.only is not None:
+            return
+        tables = self.engine.tables
+        kept = {
+            name: (answers.value.cells[row] + tables.turn.cells[row]) >> SHIFT
+            for name, row in tables.row_of.items()
+            if answers.value.cells[row] != REFUSED
+        }
+        assert kept == totals, f"kept totals of kind {kind}"
+
+    def _check_room(self, name: str) -> None:
+        if name in self.forced:
+            return
+        there = [each for each in self.pods.values() if each.spec.node_name == name]
+        room = self.nodes[name].status.allocatable
+        assert len(there) <= value(room["pods"])
+        assert sum(requests(each).get("cpu", 0) for each in there) <= milli_value(room["cpu"])
+        assert sum(requests(each).get("memory", 0) for each in there) <= value(room["memory"])
+
+
+nodes = st.sampled_from(NODES)
+names = st.sampled_from(NAMES)
+kinds = st.integers(0, len(SPECS) - 1)
+set_nodes = st.tuples(
+    st.just("set_node"),
+    nodes,
+    st.integers(0, 2),
+    st.sampled_from(["", "ssd"]),
+    st.integers(0, 2),
+    st.integers(1, 4),
+    st.booleans(),
+)
+events = st.one_of(
+    set_nodes,
+    st.tuples(st.just("remove_node"), nodes),
+    st.tuples(st.just("bind"), names, kinds, nodes, st.sampled_from(["default", "other"]), st.booleans()),
+    st.tuples(st.just("end"), names),
+    st.tuples(st.just("schedule"), names, kinds, st.integers(0, 2)),
+    st.tuples(st.just("schedule"), names, kinds, st.integers(0, 2)),
+    st.tuples(st.just("label_namespace"), st.sampled_from(["a", "b"])),
+    st.tuples(st.just("select"), st.sampled_from(["api", "web"])),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(st.lists(set_nodes, min_size=2, max_size=4), st.lists(events, min_size=1, max_size=14))
+def test_kept_answers_equal_fresh_ones_after_every_event(first: list[Any], then: list[Any]) -> None:
+    world = World()
+    for name, *arguments in first:
+        getattr(world, name)(*arguments)
+    world.check()
+    for name, *arguments in then:
+        getattr(world, name)(*arguments)
+        world.check()
