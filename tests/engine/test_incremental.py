@@ -6,8 +6,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
-
 from tests.engine.builders import node, pod
+
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod

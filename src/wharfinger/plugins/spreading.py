@@ -322,7 +322,7 @@ class Spread(Prepared):
         where = self._feasible(rows)
         total: Floats | None = None
         for domains, codes, number in zip(self._soft, where.codes, where.numbers, strict=True):
-            weight, shift = log(number + 2), float(domains.constraint.max_skew - 1)
+            weight, shift = np.float64(log(number + 2)), np.float64(domains.constraint.max_skew - 1)
             if domains.constraint.topology_key == HOSTNAME:
                 part: Floats = domains.counter.counts.take(rows) * weight + shift
                 part[codes < 0] = 0.0
