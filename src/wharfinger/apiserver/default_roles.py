@@ -273,7 +273,7 @@ def _component_roles() -> list[Document]:
             leases,
             _CORE_EVENTS,
             _EVENTS,
-            ("", "namespaces", _READ),
+            ("", "namespaces", f"create {_READ}"),
             (OCM, "*", _ALL),
         ),
     ]

@@ -20,6 +20,7 @@ from pathlib import Path
 from wharfinger.apiserver.credentials import COMPONENTS, component_kubeconfig
 from wharfinger.apiserver.files import private_directory
 from wharfinger.cli.run_state import ComponentState, RunState, read_server
+from wharfinger.controllers.placement_names import PLACEMENT_CONTROLLERS
 
 SERVER = "apiserver"
 _SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a dead component is started again
@@ -114,6 +115,9 @@ class Supervisor:
             wanted["--config"] = str(self._plan.config)
         if name == "scheduler":
             wanted["--scheduler-names"] = "default-scheduler,wharfinger"
+        if name == "controllers":
+            # Placement is a process of its own here.
+            wanted["--controllers"] = ",".join(["*", *(f"-{name}" for name in PLACEMENT_CONTROLLERS)])
         if name == "nodes":
             wanted |= {"--count": str(self._plan.nodes), "--nodes": str(self._plan.nodes)}
         return [part for option, value in wanted.items() if option in known for part in (option, value)]
