@@ -22,7 +22,7 @@ from tests.admission.policies import (
 from wharfinger.admission.request import User, service_account
 from wharfinger.api.configuration import Exempt, SchedulingPolicySettings
 from wharfinger.api.kinds.builtin import CRON_JOBS, DEPLOYMENTS
-from wharfinger.api.kinds.ours import RESERVATIONS
+from wharfinger.api.kinds.ours import RESERVATION_SETS, RESERVATIONS
 from wharfinger.api.views.scheduling_policy import HARD, MODE_KEY, SOFT
 
 ARCH, OS, DISK = "beta.kubernetes.io/arch", "beta.kubernetes.io/os", "disk"
@@ -436,6 +436,20 @@ def test_metadata_updates_pass_whatever_policies_say() -> None:
     assert not refusal(world(allowing(), rbac=[]), new, old=old)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"containers": [{"name": "c", "image": "newer"}]},
+        {"schedulingGates": []},
+        {"tolerations": [{**TOLERATION, "tolerationSeconds": 5}]},
+        {"activeDeadlineSeconds": 5},
+    ],
+)
+def test_updates_that_ask_for_nothing_more_pass_whatever_policies_say(changed: dict[str, Any]) -> None:
+    old = {"tolerations": [TOLERATION], "nodeName": "n1", "schedulingGates": [{"name": "g"}], "affinity": ANTI}
+    assert not refusal(world(allowing(), rbac=[]), pod({**old, **changed}), old=pod(old))
+
+
 @pytest.mark.parametrize("subresource", ["ephemeralcontainers", "status", "resize", "eviction"])
 def test_subresources_without_scheduling_fields_are_not_judged(subresource: str) -> None:
     assert not refusal(world(allowing(), rbac=[]), pod({"tolerations": [TOLERATION]}), subresource=subresource)
@@ -567,6 +581,17 @@ def test_an_unchanged_template_is_not_judged_again() -> None:
     new = {**old, "spec": {**old["spec"], "replicas": 5}}
     strict = SchedulingPolicySettings(mode="enforce", enforce_templates=True)
     assert not refusal(shipped_world(), new, strict, resource=DEPLOYMENTS, old=old)
+
+
+def test_a_set_of_reservations_is_judged_by_the_pods_they_stand_for() -> None:
+    strict = SchedulingPolicySettings(mode="enforce", enforce_templates=True)
+    template = {"spec": {"nodeName": "n1"}}
+    for shape, path in (
+        ({"template": template}, "spec.template.spec.nodeName"),
+        ({"template": {"spec": {"template": template}}}, "spec.template.spec.template.spec.nodeName"),
+    ):
+        document = {"metadata": {"name": "s"}, "spec": shape}
+        assert path in refusal(shipped_world(), document, strict, resource=RESERVATION_SETS, namespace="")
 
 
 def test_a_reservation_is_judged_as_its_requester() -> None:

@@ -98,7 +98,13 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
         assert configuration["metadata"]["name"] == NAME
         assert webhook["failurePolicy"] == "Fail" and webhook["sideEffects"] == "None"
         assert webhook["clientConfig"]["url"] == "https://127.0.0.1:1/mutate"
-        assert [rule["resources"] for rule in webhook["rules"]] == [["pods"]]
+        assert {
+            "apiGroups": [""],
+            "apiVersions": ["*"],
+            "resources": ["pods"],
+            "operations": ["CREATE"],
+            "scope": "*",
+        } in (webhook["rules"])
         assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["own"]
         bundle = b64decode(webhook["clientConfig"]["caBundle"]).decode()
         trust = ssl.create_default_context(cadata=bundle)

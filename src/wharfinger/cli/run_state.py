@@ -35,6 +35,7 @@ class RunState(msgspec.Struct, rename="camel"):
     kubeconfig: str = ""
     started: float = 0.0
     components: list[ComponentState] = []
+    config: str = ""  # the file of `--config`
 
     def write(self) -> None:
         data = msgspec.json.format(msgspec.json.encode(self), indent=2)

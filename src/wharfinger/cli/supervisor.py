@@ -65,7 +65,8 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._children: list[_Child] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time())
+        config = "" if plan.config is None else str(plan.config)
+        self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config)
 
     async def start(self) -> None:
         """Starts everything; returns when the API server listens and the others are started."""

@@ -72,28 +72,31 @@ def evaluate(
     with_audited: bool = False,
 ) -> Evaluation:
     """`with_audited` lets policies that only report take part, to see what they would change."""
+    evaluation = Evaluation(subject.users, subject.namespace)
+    try:
+        wishes = _wishes(subject, subject.spec)
+        added = None if subject.old is None else additions(wishes, _wishes(subject, subject.old))
+    except msgspec.ValidationError as error:
+        evaluation.violations = [Violation(_unreadable(subject.base, error))]
+        return evaluation
+    evaluation.set_aside = wishes.set_aside
+    if added is not None and added.empty:
+        return evaluation  # whatever became of policies and grants since the pod was admitted
     known = world.policies()
     # The sets are kept as they come where that is possible: they are keys of merges already made.
     first, *others = (world.usable(user, subject.namespace, known.names) for user in subject.users)
     usable = first.union(*others) if others else first
     audited = usable & known.audited if known.audited else known.audited
     taken = usable if with_audited or not audited else usable - audited
-    evaluation = Evaluation(subject.users, subject.namespace, audited=_ordered(audited))
+    evaluation.audited = _ordered(audited)
     if faults := _unusable(subject, known, taken):
         evaluation.policies = _ordered(taken)
         evaluation.violations = [Violation(fault) for fault in faults]
         return evaluation
     merged = known.merged(taken, strategy)
     evaluation.merged, evaluation.policies = merged, merged.policies
-    try:
-        wishes = _wishes(subject, subject.spec)
-        before = None if subject.old is None else _wishes(subject, subject.old)
-    except msgspec.ValidationError as error:
-        evaluation.violations = [Violation(_unreadable(subject.base, error))]
-        return evaluation
-    evaluation.set_aside = wishes.set_aside
-    if before is not None:
-        evaluation.violations = violations_of_additions(merged, additions(wishes, before))
+    if added is not None:
+        evaluation.violations = violations_of_additions(merged, added)
         return evaluation
     if subject.injecting and subject.spec is not None:
         evaluation.operations, evaluation.injections = inject(

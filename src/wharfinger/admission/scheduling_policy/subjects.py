@@ -19,7 +19,7 @@ TEMPLATES = {
     ("batch", "jobs"): "spec.template",
     ("batch", "cronjobs"): "spec.jobTemplate.spec.template",
     (KOORDINATOR, "reservations"): "spec.template",
-    ("wharfinger.dev", "reservationsets"): "spec.template.spec.template",
+    ("wharfinger.dev", "reservationsets"): "spec.template",
 }
 """Where each kind of workload keeps its pod template."""
 _RESERVATIONS = ("reservations", "reservationsets")
@@ -69,6 +69,9 @@ def template_subject(request: Request, *, with_requester: bool, global_class: st
     """The template to judge; None when there is none, or when an update leaves it as it was."""
     path = TEMPLATES.get((request.resource.group, request.resource.plural))
     template = None if path is None else _at(request.object, path)
+    nested = _at(template, "spec.template")
+    if isinstance(nested, dict):
+        path, template = f"{path}.spec.template", nested  # the template of a reservation
     if path is None or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return None
     spec = template["spec"]

@@ -46,6 +46,20 @@ class Wishes:
     injected: dict[str, str] = field(default_factory=dict)
 
     @property
+    def empty(self) -> bool:
+        """Nothing is asked for."""
+        return not (
+            self.node_name
+            or self.scheduler
+            or self.priority_class
+            or self.selector
+            or self.tolerations
+            or self.hard_terms
+            or self.soft_terms
+            or self.pod_affinity
+        )
+
+    @property
     def hard_path(self) -> str:
         return f"{self.base}.affinity.nodeAffinity.{HARD}"
 

@@ -44,7 +44,7 @@ def _report(directory: Path) -> dict[str, Any]:
     state = read_run(directory)
     if state is None or not is_locked(directory):
         return {"running": False, "healthy": False, "dataDir": str(directory), "components": []}
-    health = _health(state)
+    health, policies = _ask(state)
     components = [
         {
             "name": component.name,
@@ -67,29 +67,41 @@ def _report(directory: Path) -> dict[str, Any]:
         "pid": state.pid,
         "since": state.started,
         "apiserver": health,
+        "schedulingPolicies": policies,
         "components": components,
     }
 
 
-def _health(state: RunState) -> str:
-    """What `/readyz` says, or why it could not be asked."""
+def _ask(state: RunState) -> tuple[str, dict[str, Any]]:
+    """What `/readyz` says, or why it could not be asked; and whether scheduling policies are enforced."""
     import asyncio
 
     from wharfinger.api.errors import ApiError
+    from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
     from wharfinger.client.connect import connect
 
-    async def ask() -> str:
+    async def ask() -> tuple[str, dict[str, Any]]:
         client = connect(state.kubeconfig)
         try:
             async with asyncio.timeout(5):
-                return (await client.fetch("/readyz")).decode()
+                health = (await client.fetch("/readyz")).decode()
+                return health, _policies(state, list((await client.list(SCHEDULING_POLICIES)).items))
         finally:
             await client.close()
 
     try:
         return asyncio.run(ask())
     except (ApiError, OSError, ValueError, TimeoutError) as error:
-        return str(error) or "no answer within 5 seconds"
+        return str(error) or "no answer within 5 seconds", {}
+
+
+def _policies(state: RunState, policies: list[dict[str, Any]]) -> dict[str, Any]:
+    from wharfinger.admission.scheduling_policy.shipped import switches_on
+    from wharfinger.cli.options import read_configuration
+
+    mode = read_configuration(state.config or None)[0].scheduling_policy.mode
+    own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
+    return {"mode": mode, "enforced": mode == "enforce" or (mode == "auto" and bool(own)), "own": own}
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -101,7 +113,14 @@ def _print(report: dict[str, Any]) -> None:
     now = time.time()
     click.echo(f"Wharfinger on {report['address']}, up {human_duration(now - report['since'])}")
     click.echo(f"  export KUBECONFIG={report['kubeconfig']}")
-    click.echo(f"  API server: {report['apiserver']}\n")
+    click.echo(f"  API server: {report['apiserver']}")
+    if policies := report["schedulingPolicies"]:
+        because = (
+            f", since there is {', '.join(policies['own'])}" if policies["mode"] == "auto" and policies["own"] else ""
+        )
+        enforced = "enforced" if policies["enforced"] else "not enforced"
+        click.echo(f"  scheduling policies: {enforced} (mode {policies['mode']}{because})")
+    click.echo()
     rows = [("COMPONENT", "STATE", "PID", "AGE", "RESTARTS", "LAST EXIT")]
     for component in report["components"]:
         rows.append(
