@@ -22,6 +22,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Key
 from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.base import SOON
 from wharfinger.controllers.parts.numbers import scaled
 from wharfinger.controllers.parts.statuses import condition_of, patch_status
 
@@ -279,9 +280,9 @@ class DisruptionController(Controller[Key]):
                 selector = view(document, PodDisruptionBudget).spec.selector
                 try:
                     if selector is not None and matches(selector.compile(), labels):
-                        self._enqueue(document)
+                        self.queue.add_after((namespace, document["metadata"]["name"]), SOON)
                 except BadSelector:
-                    self._enqueue(document)
+                    continue  # its status says so already
 
     def _owner_updated(self, old: Document, new: Document) -> None:
         """A resized owner changes what is expected."""

@@ -23,6 +23,7 @@ from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer, Key
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.base import SOON
 from wharfinger.controllers.parts.statuses import patch_status
 
 _PLAIN = {
@@ -123,7 +124,7 @@ class ResourceQuotaController(Controller[Key]):
     def _namespace_changed(self, namespace: str) -> None:
         for quota in self.quotas:
             if quota["metadata"].get("namespace") == namespace:
-                self._enqueue(quota)
+                self.queue.add_after((namespace, quota["metadata"]["name"]), SOON)
 
     def _pod_changed(self, pod: Pod) -> None:
         self._namespace_changed(pod.metadata.namespace)

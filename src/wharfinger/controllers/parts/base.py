@@ -16,6 +16,10 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.expectations import Expectations
 from wharfinger.controllers.parts.ownership import ORPHANS, owner_index
 
+SOON = 0.01
+"""Seconds that changes of pods are gathered before their owner looks at all of them: a look costs as much as there are
+pods, and changes come in bursts."""
+
 
 def compiled(selector: LabelSelector | None) -> Requirements | None:
     """The selector's requirements; None where it selects nothing: absent, empty or faulty, as controllers read it."""
@@ -63,6 +67,9 @@ class PodOwner(Controller[Key]):
     def enqueue(self, document: Document) -> None:
         metadata = document["metadata"]
         self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+
+    def enqueue_soon(self, document: Document) -> None:
+        self.queue.add_after(_key(document), SOON)
 
     def owner_of(self, metadata: ObjectMeta) -> Document | None:
         """The object of our kind that controls, checked by uid."""
@@ -125,10 +132,10 @@ class PodOwner(Controller[Key]):
         owner = self.owner_of(pod.metadata)
         if owner is not None:
             self.expectations.creation_observed(_key(owner))
-            self.enqueue(owner)
+            self.enqueue_soon(owner)
         elif pod.metadata.controller is None:
             for candidate in self.owners_matching(pod):
-                self.enqueue(candidate)
+                self.enqueue_soon(candidate)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         if new.terminating and not old.terminating:
@@ -139,22 +146,22 @@ class PodOwner(Controller[Key]):
             return
         before = self.owner_of(old.metadata)
         if before is not None and old.metadata.controller != new.metadata.controller:
-            self.enqueue(before)
+            self.enqueue_soon(before)
         owner = self.owner_of(new.metadata)
         if owner is not None:
             self.pod_changed(owner, old, new)
-            self.enqueue(owner)
+            self.enqueue_soon(owner)
         elif new.metadata.controller is None and (
             old.metadata.labels != new.metadata.labels or old.metadata.controller is not None
         ):
             for candidate in self.owners_matching(new):
-                self.enqueue(candidate)
+                self.enqueue_soon(candidate)
 
     def _pod_deleted(self, pod: Pod) -> None:
         owner = self.owner_of(pod.metadata)
         if owner is not None:
             self.expectations.deletion_observed(_key(owner), pod.metadata.name)
-            self.enqueue(owner)
+            self.enqueue_soon(owner)
 
 
 def _key(document: Document) -> Key:

@@ -37,51 +37,64 @@ def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now:
 
 def in_deletion_order(pods: Sequence[Pod], ranks: Mapping[str, int], now: float) -> list[Pod]:
     """All pods, the first to be deleted first. `ranks` gives by uid how many related pods share the pod's node."""
-
-    def compare(first: Pod, second: Pod) -> int:
-        return _compare(first, second, ranks, now)
-
-    return sorted(pods, key=cmp_to_key(compare))
+    traits = [_Traits(pod, ranks[pod.metadata.uid], now) for pod in pods]
+    return [each.pod for each in sorted(traits, key=cmp_to_key(_compare))]
 
 
-def _compare(first: Pod, second: Pod, ranks: Mapping[str, int], now: float) -> int:
-    # Each pair of plain values sorts the smaller first; times and uids come after, in upstream's order.
-    for ours, theirs in zip(_before_times(first, ranks), _before_times(second, ranks)):
-        if ours != theirs:
-            return -1 if ours < theirs else 1
-    if first.ready and second.ready:
-        order = _compare_times(ready_since(first), ready_since(second), first, second, now)
-        if order is not None:
+class _Traits:
+    """What the comparison reads of a pod, read once. Times come with their place on the logarithmic scale."""
+
+    __slots__ = ("created", "first", "pod", "ready", "restarts", "uid")
+
+    def __init__(self, pod: Pod, rank: int, now: float) -> None:
+        self.pod = pod
+        self.uid = pod.metadata.uid
+        # Rules 1 to 5; of each, the smaller value goes first.
+        self.first = (
+            bool(pod.spec.node_name),
+            _PHASES.get(pod.status.phase, 0),
+            pod.ready,
+            deletion_cost(pod.metadata.annotations),
+            -rank,
+        )
+        self.ready = _Age(ready_since(pod), now) if pod.ready else None
+        self.restarts = _restarts(pod)
+        created = pod.metadata.creation_timestamp
+        self.created = _Age(parse_time(created) if created else None, now)
+
+
+class _Age:
+    __slots__ = ("moment", "scale")
+
+    def __init__(self, moment: float | None, now: float) -> None:
+        self.moment = moment
+        self.scale = _logarithm(now - moment) if moment is not None else 0
+
+
+def _compare(ours: _Traits, theirs: _Traits) -> int:
+    if ours.first != theirs.first:
+        return -1 if ours.first < theirs.first else 1
+    if ours.ready is not None and theirs.ready is not None:
+        order = _compare_ages(ours.ready, theirs.ready, ours, theirs)
+        if order:
             return order
-    for more, fewer in zip(_restarts(first), _restarts(second)):
-        if more != fewer:
-            return -1 if more > fewer else 1
-    return _compare_times(_created(first), _created(second), first, second, now) or 0
+    if ours.restarts != theirs.restarts:
+        return -1 if ours.restarts > theirs.restarts else 1
+    return _compare_ages(ours.created, theirs.created, ours, theirs)
 
 
-def _before_times(pod: Pod, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
-    return (
-        bool(pod.spec.node_name),
-        _PHASES.get(pod.status.phase, 0),
-        pod.ready,
-        deletion_cost(pod.metadata.annotations),
-        -ranks[pod.metadata.uid],
-    )
-
-
-def _compare_times(ours: float | None, theirs: float | None, first: Pod, second: Pod, now: float) -> int | None:
+def _compare_ages(first: _Age, second: _Age, ours: _Traits, theirs: _Traits) -> int:
     """The younger first on a logarithmic scale, equals by uid, so that equivalent pods go in no particular order.
 
-    None means that the times are the same and the next rule decides. An unknown time counts as the youngest.
+    0 means that the times are the same and the next rule decides. An unknown time counts as the youngest.
     """
-    if ours == theirs:
-        return None
-    if ours is None or theirs is None:
-        return -1 if ours is None else 1
-    difference = _logarithm(now - ours) - _logarithm(now - theirs)
-    if difference:
-        return -1 if difference < 0 else 1
-    return -1 if first.metadata.uid < second.metadata.uid else 1
+    if first.moment == second.moment:
+        return 0
+    if first.moment is None or second.moment is None:
+        return -1 if first.moment is None else 1
+    if first.scale != second.scale:
+        return -1 if first.scale < second.scale else 1
+    return -1 if ours.uid < theirs.uid else 1
 
 
 def _logarithm(seconds: float) -> int:
@@ -96,7 +109,3 @@ def _restarts(pod: Pod) -> tuple[int, int]:
         max((status.restart_count for status in pod.status.container_statuses), default=0),
         max((s.restart_count for s in pod.status.init_container_statuses if s.name in sidecars), default=0),
     )
-
-
-def _created(pod: Pod) -> float | None:
-    return parse_time(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else None
