@@ -57,9 +57,6 @@ def _configuration(resource: Resource, path: str, rules: list[Rule], target: Tar
     wanted: list[Document] = []
     for rule in rules:
         document = rule.document()
-        if mutating:
-            # Defaults are injected on creation only.
-            document["operations"] = [each for each in rule.operations if each == "CREATE"]
         if (rule.mutating or not mutating) and document not in wanted:
             wanted.append(document)
     webhook: Document = {

@@ -21,7 +21,8 @@ ROUNDS = 8  # questions of access that one request may raise; two identities in 
 _DOCUMENT: type[Document] = dict
 
 RULES = (
-    Rule("", ("pods",), mutating=True),
+    Rule("", ("pods",), ("CREATE",), mutating=True),  # defaults are injected on creation only
+    Rule("", ("pods",), ("UPDATE",)),
     Rule("", ("pods/binding", "bindings"), ("CREATE",)),
     *(Rule(group, (plural,)) for group, plural in TEMPLATES),
     Rule(SCHEDULING_POLICIES.group, (SCHEDULING_POLICIES.plural,)),
