@@ -7,7 +7,7 @@ two requests for the last unit exactly one passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
@@ -38,29 +38,40 @@ class Objects(Protocol):
     def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
 
 
+class _Charged(NamedTuple):
+    """What is remembered of one version of an object."""
+
+    version: int
+    deleting: bool
+    amounts: Amounts
+    traits: rules.Traits | None
+
+
 class Usage:
     """What the objects of one collection in one namespace cost; each version of an object is read once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, Document, Amounts]] = {}
+        self._known: dict[str, _Charged] = {}
 
     def refresh(self, resource: Resource, objects: Iterable[Kept], charge: Charge, now: float) -> None:
-        fresh: dict[str, tuple[int, Document, Amounts]] = {}
+        fresh: dict[str, _Charged] = {}
         for kept in objects:
             entry = self._known.get(kept.name)
-            if entry is None or entry[0] != kept.version or entry[1]["metadata"].get("deletionTimestamp"):
-                # What is being deleted may stop to count as time passes.
-                document = kept.document() if entry is None or entry[0] != kept.version else entry[1]
-                entry = (kept.version, document, charge(resource, document, now))
+            # What is being deleted may stop to count as time passes.
+            if entry is None or entry.version != kept.version or entry.deleting:
+                document = kept.document()
+                deleting = bool(document["metadata"].get("deletionTimestamp"))
+                amounts, traits = charge(resource, document, now), rules.traits(resource, document)
+                entry = _Charged(kept.version, deleting, amounts, traits)
             fresh[kept.name] = entry
         self._known = fresh
 
-    def total(self, quota: ResourceQuota, resource: Resource) -> Amounts:
+    def total(self, quota: ResourceQuota) -> Amounts:
         total: Amounts = {}
         scoped = rules.is_scoped(quota)
-        for _, document, amounts in self._known.values():
-            if not scoped or rules.matches_scopes(quota, resource, document):
-                rules.add(total, amounts)
+        for entry in self._known.values():
+            if not scoped or rules.in_scopes(quota, entry.traits):
+                rules.add(total, entry.amounts)
         return total
 
 
@@ -91,13 +102,13 @@ class QuotaReviewer:
         assert request.object is not None
         if not limits.keys() & wanted.keys() and not _must_state(limits, request):
             return ""
-        if not rules.matches_scopes(quota, request.resource, request.object):
+        if not rules.in_scopes(quota, rules.traits(request.resource, request.object)):
             return ""
         if _is_new_pod(request):
             missing = rules.missing_amounts(limits, view(request.object, Pod))
             if missing:
                 return f"failed quota: {quota.metadata.name}: {missing}"
-        old_counts = request.old is not None and rules.matches_scopes(quota, request.resource, request.old)
+        old_counts = request.old is not None and rules.in_scopes(quota, rules.traits(request.resource, request.old))
         delta = {
             name: amount - (before.get(name, 0) if old_counts else 0)
             for name, amount in wanted.items()
@@ -120,7 +131,7 @@ class QuotaReviewer:
         key = (resource.group, resource.plural, request.namespace)
         usage = self._usage.setdefault(key, Usage())
         usage.refresh(resource, self._objects.scan(resource, request.namespace), self._charge, now)
-        return usage.total(quota, resource)
+        return usage.total(quota)
 
 
 def _concerns(request: Request) -> bool:

@@ -7,7 +7,7 @@ upstream's pkg/quota/v1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from wharfinger.api.quantity import NANO, format_nano, parse_nano
 from wharfinger.api.registry import Document, Resource
@@ -28,14 +28,6 @@ _MUST_BE_STATED = {
 }
 _OBJECTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas", "services", "persistentvolumeclaims"}
 """Core kinds that may also be counted by their plain name."""
-_POD_SCOPES = {
-    "Terminating",
-    "NotTerminating",
-    "BestEffort",
-    "NotBestEffort",
-    "PriorityClass",
-    "CrossNamespacePodAffinity",
-}
 
 
 def usage(resource: Resource, document: Document, now: float) -> Amounts:
@@ -119,19 +111,39 @@ def _claim_usage(document: Document) -> Amounts:
 # Scopes
 
 
-def matches_scopes(quota: ResourceQuota, resource: Resource, document: Document) -> bool:
-    """Whether the object lies in all of the quota's scopes; a quota without scopes takes every object."""
-    wanted = _scopes(quota)
-    if not wanted:
-        return True
+class Traits(NamedTuple):
+    """What scopes ask about an object; None stands for what is no pod."""
+
+    terminating: bool
+    best_effort: bool
+    priority_class: str
+    crosses_namespaces: bool
+
+
+def traits(resource: Resource, document: Document) -> Traits | None:
     if resource.group != "" or resource.plural != "pods":
-        return False
-    pod = view(document, Pod)
-    return all(in_scope(pod, each) for each in wanted)
+        return None
+    return pod_traits(view(document, Pod))
+
+
+def pod_traits(pod: Pod) -> Traits:
+    deadline = pod.spec.active_deadline_seconds
+    return Traits(
+        terminating=deadline is not None and deadline >= 0,
+        best_effort=qos_class(pod) == "BestEffort",
+        priority_class=pod.spec.priority_class_name,
+        crosses_namespaces=_crosses_namespaces(pod),
+    )
+
+
+def in_scopes(quota: ResourceQuota, found: Traits | None) -> bool:
+    """Whether an object lies in all of the quota's scopes; a quota without scopes takes every object."""
+    wanted = _scopes(quota)
+    return all(found is not None and _in_scope(found, each) for each in wanted)
 
 
 def pod_matches(quota: ResourceQuota, pod: Pod) -> bool:
-    return all(in_scope(pod, each) for each in _scopes(quota))
+    return not is_scoped(quota) or in_scopes(quota, pod_traits(pod))
 
 
 def is_scoped(quota: ResourceQuota) -> bool:
@@ -144,25 +156,21 @@ def _scopes(quota: ResourceQuota) -> list[ScopeExpression]:
     return plain + (list(selector.match_expressions) if selector is not None else [])
 
 
-def in_scope(pod: Pod, scope: ScopeExpression) -> bool:
+def _in_scope(found: Traits, scope: ScopeExpression) -> bool:
     match scope.scope_name:
         case "Terminating":
-            return _is_terminating(pod)
+            return found.terminating
         case "NotTerminating":
-            return not _is_terminating(pod)
+            return not found.terminating
         case "BestEffort":
-            return qos_class(pod) == "BestEffort"
+            return found.best_effort
         case "NotBestEffort":
-            return qos_class(pod) != "BestEffort"
+            return not found.best_effort
         case "PriorityClass":
-            return _matches_priority(pod.spec.priority_class_name, scope)
+            return _matches_priority(found.priority_class, scope)
         case "CrossNamespacePodAffinity":
-            return _crosses_namespaces(pod)
+            return found.crosses_namespaces
     return False
-
-
-def _is_terminating(pod: Pod) -> bool:
-    return pod.spec.active_deadline_seconds is not None and pod.spec.active_deadline_seconds >= 0
 
 
 def _matches_priority(name: str, scope: ScopeExpression) -> bool:

@@ -1,0 +1,48 @@
+"""Which controllers run, and that a kind the server does not serve holds up only those that need it."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from tests.controllers.world import World, workload
+
+from wharfinger.api.kinds.builtin import CRON_JOBS, REPLICA_SETS
+from wharfinger.cli.commands.controllers import command
+from wharfinger.controllers.registry import FACTORIES, UnknownController, chosen
+from wharfinger.store import Store
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["*"], list(FACTORIES)),
+        ([""], list(FACTORIES)),
+        (["deployment", "replicaset"], ["replicaset", "deployment"]),
+        (["*", "-cronjob"], [name for name in FACTORIES if name != "cronjob"]),
+        (["-cronjob"], [name for name in FACTORIES if name != "cronjob"]),
+    ],
+)
+def test_names_choose_controllers(names: list[str], expected: list[str]) -> None:
+    assert chosen(names) == expected
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UnknownController, match='"nonsense" is not in the list of known controllers'):
+        chosen(["nonsense"])
+    result = CliRunner().invoke(command, ["--controllers", "nonsense"])
+    assert result.exit_code == 2
+    assert "nonsense" in result.output
+
+
+def test_the_command_lists_them() -> None:
+    assert CliRunner().invoke(command, ["--list"]).output.split() == list(FACTORIES)
+
+
+def test_a_kind_that_is_not_served_holds_up_only_who_needs_it() -> None:
+    def without_cron_jobs(store: Store) -> None:
+        registry = store.registry
+        registry.remove(registry.of_resource(CRON_JOBS))
+
+    with World(controllers=["replicaset", "cronjob"], setup=without_cron_jobs) as world:
+        world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))
+        assert len(world.pods("app=web")) == 2
