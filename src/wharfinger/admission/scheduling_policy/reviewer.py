@@ -91,9 +91,16 @@ class SchedulingPolicyReviewer:
                 mode = asked
         return mode
 
+    def _idle(self, mode: Mode) -> bool:
+        """Nothing is enforced, and no policy under audit wants to report."""
+        return mode == "off" and not self._world.policies().audited
+
     # Pods
 
     def _pod(self, request: Request) -> Outcome:
+        mode = self.mode(request.namespace)
+        if self._idle(mode):
+            return _skip(_SWITCHED_OFF)
         if why := self._exempt(request, request.namespace):
             return _skip(why)
         if is_mirror(request):
@@ -106,7 +113,6 @@ class SchedulingPolicyReviewer:
             global_class=self._world.global_priority_class(),
             injecting=True,
         )
-        mode = self.mode(request.namespace)
         if mode == "enforce" and not self._mutating:
             subject.injecting = False
         elif mode != "enforce" and self._mutating:
@@ -126,6 +132,8 @@ class SchedulingPolicyReviewer:
         if why := self._exempt(request, subject.namespace):
             return _skip(why)
         mode = self.mode(subject.namespace)
+        if self._idle(mode):
+            return _skip(_SWITCHED_OFF)
         outcome = self._answer(request, subject, mode, denies=self._settings.enforce_templates)
         return Outcome(outcome.review, outcome.mode, outcome.skipped, outcome.evaluation, outcome.with_audited)
 
@@ -162,8 +170,6 @@ class SchedulingPolicyReviewer:
         return ""
 
     def _answer(self, request: Request, subject: Subject, mode: Mode, *, denies: bool) -> Outcome:
-        if mode == "off" and not self._world.policies().audited:
-            return _skip(_SWITCHED_OFF)
         evaluation = self._evaluate(subject)
         audit: dict[str, str] = {}
         audited = None
