@@ -14,6 +14,7 @@ import wharfinger
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
 from wharfinger.api.metrics import Metrics
+from wharfinger.api.registry import Kind
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ClientGone, Exchange, Receive, Scope, Send
@@ -257,6 +258,11 @@ class Application:
         if exchange.parts[1:] != ["v1", "jwks"]:
             raise unknown_path()
         await exchange.json(self._signer.keys(), media="application/jwk-set+json")
+
+    def kind_changed(self, kind: Kind) -> None:
+        """A kind came, changed or went: what was made of it is made anew."""
+        self._structures.forget(kind)
+        self._openapi.forget()
 
     def stop(self) -> None:
         """Ends all watches, so that clients go elsewhere or come back."""

@@ -29,6 +29,7 @@ from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.credentials import Credentials, load_credentials
+from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.protocol import GatheringProtocol
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
@@ -76,10 +77,13 @@ async def open_application(
     application = Application(
         store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
     )
+    custom = CustomResources(store, application.kind_changed)
+    await custom.start()
     application.ready = True
     try:
         yield application
     finally:
+        await custom.stop()
         await keeper.stop()
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
-from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.shapes import definition_name, definitions
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.apiserver.definitions import META, reference, target
@@ -37,8 +37,10 @@ class WrongType(ValueError):
 class Structure:
     """The structure of one kind in one version."""
 
-    def __init__(self, schema: Document, kind: str, version: str) -> None:
+    def __init__(self, schema: Document, kind: str, version: str, *, typed: bool = True) -> None:
+        """Without `typed` wrong types pass: the validation of the kind names all of them, by path."""
         self._schema = schema
+        self._typed = typed
         self._kind = kind
         self._version = version
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_type(schema, frozenset()))
@@ -64,7 +66,7 @@ class Structure:
         """Drops nulls and unknown fields in place and names the latter; a patch keeps nulls and its `$` directives."""
         unknown: list[str] = []
         try:
-            _Walk(unknown, patch=patch).value(self._schema, document, "", "", self._kind)
+            _Walk(unknown, patch=patch, typed=self._typed).value(self._schema, document, "", "", self._kind)
         except WrongType as error:
             raise BadRequest(f"{self._handled()}: {error}") from None
         except RecursionError:
@@ -99,9 +101,9 @@ class Structures:
             found = self._known[key] = Structure(reference(META + "DeleteOptions"), "DeleteOptions", "v1")
         return found
 
-    def forget(self, group: str, kind: str) -> None:
-        """A CustomResourceDefinition changed."""
-        for key in [key for key in self._known if key[0] == group and key[2] == kind]:
+    def forget(self, kind: Kind) -> None:
+        """A kind came, changed or went."""
+        for key in [key for key in self._known if (key[0], key[2]) == (kind.group, kind.kind)]:
             del self._known[key]
 
     def _build(self, group: str, version: str, kind: str) -> Structure | None:
@@ -110,7 +112,7 @@ class Structures:
             return Structure(reference(name), kind, version)
         found = self._registry.of_object(api_version, kind)
         if found is not None and found.schema is not None:
-            return Structure(with_metadata(found.schema(version)), kind, version)
+            return Structure(with_metadata(found.schema(version)), kind, version, typed=False)
         return None
 
 
@@ -145,14 +147,15 @@ def _type(schema: Document, above: frozenset[str]) -> Any:
         return dict[str, Any] | None if schema.get("type") == "object" else Any
     match schema.get("type"):
         case "integer":
-            low, high = _RANGES[schema.get("format") or "int64"]
+            low, high = _RANGES.get(schema.get("format", ""), _RANGES["int64"])
             return Annotated[int, msgspec.Meta(ge=low, le=high)] | None
         case "array":
             return list[_type(schema.get("items") or {}, above)] | None  # type: ignore[misc]  # a type made at run time
         case "object":
             if schema.get("properties"):
                 return _struct("Inline", schema, above) | None
-            values = _type(schema.get("additionalProperties") or {}, above)
+            extra = schema.get("additionalProperties")
+            values = _type(extra, above) if isinstance(extra, dict) else Any
             return dict[str, values] | None  # type: ignore[valid-type]  # as above
         case "string":
             if schema.get("format") == "byte":
@@ -190,12 +193,21 @@ def _struct(name: str, schema: Document, above: frozenset[str]) -> Any:
 
 
 class _Walk:
-    def __init__(self, unknown: list[str], *, patch: bool) -> None:
+    def __init__(self, unknown: list[str], *, patch: bool, typed: bool) -> None:
         self._unknown = unknown
         self._patch = patch
+        self._typed = typed
 
     def value(self, schema: Document, value: Any, path: str, field: str, owner: str) -> Any:
         """`path` has indexes and names the spot; `field` has none and is how Go's decoder names it."""
+        try:
+            return self._value(schema, value, path, field, owner)
+        except WrongType:
+            if self._typed or path.startswith("metadata"):
+                raise
+            return value
+
+    def _value(self, schema: Document, value: Any, path: str, field: str, owner: str) -> Any:
         name = target(schema)
         if name == QUANTITY:
             return self._quantity(value, field, owner)
@@ -224,7 +236,7 @@ class _Walk:
                 ]
                 return value
             case "integer":
-                low, high = _RANGES[schema.get("format") or "int64"]
+                low, high = _RANGES.get(schema.get("format", ""), _RANGES["int64"])
                 whole = isinstance(value, int) and not isinstance(value, bool)
                 if whole and not low <= value <= high:
                     raise WrongType(
@@ -251,7 +263,8 @@ class _Walk:
             raise _mismatch(value, _go(schema), field, owner)
         properties = schema.get("properties")
         if properties is None:
-            if rest := schema.get("additionalProperties"):
+            rest = schema.get("additionalProperties")
+            if isinstance(rest, dict):
                 for key, item in value.items():
                     if item is not None or not self._patch:
                         value[key] = self._item(rest, item, f"{path}.{key}" if path else key, field, owner)

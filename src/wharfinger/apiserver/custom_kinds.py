@@ -1,0 +1,87 @@
+"""A CustomResourceDefinition as a kind: names, scope, versions, schema, columns and subresources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.api import structural
+from wharfinger.api.fields import FieldError
+from wharfinger.api.registry import Column, Document, Kind, Scale
+from wharfinger.apiserver.discovery import version_priority
+from wharfinger.apiserver.tables import AGE
+
+_ANYTHING: Document = {"type": "object", structural.PRESERVE: True}
+
+
+def kind_of(definition: Document) -> Kind | None:
+    """The kind that a definition describes; None while no version of it is served."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    served = [version for version in spec.get("versions") or [] if version.get("served")]
+    storage = next((version for version in spec.get("versions") or [] if version.get("storage")), None)
+    if not served or storage is None:
+        return None
+    served.sort(key=lambda version: version_priority(version["name"]))
+    schemas = {version["name"]: _schema(version) for version in spec["versions"]}
+    stored = schemas[storage["name"]]
+    below = storage.get("subresources") or {}
+
+    def default(document: Document) -> None:
+        structural.prune(stored, document)
+        structural.default(stored, document)
+
+    def validate(document: Document, old: Document | None) -> list[FieldError]:
+        if old is None:
+            return structural.validate(stored, document)
+        return structural.validate(stored, document, "", old)
+
+    return Kind(
+        spec["group"],
+        names["kind"],
+        names["plural"],
+        versions=tuple(version["name"] for version in served),
+        namespaced=spec.get("scope") == "Namespaced",
+        singular=names.get("singular") or names["kind"].lower(),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        storage_version=storage["name"],
+        status=below.get("status") is not None,
+        scale=_scale(below.get("scale")),
+        selectable=tuple(_path(field.get("jsonPath")) for field in storage.get("selectableFields") or ()),
+        columns=_columns(served[0]),
+        default=default,
+        validate=validate,
+        schema=lambda version: schemas[version],
+    )
+
+
+def _schema(version: Document) -> Document:
+    found: Document = (version.get("schema") or {}).get("openAPIV3Schema") or _ANYTHING
+    return found
+
+
+def _path(text: Any) -> str:
+    return str(text or "").lstrip(".")
+
+
+def _scale(scale: Document | None) -> Scale | None:
+    if scale is None:
+        return None
+    selector = _path(scale.get("labelSelectorPath"))
+    return Scale(_path(scale.get("specReplicasPath")), _path(scale.get("statusReplicasPath")), selector)
+
+
+def _columns(version: Document) -> tuple[Column, ...]:
+    columns = version.get("additionalPrinterColumns")
+    if not columns:
+        return (AGE,)
+    return tuple(
+        Column(
+            column.get("name", ""),
+            _path(column.get("jsonPath")),
+            column.get("type", "string"),
+            column.get("description", ""),
+            column.get("priority", 0),
+        )
+        for column in columns
+    )
