@@ -86,6 +86,19 @@ def test_the_moment_of_eviction_survives_a_restart() -> None:
         assert target["reason"] == "DeletionByTaintManager"
 
 
+def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
+    with World(nodes=1) as world:
+        toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+        spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [toleration]}
+        world.apply(PODS, {"metadata": {"name": "p"}, "spec": spec})
+        world.patch(NODES, "node-1", {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
+        world.advance(50)
+        world.patch(NODES, "node-1", {"metadata": {"labels": {"touched": "yes"}}})
+        assert world.exists(PODS, "p")
+        world.advance(15)
+        assert not world.exists(PODS, "p")
+
+
 def test_pods_of_a_vanished_node_are_removed_after_a_while() -> None:
     with World(nodes=2) as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))

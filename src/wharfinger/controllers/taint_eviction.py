@@ -24,7 +24,8 @@ class TaintEvictionController(Controller[Key]):
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self.nodes.add_handler(self._node_seen, self._node_updated)
+        self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: since when we know its NoExecute taints
+        self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)
         self.pods.add_handler(self._pod_seen, self._pod_updated)
 
     async def reconcile(self, key: Key) -> None:
@@ -33,7 +34,7 @@ class TaintEvictionController(Controller[Key]):
         if pod is None or node is None or pod.terminating or pod.terminal:
             return
         now = self.context.now()
-        moment = evicted_at(pod.spec.tolerations, node.spec.taints, now)
+        moment = evicted_at(pod.spec.tolerations, node.spec.taints, now, self._seen.get(node.metadata.name, {}))
         if moment is None:
             return
         if moment > now:
@@ -66,13 +67,20 @@ class TaintEvictionController(Controller[Key]):
             return
 
     def _node_seen(self, node: Node) -> None:
-        if any(taint.effect == "NoExecute" for taint in node.spec.taints):
+        before = self._seen.pop(node.metadata.name, {})
+        taints = [(taint.key, taint.value) for taint in node.spec.taints if taint.effect == "NoExecute"]
+        if taints:
+            now = self.context.now()
+            self._seen[node.metadata.name] = {taint: before.get(taint, now) for taint in taints}
             for pod in self.pods_by_node.get(node.metadata.name):
                 self.queue.add(pod.metadata.key)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         if old.spec.taints != new.spec.taints:
             self._node_seen(new)
+
+    def _node_deleted(self, node: Node) -> None:
+        self._seen.pop(node.metadata.name, None)
 
     def _pod_seen(self, pod: Pod) -> None:
         node = self.nodes.get(pod.spec.node_name) if pod.spec.node_name else None

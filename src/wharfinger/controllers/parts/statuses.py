@@ -8,6 +8,24 @@ from typing import Any
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 
+_SHOWN_ZEROS = {
+    "replicas",
+    "availableReplicas",
+    "terminatingReplicas",
+    "collisionCount",
+    "currentNumberScheduled",
+    "desiredNumberScheduled",
+    "numberMisscheduled",
+    "numberReady",
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+    "ready",
+    "terminating",
+}
+"""Counts that Kubernetes writes even when they are nothing; others it leaves out."""
+
 
 def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether any member of `new` is not so in `old`; a count of 0, or nothing, equals absence."""
@@ -22,7 +40,7 @@ async def patch_status(
     """Writes `status` if it differs from the document's; says whether it did. `locked` refuses a stale document.
 
     All members are written together even where only one differs: the document may be stale, and numbers of two moments
-    must not mix. None removes a member.
+    must not mix. None removes a member, as does nothing where Kubernetes would not show it.
     """
     if not differs(document.get("status") or {}, status):
         return False
@@ -30,7 +48,8 @@ async def patch_status(
     identity = {"uid": metadata["uid"]}
     if locked:
         identity["resourceVersion"] = metadata["resourceVersion"]
-    patch = {"metadata": identity, "status": dict(status)}
+    shown = {key: value if value or key in _SHOWN_ZEROS else None for key, value in status.items()}
+    patch = {"metadata": identity, "status": shown}
     await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
     return True
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_time
@@ -50,10 +51,16 @@ def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint], ef
     )
 
 
-def evicted_at(tolerations: Sequence[Toleration], taints: Iterable[Taint], now: float) -> float | None:
+def evicted_at(
+    tolerations: Sequence[Toleration],
+    taints: Iterable[Taint],
+    now: float,
+    seen: Mapping[tuple[str, str], float] = MappingProxyType({}),
+) -> float | None:
     """When a pod has to leave a node with these taints: None is never.
 
     A toleration with a limit counts from when the taint was added, so a controller that starts again keeps the moment.
+    Where nobody wrote that time, it counts from when the taint was `seen` first, by key and value.
     """
     moments = []
     for taint in taints:
@@ -64,7 +71,8 @@ def evicted_at(tolerations: Sequence[Toleration], taints: Iterable[Taint], now: 
             return now
         limits = [each.toleration_seconds for each in having if each.toleration_seconds is not None]
         if limits:
-            added = parse_time(taint.time_added) if taint.time_added else now
+            first = seen.get((taint.key, taint.value), now)
+            added = parse_time(taint.time_added) if taint.time_added else first
             moments.append(added + max(0, min(limits)))
     return min(moments, default=None)
 
