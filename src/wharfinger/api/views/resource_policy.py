@@ -1,0 +1,44 @@
+"""The view of a ResourcePolicy."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.views.base import View
+from wharfinger.api.views.meta import Condition, ObjectMeta
+
+
+class MatchPolicy(View, frozen=True):
+    ignore_terminating_pod: bool = False
+
+
+class Unit(View, frozen=True):
+    name: str = ""
+    priority: int = 0
+    max_count: int | None = None  # absent: unlimited
+    node_selector: LabelSelector = LabelSelector()  # absent or empty: every node
+
+
+class ResourcePolicySpec(View, frozen=True):
+    units: tuple[Unit, ...] = ()
+    pod_selector: LabelSelector = LabelSelector()  # absent or empty: every pod of the namespace
+    match_label_keys: tuple[str, ...] = ()
+    match_policy: MatchPolicy = MatchPolicy()
+    strategy: str = "required"
+
+
+class UnitStatus(View, frozen=True):
+    name: str = ""
+    count: int = 0
+
+
+class ResourcePolicyStatus(View, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+
+
+class ResourcePolicy(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ResourcePolicySpec = field(default_factory=ResourcePolicySpec)
+    status: ResourcePolicyStatus = field(default_factory=ResourcePolicyStatus)

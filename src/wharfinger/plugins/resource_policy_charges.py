@@ -1,0 +1,127 @@
+"""To which unit of a ResourcePolicy each counted pod of a group is charged: one rule for scheduling, status and costs.
+
+Pods are taken oldest first. Each is charged to the first unit of its node that still has room, in the policy's order of
+preference; when none has room, to the first one all the same. `Charges` keeps the outcome as pods come and go, in a
+time that depends on the number of kinds of node, not of pods.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+Order = tuple[str, str, str]
+"""What makes one pod older than another: creation time, then uid. The name comes last, for pods without a uid."""
+
+Units = tuple[int, ...]
+"""The units that nodes of one kind belong to, by their place in the policy, the preferred one first."""
+
+
+class Charges:
+    """The pods of one group.
+
+    Pods are filed by the units of their node and the rank of the unit they are charged to; a rank past the last unit is
+    for pods that found no room. A pod that comes may push the youngest out of a full unit, and one that goes lets the
+    oldest that was turned away in; either may go on like that from unit to unit.
+    """
+
+    def __init__(self, limits: Sequence[int | None]) -> None:
+        self._limits = limits
+        self.counts = [0] * len(limits)  # all pods charged to a unit, with those for which there was no room
+        self.version = 0  # moves when a unit gets full, or is no longer
+        self.moved: set[Order] | None = None  # collects the pods whose charge changed, where someone wants to know
+        self._taken = [0] * len(limits)  # pods that found room
+        self._filed: dict[Order, tuple[Units, int]] = {}
+        self._files: dict[tuple[Units, int], list[Order]] = {}
+        self._inside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # files of pods that took room in a unit
+        self._outside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # files of pods that were turned away
+        self._flipped: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._filed)
+
+    def has_room(self, unit: int) -> bool:
+        limit = self._limits[unit]
+        return limit is None or self._taken[unit] < limit
+
+    def unit(self, order: Order) -> int | None:
+        """The unit a pod is charged to; None for a pod on a node of no unit."""
+        units, rank = self._filed[order]
+        if not units:
+            return None
+        return units[rank] if rank < len(units) else units[0]
+
+    def add(self, order: Order, units: Units) -> None:
+        """A pod came to a node that belongs to these units."""
+        while True:
+            rank, pushed = self._place(order, units)
+            turned_out = None if pushed is None else self._take(pushed)
+            self._put(order, units, rank)
+            if pushed is None or turned_out is None:
+                break
+            order, (units, _) = pushed, turned_out
+        self._settle()
+
+    def _place(self, order: Order, units: Units) -> tuple[int, Order | None]:
+        """The rank of the unit a pod gets into, and whom it pushes out there."""
+        for rank, unit in enumerate(units):
+            if self.has_room(unit):
+                return rank, None
+            youngest = max((file[-1] for key in self._inside[unit] if (file := self._files[key])), default=None)
+            if youngest is not None and youngest > order:
+                return rank, youngest
+        return len(units), None
+
+    def remove(self, order: Order) -> None:
+        """A pod that was counted is no longer."""
+        units, rank = self._take(order)
+        while rank < len(units):
+            freed = units[rank]
+            limit = self._limits[freed]
+            if limit is None or self._taken[freed] + 1 < limit:
+                break  # there was room before, so that nobody was turned away
+            oldest = min((file[0] for key in self._outside[freed] if (file := self._files[key])), default=None)
+            if oldest is None:
+                break
+            units, rank = self._take(oldest)
+            self._put(oldest, units, units.index(freed))
+        self._settle()
+
+    def _put(self, order: Order, units: Units, rank: int) -> None:
+        key = (units, rank)
+        file = self._files.get(key)
+        if file is None:
+            file = self._files[key] = []
+            for unit in units[:rank]:
+                self._outside[unit].append(key)
+            if rank < len(units):
+                self._inside[units[rank]].append(key)
+        insort(file, order)
+        self._filed[order] = key
+        self._count(units, rank, 1)
+        if self.moved is not None:
+            self.moved.add(order)
+
+    def _take(self, order: Order) -> tuple[Units, int]:
+        units, rank = key = self._filed.pop(order)
+        file = self._files[key]
+        del file[bisect_left(file, order)]
+        self._count(units, rank, -1)
+        return key
+
+    def _count(self, units: Units, rank: int, amount: int) -> None:
+        if rank < len(units):
+            unit = units[rank]
+            limit = self._limits[unit]
+            before = self._taken[unit]
+            self._taken[unit] = before + amount
+            if limit is not None and (before < limit) != (before + amount < limit):
+                self._flipped ^= {unit}
+            self.counts[unit] += amount
+        elif units:
+            self.counts[units[0]] += amount
+
+    def _settle(self) -> None:
+        if self._flipped:
+            self._flipped.clear()
+            self.version += 1
