@@ -27,7 +27,56 @@ def definitions() -> dict[str, Any]:
     """The OpenAPI (v2) definitions of Kubernetes' own types, by their full names."""
     data = gzip.decompress((files("wharfinger.api") / "data" / "definitions.json.gz").read_bytes())
     found: dict[str, Any] = msgspec.json.decode(data)["definitions"]
+    found.update(_DEVICES)
+    for definition, properties in _EMBEDDED.items():
+        found[definition]["properties"].update(properties)
     return found
+
+
+_CORE = "io.k8s.api.core.v1."
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_DEVICES: dict[str, Any] = {
+    f"{_CORE}ComputeResource": {
+        "description": "Devices of one raw resource that have the same properties.",
+        "type": "object",
+        "required": ["resourceName"],
+        "properties": {
+            "name": _TEXT,
+            "resourceName": _TEXT,
+            "properties": {"type": "object", "additionalProperties": _TEXT},
+            "devices": _TEXTS,
+            "allocatableDevices": _TEXTS,
+            **{name: {"description": "Reserved."} for name in ("deviceUnits", "owner", "isolationGuarantee")},
+        },
+    },
+    f"{_CORE}AllocatedComputeResource": {
+        "description": "So many devices of one ComputeResource.",
+        "type": "object",
+        "required": ["computeResourceName", "count"],
+        "properties": {"computeResourceName": _TEXT, "count": {"type": "integer", "format": "int32"}},
+    },
+}
+_EMBEDDED: dict[str, Any] = {
+    f"{_CORE}NodeStatus": {
+        "computeResources": {
+            "description": "The node's devices by resource and properties.",
+            "type": "array",
+            "items": {"$ref": f"#/definitions/{_CORE}ComputeResource"},
+        }
+    },
+    f"{_CORE}Container": {
+        "allocatedComputeResources": {
+            "description": "The devices given to the container, by the name it asked for.",
+            "type": "object",
+            "additionalProperties": {
+                "type": "array",
+                "items": {"$ref": f"#/definitions/{_CORE}AllocatedComputeResource"},
+            },
+        }
+    },
+}
+"""Fields that the embedded server knows beyond Kubernetes' own: devices on nodes, and what containers hold of them."""
 
 
 @dataclass(slots=True, eq=False)

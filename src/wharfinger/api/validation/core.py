@@ -10,6 +10,7 @@ from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
 from wharfinger.api.quantity import NANO, canonical, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.validation.common import checked, name_faults, one_of, port_faults, quantity_faults
+from wharfinger.api.validation.compute_resources import compute_resources_faults
 from wharfinger.api.validation.pods import port_name_faults
 from wharfinger.api.validation.resources import (
     INTEGER,
@@ -32,6 +33,7 @@ def node_faults(document: Document, old: Document | None) -> Iterator[FieldError
     yield from taints_faults(spec.get("taints") or (), "metadata.taints")
     yield from node_resources_faults(status.get("capacity") or {}, "status.capacity")
     yield from node_resources_faults(status.get("allocatable") or {}, "status.allocatable")
+    yield from compute_resources_faults(status.get("computeResources") or (), "status.computeResources")
     if old is not None:
         before = old.get("spec") or {}
         for name, word in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):

@@ -24,12 +24,20 @@ class ContainerPort(View, frozen=True):
     protocol: str = "TCP"
 
 
+class AllocatedResource(View, frozen=True):
+    """So many devices of one ComputeResource."""
+
+    compute_resource_name: str = ""
+    count: int = 0
+
+
 class Container(View, frozen=True):
     name: str = ""
     image: str = ""
     resources: Resources = field(default_factory=Resources)
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""  # `Always` on an init container makes it a sidecar
+    allocated_compute_resources: dict[str, tuple[AllocatedResource, ...]] | None = None  # embedded server only
 
 
 class Toleration(View, frozen=True):
