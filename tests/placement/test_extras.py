@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.placement.hub import START, Hub, add_on, binding, cluster, cluster_set, decision, exact, placement, score
+from tests.placement.hub import START, Hub, add_on, binding, cluster, decision, exact, placement, score
 
 from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS
 from wharfinger.api.placement_extras import Replicas, Window
 from wharfinger.api.times import parse_time
-from wharfinger.placement.explain import debug_document, explain, explain_documents
+from wharfinger.placement.explain import debug_document, explain
 from wharfinger.placement.pipeline import decide
 from wharfinger.placement.replicas import divide
 from wharfinger.placement.windows import next_change, open_at
@@ -179,9 +179,13 @@ REGION_A = {"requiredClusterSelector": {"labelSelector": {"matchLabels": {"regio
 
 
 def test_explanations_name_every_clusters_reason_and_every_prioritizers_part() -> None:
-    made = placement(1, predicates=[REGION_A], prioritizerPolicy=exact(add_on(2)))
-    objects = [made, binding(), cluster_set("global", selectorType="LabelSelector", labelSelector={}), *CLUSTERS]
-    story = explain_documents([*objects, score("best", a=7), score("good", a=3)], "ns1", "p", START)
+    with Hub() as hub:
+        hub.apply(binding(), *CLUSTERS, score("best", a=7), score("good", a=3))
+        hub.apply(placement(1, predicates=[REGION_A], prioritizerPolicy=exact(add_on(2))))
+        version = hub.store.version
+        story = hub.scheduling.explain(("ns1", "p"))
+        assert hub.store.version == version
+    assert story is not None
     clusters = {told.name: told for told in story.clusters}
     assert story.selected == ("best",)
     assert (clusters["best"].total, clusters["best"].rank, clusters["best"].parts[0].contribution) == (14, 1, 14)
@@ -195,9 +199,12 @@ def test_explanations_name_every_clusters_reason_and_every_prioritizers_part() -
     assert story.document()["clusters"]["good"]["scores"] == {"AddOn/demo/a": {"weight": 2, "score": 3}}
 
 
-def test_explaining_without_a_binding_says_so() -> None:
-    story = explain_documents([placement(), *CLUSTERS], "ns1", "p", START)
+def test_explaining_without_a_binding_says_so(hub: Hub) -> None:
+    hub.apply(placement(namespace="unbound"))
+    story = hub.scheduling.explain(("unbound", "p"))
+    assert story is not None
     assert {told.reason for told in story.clusters} == {"is in no eligible cluster set"}
+    assert hub.scheduling.explain(("unbound", "other")) is None
 
 
 def test_the_debug_document_is_upstreams() -> None:

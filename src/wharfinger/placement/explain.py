@@ -5,32 +5,20 @@ A pure reading of a `Result`; nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from wharfinger.api.kinds.ours import OCM
-from wharfinger.api.kinds.placement import convert_placement
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import Operator, Requirement
-from wharfinger.api.views.base import view
-from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.api.views.placement import (
-    AddOnPlacementScore,
-    ClusterToleration,
-    ManagedCluster,
-    ManagedClusterSet,
-    Placement,
-    PlacementDecision,
-)
+from wharfinger.api.views.placement import ClusterToleration, ManagedCluster
 from wharfinger.placement import taints
 from wharfinger.placement.cel import program
 from wharfinger.placement.fleet import Fleet, Mask
-from wharfinger.placement.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, Result, schedule
-from wharfinger.placement.plan import Fault, Plan, make_plan
-from wharfinger.placement.scope import compile_sets, scope_of
+from wharfinger.placement.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, Result
+from wharfinger.placement.plan import Fault, Plan
 from wharfinger.placement.selectors import Selector
 
 CLUSTER_SET = "ClusterSet"
@@ -209,39 +197,6 @@ def _taint_reason(
             text = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             standing.append(f"{text} ({'toleration is over' if until > -np.inf else 'not tolerated'})")
     return ", ".join(standing)
-
-
-class NoSuchPlacement(LookupError):
-    """The objects hold no Placement of that name."""
-
-
-def explain_documents(documents: Iterable[Document], namespace: str, name: str, now: float) -> Explanation:
-    """Explains one Placement among objects of any kinds, read from files or a server."""
-    by_kind: dict[str, list[Document]] = {}
-    for document in documents:
-        if str(document.get("apiVersion", "")).startswith(f"{OCM}/"):
-            by_kind.setdefault(str(document.get("kind")), []).append(document)
-    found = next(
-        (d for d in by_kind.get("Placement", []) if view(d["metadata"], ObjectMeta).key == (namespace, name)), None
-    )
-    if found is None:
-        raise NoSuchPlacement(f"there is no Placement {namespace}/{name}")
-    fleet = Fleet()
-    for document in by_kind.get("ManagedCluster", []):
-        fleet.put_cluster(document)
-    for document in by_kind.get("AddOnPlacementScore", []):
-        fleet.put_score(view(document, AddOnPlacementScore))
-    for document in by_kind.get("PlacementDecision", []):
-        fleet.put_decision(view(document, PlacementDecision))
-    placement = view(convert_placement(found, "v1beta1"), Placement)
-    bindings = [view(d["metadata"], ObjectMeta) for d in by_kind.get("ManagedClusterSetBinding", [])]
-    sets, _ = compile_sets(view(d, ManagedClusterSet) for d in by_kind.get("ManagedClusterSet", []))
-    scope = scope_of(
-        placement.spec.cluster_sets, [found.name for found in bindings if found.namespace == namespace], sets
-    )
-    plan = make_plan(placement)
-    candidates = fleet.eligible(scope.selectors)
-    return explain(fleet, plan, candidates, schedule(fleet, plan, candidates, now), now)
 
 
 def debug_document(fleet: Fleet, placement: Document, result: Result) -> Document:

@@ -30,6 +30,7 @@ from wharfinger.api.views.placement import (
 from wharfinger.client.controller import Controller
 from wharfinger.client.timers import call_later
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.placement.sets import DEFAULT_SETS
 from wharfinger.controllers.placement.world import Key, World
 from wharfinger.placement.explain import Explanation, explain
 from wharfinger.placement.outcome import Outcome, PageWrite, decide_placement
@@ -65,8 +66,8 @@ class PlacementController(Controller[Key]):
         informers, world = context.informers, self.world
         clusters = context.documents(MANAGED_CLUSTERS)
         clusters.add_handler(world.put_cluster, lambda old, new: world.put_cluster(new), world.remove_cluster)
-        sets = informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
-        sets.add_handler(world.put_set, lambda old, new: world.put_set(new), world.remove_set)
+        self._sets = informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
+        self._sets.add_handler(world.put_set, lambda old, new: world.put_set(new), world.remove_set)
         bindings = informers.of(MANAGED_CLUSTER_SET_BINDINGS, ManagedClusterSetBinding)
         bindings.add_handler(world.put_binding, lambda old, new: world.put_binding(new), world.remove_binding)
         scores = informers.of(ADDON_PLACEMENT_SCORES, AddOnPlacementScore)
@@ -130,6 +131,11 @@ class PlacementController(Controller[Key]):
         world, now = self.world, self.context.now()
         if key not in world.placements:
             return None
+        if self.context.configuration.placement.default_cluster_set:
+            # Objects from files come without the sets that a hub always has.
+            for name, spec in DEFAULT_SETS.items():
+                if self._sets.get(name) is None:
+                    world.put_set(view({"metadata": {"name": name}, "spec": spec}, ManagedClusterSet))
         plan, candidates = world.plan(key), world.fleet.eligible(world.scope(key).selectors)
         return explain(world.fleet, plan, candidates, schedule(world.fleet, plan, candidates, now), now)
 
