@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from wharfinger.engine.outcome import Candidate
 from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -49,23 +49,40 @@ class ClusterPart:
     scores: Ints | None = None  # None: nothing scored
 
 
-class KeptVictims:
-    """What evictions would do on rows, kept while neither the row nor the disruption budgets change."""
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Something computed of single rows, kept while they do not change. What nominated pods have a say on is not."""
 
     def __init__(self) -> None:
-        self.node_position = self.pod_position = self.budgets_version = -1
-        self.by_row: dict[int, Candidate | Status] = {}
-        self.ranks: dict[int, tuple[float, ...]] = {}
-        self.passing: list[int] = []  # rows to forget next time
+        self.by_row: dict[int, T] = {}
+        self._positions = (-1, -1)
+        self._passing: list[int] = []
+
+    def catch_up(self, tables: Tables) -> None:
+        self.forget(tables.node_log.since(self._positions[0]))
+        self.forget(tables.pod_log.since(self._positions[1]))
+        self._positions = (tables.node_log.position, tables.pod_log.position)
+        # Rows with nominated pods are looked at anew, and again when those are gone.
+        self.forget(self._passing)
+        self._passing = [tables.row_of[name] for name in tables.nominated if name in tables.row_of]
+        self.forget(self._passing)
 
     def forget(self, rows: Sequence[int] | None) -> None:
         if rows is None:
             self.by_row.clear()
-            self.ranks.clear()
         else:
             for row in rows:
                 self.by_row.pop(row, None)
-                self.ranks.pop(row, None)
+
+
+class KeptVictims(Kept["Candidate | Status"]):
+    """What evictions would do on rows, kept while the disruption budgets do not change either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budgets_version = -1
 
 
 class Answers:
@@ -89,7 +106,8 @@ class Answers:
             for plugin in points["score"]
             if plugin.name in self.prepared and self.prepared[plugin.name].scores
         ]
-        self.overlaying = [each for each in self.prepared.values() if each.overlaid]
+        self.overlaying = [each for each in self.prepared.values() if type(each).overlays is not Prepared.overlays]
+        self.judged = Kept[bool]()  # rows with overlays: whether one of them passes
         self._sort()
         self.value = Column(0)
         self.victims: dict[int, KeptVictims] = {}  # by the priority of the pod that would evict

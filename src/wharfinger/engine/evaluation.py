@@ -10,8 +10,8 @@ from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.framework.plugin import Prepared
-from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.plugin import Prepared, Scope
+from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
 
@@ -42,11 +42,15 @@ def special_rows(tables: Tables, answers: Answers, pod: Pod) -> list[int]:
     return sorted(rows)
 
 
+def overlays_on(answers: Answers, row: int) -> Sequence[Overlay | None]:
+    """What a pod of the shape may imagine on the row; one None where that is what is there."""
+    return [overlay for each in answers.overlaying if row in each.overlaid for overlay in each.overlays(row)] or [None]
+
+
 def judge(tables: Tables, answers: Answers, filters: Filters, pod: Pod, row: int) -> Status | None:
     """The refusal of a row, or None: with overlays, and both with and without the pods nominated there."""
-    overlays = [overlay for each in answers.overlaying if row in each.overlaid for overlay in each.overlays(row)]
     refusal: Status | None = None
-    for overlay in overlays or (None,):
+    for overlay in overlays_on(answers, row):
         simulation = Simulation(tables, row, [prepared for _, prepared in filters])
         if overlay is not None:
             overlay(simulation)
@@ -149,9 +153,16 @@ def overridden(tables: Tables, answers: Answers, pod: Pod, rows: Iterable[int]) 
     """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
     filters = active_filters(answers)
     accepted = answers.accepted()
+    kept = answers.judged
+    kept.catch_up(tables)
+    if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
+        kept.forget(None)
     changed = False
     for row in rows:
-        feasible = tables.alive[row] and judge(tables, answers, filters, pod, row) is None
+        feasible = kept.by_row.get(row)
+        if feasible is None:
+            feasible = bool(tables.alive[row]) and judge(tables, answers, filters, pod, row) is None
+            kept.by_row[row] = feasible
         if feasible != accepted[row]:
             accepted[row] = feasible
             changed = True

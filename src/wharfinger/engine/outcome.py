@@ -130,6 +130,7 @@ class Candidate:
     node: str
     victims: list[Pod]
     violations: int
+    rank: tuple[float, ...] = ()  # the smaller the better
 
 
 @dataclass(slots=True)

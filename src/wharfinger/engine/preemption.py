@@ -11,10 +11,10 @@ from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
 from wharfinger.engine.answers import Answers, KeptVictims
-from wharfinger.engine.evaluation import Filters, active_filters, check, unschedulable_rows
+from wharfinger.engine.evaluation import Filters, active_filters, check, overlays_on, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.framework.plugin import Scope
-from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
 
@@ -50,14 +50,11 @@ def preempt(
     if not candidates:
         refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
         return PreemptionResult(True, Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message)
-    ranks = [(found.ranks[row], row) for row in rows if row in found.ranks]
-    best = min(rank for rank, _ in ranks)
-    equal = [row for rank, row in ranks if rank == best]
+    best = min(each.rank for each in candidates.values())
+    equal = [name for name, each in candidates.items() if each.rank == best]
     # Among equals the node whose turn it is, as in scheduling.
-    chosen = min(equal, key=lambda row: tables.turn.cells[row])
-    return PreemptionResult(
-        True, node=tables.name(chosen), candidates=candidates, chosen=sorted(tables.name(row) for row in equal)
-    )
+    chosen = min(equal, key=lambda name: tables.turn.cells[tables.row_of[name]])
+    return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
 
 
 def _dry_run(
@@ -70,13 +67,7 @@ def _dry_run(
     if kept.budgets_version != source.budgets_version:
         kept.forget(None)
         kept.budgets_version = source.budgets_version
-    kept.forget(tables.node_log.since(kept.node_position))
-    kept.forget(tables.pod_log.since(kept.pod_position))
-    # Rows that nominated pods have a say on are looked at anew, and again when those are gone.
-    kept.forget(kept.passing)
-    kept.passing = [tables.row_of[name] for name in tables.nominated if name in tables.row_of]
-    kept.forget(kept.passing)
-    kept.node_position, kept.pod_position = tables.node_log.position, tables.pod_log.position
+    kept.catch_up(tables)
     narrow = filters
     if answers.only is None:
         answers.refresh()
@@ -87,13 +78,17 @@ def _dry_run(
             continue
         # What follows from the node alone needs no simulation.
         chosen = narrow if narrow is filters or answers.node_accepts(row) else filters
-        answer = victims_on(tables, chosen, pod, row, budgets, eligible)
+        answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
+        for overlay in overlays_on(answers, row):
+            answer = victims_on(tables, chosen, pod, row, budgets, eligible, overlay)
+            if not isinstance(answer, Status):
+                break
         if isinstance(answer, Status):
             kept.by_row[row] = answer
         else:
             victims, violations = answer
-            kept.by_row[row] = candidate = Candidate(tables.name(row), [each.pod for each in victims], violations)
-            kept.ranks[row] = _rank(candidate)
+            pods = [each.pod for each in victims]
+            kept.by_row[row] = Candidate(tables.name(row), pods, violations, _rank(pods, violations))
     return kept
 
 
@@ -128,12 +123,15 @@ def victims_on(
     row: int,
     budgets: Sequence[PodDisruptionBudget],
     eligible: Eligible,
+    overlay: Overlay | None = None,
 ) -> tuple[list[PodOnNode], int] | Status:
     """The fewest pods to evict from a node, most important first, and how many break a budget; a status if none will do."""
     possible = [each for each in tables.pods_on[row].values() if _lower(each, pod) and eligible(pod, each)]
     if not possible:
         return NO_VICTIMS
     simulation = Simulation(tables, row, [prepared for _, prepared in filters])
+    if overlay is not None:
+        overlay(simulation)
     for each in possible:
         simulation.remove(each)
     refusal = check(tables, filters, pod, simulation)
@@ -195,14 +193,12 @@ def split_by_budget(
     return breaking, harmless
 
 
-def _rank(candidate: Candidate) -> tuple[float, ...]:
+def _rank(victims: Sequence[Pod], violations: int) -> tuple[float, ...]:
     """Smaller is better: fewest broken budgets, least important victims, smallest sum of priorities, fewest victims,
     latest started."""
-    priorities = [victim.spec.priority or 0 for victim in candidate.victims]
+    priorities = [victim.spec.priority or 0 for victim in victims]
     highest = priorities[0]
-    first = min(
-        started(victim) for victim, priority in zip(candidate.victims, priorities, strict=True) if priority == highest
-    )
+    first = min(started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest)
     # Shifted above zero, so that more pods of negative priority never count as less.
     total = sum(priority + (1 << 31) for priority in priorities)
-    return candidate.violations, highest, total, len(priorities), -first
+    return violations, highest, total, len(priorities), -first

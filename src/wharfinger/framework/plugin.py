@@ -125,7 +125,10 @@ class Prepared:
         """A pod is imagined on the simulation's node (1) or away from it (-1)."""
 
     def overlays(self, row: int) -> Sequence[Overlay]:
-        """For a row in `overlaid`: what the pod may imagine there. The row is feasible if one of them passes."""
+        """For a row in `overlaid`: what the pod may imagine there. The row is feasible if one of them passes.
+
+        Kept while the row does not change; a plugin whose overlays of a row change says so by `Tables.touch`.
+        """
         return ()
 
     def close(self) -> None:
