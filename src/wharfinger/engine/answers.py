@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from wharfinger.engine.outcome import Candidate
 from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -77,7 +78,7 @@ class Kept(Generic[T]):
                 self.by_row.pop(row, None)
 
 
-class KeptVictims(Kept["Candidate | Status"]):
+class KeptVictims(Kept[Candidate | Status]):
     """What evictions would do on rows, kept while the disruption budgets do not change either."""
 
     def __init__(self) -> None:
