@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.errors import ApiError, Conflict, NotFound, ServerTimeout, ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document, Resource
@@ -74,9 +74,34 @@ class Scheduler(Controller[Key]):
         binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": target}}
         try:
             await self._client.create(PODS, binding, key[0], name=key[1], subresource="binding")
-        except (NotFound, Conflict):
+        except NotFound:
             return
         self._given[key] = target
+
+
+class Flaky:
+    """A client whose writes fail now and then: refused before they happen, or done with the answer lost."""
+
+    def __init__(self, client: LocalClient, source: random.Random, share: float) -> None:
+        self._client = client
+        self._source = source
+        self._share = share
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if name not in ("create", "update", "patch", "delete"):
+            return found
+
+        async def write(*args: Any, **options: Any) -> Any:
+            luck = self._source.random()
+            if luck < self._share / 2:
+                raise self._source.choice([ServiceUnavailable("try again"), Conflict("the object has been modified")])
+            answer = await found(*args, **options)
+            if luck < self._share:
+                raise ServerTimeout("the answer was lost")
+            return answer
+
+        return write
 
 
 class World:
@@ -89,6 +114,7 @@ class World:
         controllers: Iterable[str] = ("*",),
         sample: Sample | None = None,
         setup: Callable[[Store], None] | None = None,
+        failing: float = 0.0,
     ) -> None:
         self.loop = VirtualLoop()
         self.clock = LoopClock(START, self.loop)
@@ -97,6 +123,7 @@ class World:
             setup(self.store)
         self.client = LocalClient(self.store)
         self._names = tuple(controllers)
+        self._worker: Any = Flaky(self.client, random.Random(11), failing) if failing else self.client
         self._sample = sample or Sample()
         self._running: list[asyncio.Task[None]] = []
         self.recorder: EventRecorder | None = None
@@ -120,11 +147,11 @@ class World:
         self.settle()
 
     async def _start(self) -> None:
-        informers = InformerSet(self.client, rng=random.Random(1))
+        informers = InformerSet(self._worker, rng=random.Random(1))
         self.recorder = EventRecorder(self.client, "test", self.clock)
         self.recorder.start()
         context = ControllerContext(
-            self.client,
+            self._worker,
             informers,
             self.recorder,
             self.store.registry,
@@ -134,9 +161,9 @@ class World:
         )
         self.controllers = [
             *make_controllers(context, self._names),
-            Kubelets(self.client, informers, self.clock),
-            Heartbeats(self.client, informers, self.clock, implicit=True),
-            Scheduler(self.client, informers),
+            Kubelets(self._worker, informers, self.clock),
+            Heartbeats(self._worker, informers, self.clock, implicit=True),
+            Scheduler(self._worker, informers),
         ]
         self._running.append(asyncio.create_task(run_controllers(self.controllers, informers)))
 

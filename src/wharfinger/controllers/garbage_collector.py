@@ -130,7 +130,7 @@ class GarbageCollector(Controller[str]):
             await self.client.delete(
                 entry.resource, metadata.name, metadata.namespace, propagation=policy, uid=metadata.uid
             )
-        except (NotFound, Conflict):
+        except NotFound:
             return
 
     async def _live(self, entry: Entry) -> Metadata | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
@@ -106,7 +106,7 @@ class PodGarbageCollector(Controller[Key]):
                     subresource="status",
                 )
             await self.client.delete(PODS, metadata.name, metadata.namespace, grace_period=0, uid=metadata.uid)
-        except (NotFound, Conflict):
+        except NotFound:
             return
 
     async def _sweep(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
@@ -63,7 +63,7 @@ class TaintEvictionController(Controller[Key]):
                 subresource="status",
             )
             await self.client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
-        except (NotFound, Conflict):
+        except NotFound:
             return
 
     def _node_seen(self, node: Node) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
@@ -163,8 +163,8 @@ class Kubelets(Controller[Key]):
         metadata = pod.metadata
         try:
             await self._client.delete(PODS, metadata.name, metadata.namespace, grace_period=0, uid=metadata.uid)
-        except (NotFound, Conflict):
-            return  # gone, or another of its name has come
+        except NotFound:
+            return
 
     def _address(self, pod: Pod, node: Node) -> str:
         """The first address of the node's range that none of its pods has; the same one until the pod shows it."""
