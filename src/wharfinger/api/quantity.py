@@ -136,6 +136,11 @@ def format_nano(nano: int, family: str = "decimal") -> str:
     return _format_decimal(nano, exponent=family == "exponent")
 
 
+def family(quantity: str | int | float) -> str:
+    """How it is written, for `format_nano`: `binary`, `decimal` or `exponent`."""
+    return _parse_text(quantity if isinstance(quantity, str) else repr(quantity))[1]
+
+
 def canonical(quantity: str | int | float) -> str:
     """The form in which an API server stores the quantity: `1000m` becomes `1`, `1024Mi` becomes `1Gi`."""
     text = quantity if isinstance(quantity, str) else repr(quantity)
