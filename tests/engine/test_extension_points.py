@@ -99,12 +99,12 @@ class Promised(Prepared):
         self._name = name
 
     @property
-    def overlaid(self) -> Collection[int]:  # type: ignore[override]
+    def overlaid(self) -> Collection[int]:
         where = self._plugin.promises.get(self._name)
         row = self._plugin.tables.row_of.get(where or "")
         return () if row is None else (row,)
 
-    def overlays(self, row: int) -> Sequence[Overlay]:
+    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         holder = self._plugin.tables.pods[("default", f"promise-{self._name}")]
         return (lambda simulation: simulation.remove(holder), lambda simulation: None)
 

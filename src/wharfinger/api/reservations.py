@@ -121,7 +121,7 @@ def annotated_names(metadata: ObjectMeta, annotation: str, member: str) -> tuple
     return tuple(names)
 
 
-def wanted_quantities(reservation: Reservation) -> dict[str, str]:
+def wanted_quantities(reservation: Reservation) -> Quantities:
     """What it asks for, as `status.allocatable` states it: the template's requests, overlaid by the resize annotation."""
     template = template_of(reservation)
     try:
@@ -129,7 +129,7 @@ def wanted_quantities(reservation: Reservation) -> dict[str, str]:
     except BadQuantity as error:
         raise BadReservation(f"spec.template.spec: {error}") from None
     families = _families(template)
-    found = {name: format_nano(amount, families.get(name, "decimal")) for name, amount in amounts.items()}
+    found: Quantities = {name: format_nano(amount, families.get(name, "decimal")) for name, amount in amounts.items()}
     for name, quantity in annotated_quantities(reservation.metadata, RESIZE).items():
         found[name] = format_nano(parse_nano(quantity), family(quantity))
     return found

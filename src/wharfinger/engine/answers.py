@@ -97,10 +97,11 @@ class Answers:
         self.only: frozenset[str] | None = None  # the nodes that plugins narrowed the choice to
         self.narrowed_by: list[str] = []
         self._prepare(points)
+        replaced = {name for each in self.prepared.values() for name in each.replaces}
         self.filters = [
             (plugin.name, self.prepared[plugin.name])
             for plugin in points["filter"]
-            if plugin.name in self.prepared and self.prepared[plugin.name].filters
+            if plugin.name in self.prepared and self.prepared[plugin.name].filters and plugin.name not in replaced
         ]
         self.scorers = [
             Scorer(plugin.name, self.prepared[plugin.name], weights[plugin.name])

@@ -25,6 +25,7 @@ from wharfinger.api.views import (
     StatefulSet,
     view,
 )
+from wharfinger.api.views.reservation import Reservation
 from wharfinger.engine import evaluation, preemption
 from wharfinger.engine.answers import REFUSED, SHIFT, Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
@@ -39,6 +40,7 @@ VIEWS: dict[str, type[Any]] = {
     "Namespace": Namespace,
     "PodDisruptionBudget": PodDisruptionBudget,
     "ReplicaSet": ReplicaSet,
+    "Reservation": Reservation,
     "ReplicationController": ReplicationController,
     "Service": Service,
     "StatefulSet": StatefulSet,

@@ -42,9 +42,15 @@ def special_rows(tables: Tables, answers: Answers, pod: Pod) -> list[int]:
     return sorted(rows)
 
 
-def overlays_on(answers: Answers, row: int) -> Sequence[Overlay | None]:
-    """What a pod of the shape may imagine on the row; one None where that is what is there."""
-    return [overlay for each in answers.overlaying if row in each.overlaid for overlay in each.overlays(row)] or [None]
+def overlays_on(answers: Answers, row: int, *, evicting: bool = False) -> Sequence[Overlay | None]:
+    """What the pod may imagine on a row; None for the row as it is."""
+    found = [
+        overlay
+        for each in answers.overlaying
+        if row in each.overlaid
+        for overlay in each.overlays(row, evicting=evicting)
+    ]
+    return found or (None,)
 
 
 def judge(tables: Tables, answers: Answers, filters: Filters, pod: Pod, row: int) -> Status | None:

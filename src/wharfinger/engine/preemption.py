@@ -79,7 +79,7 @@ def _dry_run(
         # What follows from the node alone needs no simulation.
         chosen = narrow if narrow is filters or answers.node_accepts(row) else filters
         answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
-        for overlay in overlays_on(answers, row):
+        for overlay in overlays_on(answers, row, evicting=True):
             answer = victims_on(tables, chosen, pod, row, budgets, eligible, overlay)
             if not isinstance(answer, Status):
                 break

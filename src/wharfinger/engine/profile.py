@@ -119,14 +119,15 @@ class Profile:
         )
         self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
         self._last_shape: Shape
+        self._last_keys = -1
         self._answers: dict[int, Answers] = {}
         self._epoch = tables.epoch
 
     def shape(self, pod: Pod) -> Shape:
-        if pod is self._last_pod:
+        if pod is self._last_pod and self._last_keys == self._tables.keys_version:
             return self._last_shape
         self._last_shape = self._shape(pod)
-        self._last_pod = pod
+        self._last_pod, self._last_keys = pod, self._tables.keys_version
         return self._last_shape
 
     def _shape(self, pod: Pod) -> Shape:

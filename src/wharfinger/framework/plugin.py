@@ -57,7 +57,7 @@ class Prepared:
     normalizes: bool = False
     nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
     follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
-    overlaid: Collection[int] = ()  # rows where the pod sees other pods or resources than are there
+    replaces: frozenset[str] = frozenset()  # plugins whose filters this one stands in for
 
     def __init__(self) -> None:
         self._statuses: list[Status] = [SUCCESS]
@@ -124,10 +124,16 @@ class Prepared:
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         """A pod is imagined on the simulation's node (1) or away from it (-1)."""
 
-    def overlays(self, row: int) -> Sequence[Overlay]:
-        """For a row in `overlaid`: what the pod may imagine there. The row is feasible if one of them passes.
+    @property
+    def overlaid(self) -> Collection[int]:
+        """The rows where the pod may see other pods or resources than are there."""
+        return ()
 
-        Kept while the row does not change; a plugin whose overlays of a row change says so by `Tables.touch`.
+    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+        """What the pod may imagine on a row that is overlaid. The row is feasible if one of them passes.
+
+        Kept while the row does not change; a plugin whose overlays of a row change says so by `Tables.touch`. `evicting`
+        asks also for those that only pass when pods leave the row.
         """
         return ()
 
@@ -163,6 +169,9 @@ class Plugin:
 
     def pod_removed(self, pod: PodOnNode) -> None:
         """A pod no longer takes room on a node."""
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        """The object of a pod on a node changed in something that takes no room."""
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         """The events that can turn a refusal of this plugin."""

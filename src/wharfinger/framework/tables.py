@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class Work:
 class PodListener(Protocol):
     def pod_added(self, pod: PodOnNode) -> None: ...
     def pod_removed(self, pod: PodOnNode) -> None: ...
+    def pod_replaced(self, pod: PodOnNode) -> None: ...
 
 
 class Tables:
@@ -101,10 +102,12 @@ class Tables:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, dict[Key, PodOnNode]] = {}  # node to the waiting pods that are to get its room
         self.listeners: list[PodListener] = []  # told of every pod that comes to a known node or leaves it
+        self.shared: dict[str, Any] = {}  # what plugins of several profiles keep together, by a name of their own
         self.shapes = Shapes()
         self.counters = Counters(self.label, lambda: self.capacity)
         self.node_log = Log()  # rows whose node changed
         self.pod_log = Log()  # rows whose pods changed
+        self.keys_version = 0  # moves when plugins may give another `shape_key` for the same pod
         self.epoch = 0  # moves when everything computed from the tables must be computed again
         self.work = Work()
         self._moved = 0
@@ -293,10 +296,11 @@ class Tables:
         """What a pod of the shape takes, apart from one place among the node's pods."""
         charge: Charge | None = shape.charge
         if charge is None:
-            charge = shape.charge = self._charge(shape.requests)
+            charge = shape.charge = self.charge_of(shape.requests)
         return charge
 
-    def _charge(self, amounts: Mapping[str, int]) -> Charge:
+    def charge_of(self, amounts: Mapping[str, int]) -> Charge:
+        """Amounts by name as the tables index them."""
         return tuple(
             (self.resource(name), amount)
             for name, amount in amounts.items()
@@ -312,7 +316,7 @@ class Tables:
             each.resources is not None for each in (*status.container_statuses, *status.init_container_statuses)
         ):
             # A resize in place: this very pod's status counts, not only its shape.
-            return PodOnNode(pod, shape, node_name, self._charge(requests(pod)), nonzero_requests(pod))
+            return PodOnNode(pod, shape, node_name, self.charge_of(requests(pod)), nonzero_requests(pod))
         return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)
 
     def add_pod(self, pod: PodOnNode) -> None:
@@ -354,7 +358,23 @@ class Tables:
             return False
         old.pod = new.pod
         old.assumed = new.assumed
+        if old.row >= 0:
+            for listener in self.listeners:
+                listener.pod_replaced(old)
         return True
+
+    def recharge(self, pod: PodOnNode, charge: Charge, nonzero: tuple[int, int]) -> None:
+        """A pod takes more or less from now on."""
+        before, pod.charge = pod.charge, charge
+        before_nonzero, pod.nonzero = pod.nonzero, nonzero
+        if pod.row < 0:
+            return
+        for sign, amounts in ((-1, before), (1, charge)):
+            for number, amount in amounts:
+                self.requested[number].cells[pod.row] += sign * amount
+        self.nonzero_cpu.cells[pod.row] += nonzero[0] - before_nonzero[0]
+        self.nonzero_memory.cells[pod.row] += nonzero[1] - before_nonzero[1]
+        self.pod_log.append(pod.row)
 
     def nominate(self, pod: PodOnNode | None, key: Key) -> None:
         """Sets or, with None, clears the node that is being freed for a waiting pod."""

@@ -14,7 +14,6 @@ from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.reservations import (
     DEFAULT_TTL,
-    EXACT_MATCH,
     INNER,
     RESIZE,
     RESTRICTED_OPTIONS,
@@ -205,7 +204,6 @@ def _annotation_faults(document: Document) -> Iterator[FieldError]:
         for annotation in (INNER, RESIZE):
             annotated_quantities(reservation.metadata, annotation)
         annotated_names(reservation.metadata, RESTRICTED_OPTIONS, "resources")
-        annotated_names(reservation.metadata, EXACT_MATCH, "resourceNames")
         wanted_quantities(reservation)
     except BadReservation as error:
         where, _, message = str(error).partition(": ")
