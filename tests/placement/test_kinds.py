@@ -85,6 +85,13 @@ def test_defaults(hub: Hub) -> None:
     assert found["metadata"]["labels"]["cluster.open-cluster-management.io/clusterset"] == "default"
 
 
+def test_a_cluster_may_leave_its_spec_out(hub: Hub) -> None:
+    bare = {"apiVersion": f"{OCM}/v1", "kind": "ManagedCluster", "metadata": {"name": "bare"}}
+    hub.apply(bare, placement())
+    assert hub.get(MANAGED_CLUSTERS, "bare")["spec"] == {"hubAcceptsClient": False, "leaseDurationSeconds": 60}
+    assert "bare" in hub.selected()
+
+
 def test_an_explicit_weight_of_zero_stays(hub: Hub) -> None:
     hub.apply(placement(prioritizerPolicy=exact(add_on(0))))
     assert hub.placement()["spec"]["prioritizerPolicy"]["configurations"][0]["weight"] == 0

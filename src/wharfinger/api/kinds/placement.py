@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.kinds.ours import ADDON_PLACEMENT_SCORES, OCM, PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.api.placement_extras import parse_extras
-from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.registry import Column, DefaultFn, Document, Kind
 from wharfinger.api.schemas import (
     Conditions,
     Int32,
@@ -306,7 +306,18 @@ def _placement_faults(document: Document, old: Document | None) -> Iterator[Fiel
     yield from parse_extras(metadata.get("annotations") or {}).faults
 
 
-_defaults = {"v1beta1": defaulter(PlacementModel), "v1alpha1": defaulter(OldPlacementModel)}
+def with_spec(fill: DefaultFn) -> DefaultFn:
+    """Defaulting of a kind whose spec may be left out: an empty one has defaults too."""
+
+    def default(document: Document) -> None:
+        if document.get("spec") is None:
+            document["spec"] = {}
+        fill(document)
+
+    return default
+
+
+_defaults = {"v1beta1": with_spec(defaulter(PlacementModel)), "v1alpha1": with_spec(defaulter(OldPlacementModel))}
 _validators = {
     "v1beta1": validator(PlacementModel, _placement_faults),
     "v1alpha1": validator(OldPlacementModel, _placement_faults),

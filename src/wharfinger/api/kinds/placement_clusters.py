@@ -9,7 +9,7 @@ from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.kinds.ours import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTER_SETS, MANAGED_CLUSTERS, OCM
-from wharfinger.api.kinds.placement import condition_column
+from wharfinger.api.kinds.placement import condition_column, with_spec
 from wharfinger.api.names import dns_label, qualified_name
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schemas import (
@@ -186,7 +186,7 @@ MANAGED_CLUSTER = Kind(
         condition_column("Available", "ManagedClusterConditionAvailable", "status", "Whether it is healthy."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
-    default=defaulter(ManagedClusterModel),
+    default=with_spec(defaulter(ManagedClusterModel)),
     validate=validator(ManagedClusterModel, _cluster_faults),
     schema=lambda version: kind_schema(ManagedClusterModel),
     ours=True,
@@ -203,7 +203,7 @@ MANAGED_CLUSTER_SET = Kind(
         condition_column("Empty", "ClusterSetEmpty", "status", "Whether it has no member."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
-    default=defaulter(ManagedClusterSetModel),
+    default=with_spec(defaulter(ManagedClusterSetModel)),
     validate=validator(ManagedClusterSetModel, _set_faults),
     schema=lambda version: kind_schema(ManagedClusterSetModel),
     ours=True,

@@ -154,7 +154,11 @@ class ClusterController(Controller[str]):
         there = {taint.key for taint in cluster.spec.taints if taint.key in system}
         if there == ({wanted} if wanted else set()):
             return
-        kept = [taint for taint in document["spec"].get("taints") or [] if taint.get("key") not in system - {wanted}]
+        kept = [
+            taint
+            for taint in (document.get("spec") or {}).get("taints") or []
+            if taint.get("key") not in system - {wanted}
+        ]
         if wanted and wanted not in there:
             kept.append({"key": wanted, "effect": NO_SELECT})
         metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}

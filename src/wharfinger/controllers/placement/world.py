@@ -278,14 +278,14 @@ class World:
         return any(p.resource_name == resource and p.score_name in names for p in prioritizers)
 
 
-def _owners(page: PlacementDecision) -> set[Key]:
+def _owners(page: PlacementDecision) -> list[Key]:
     """The placements a page belongs to: by its label, and by its owner reference in case the label was changed."""
     namespace = page.metadata.namespace
     owners = {(namespace, page.placement)} if page.placement else set()
     controller = page.metadata.controller
     if controller is not None and controller.kind == "Placement":
         owners.add((namespace, controller.name))
-    return owners
+    return sorted(owners)
 
 
 def _inside(scope: Scope, cluster: ManagedCluster | None) -> bool:
