@@ -188,8 +188,8 @@ def test_create_in_all_its_forms(kubectl: Kubectl) -> None:
     kubectl("create", "role", "r", "--verb=get", "--resource=pods,deployments.apps")
     kubectl("create", "rolebinding", "b", "--role=r", "--serviceaccount=default:bot", "--user=u", "--group=g")
     assert [one["kind"] for one in kubectl.get("rolebinding", "b")["subjects"]] == ["User", "Group", "ServiceAccount"]
-    kubectl("create", "quota", "q", "--hard=pods=3,requests.cpu=2")
-    assert kubectl.get("quota", "q")["spec"]["hard"] == {"pods": "3", "requests.cpu": "2"}
+    kubectl("create", "quota", "q", "--hard=pods=3,services=2")
+    assert kubectl.get("quota", "q")["spec"]["hard"] == {"pods": "3", "services": "2"}
     kubectl("create", "poddisruptionbudget", "p", "--min-available=50%", "--selector=a=b")
     assert kubectl.get("pdb", "p")["spec"]["minAvailable"] == "50%"
     kubectl("create", "job", "j", "--image=busybox", "--", "true")
@@ -306,3 +306,17 @@ spec:
     assert first.returncode == 0, first.stderr
     assert kubectl("get", "resourcepolicies", "-o", "name") == "resourcepolicy.scheduling.sigs.x-k8s.io/rp\n"
     assert "rp" in kubectl("get", "resourcepolicies")
+
+
+def test_server_side_apply_finds_conflicts(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web serverside-applied\n"
+    kubectl("scale", "deploy/web", "--replicas=7")
+    refused = kubectl.try_("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
+    assert refused.returncode == 1
+    assert 'conflict with "kubectl" with subresource "scale" using apps/v1' in refused.stderr
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=DEPLOYMENT)
+    assert kubectl.get("deploy", "web")["spec"]["replicas"] == 2
+    assert kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=DEPLOYMENT).endswith(
+        "(server dry run)\n"
+    )
+    assert kubectl.try_("diff", "--server-side", "-f", "-", stdin=DEPLOYMENT).returncode == 0

@@ -18,6 +18,7 @@ from wharfinger.api.errors import BadRequest, NotFound, not_found
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.selectors import FieldRequirement, Requirements
 from wharfinger.store import rules
+from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
 from wharfinger.store.collection import Limits
 from wharfinger.store.deletion import Deleter
@@ -25,7 +26,7 @@ from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import DeleteOptions, Listing, Stored, Written, encode, key_of
-from wharfinger.store.patches import apply_patch
+from wharfinger.store.patches import APPLY, apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import Selection
@@ -225,6 +226,8 @@ class Store:
     ) -> Written:
         """Applies a patch of the named media type to the present object, however often that changes meanwhile."""
         call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
+        if type == APPLY and subresource in ("", "status"):
+            return await self._apply(call, patch, manager, force)
         if force:
             raise BadRequest("force may be set for server-side apply only")
         if subresource == "scale":
@@ -232,6 +235,19 @@ class Store:
         if subresource:
             self._check_subresource(call.kind, subresource)
         return await self._writer.change(call, lambda present: copy(apply_patch(call.kind, present, patch, type)))
+
+    async def _apply(self, call: Call, patch: Any, manager: str, force: bool) -> Written:
+        if not isinstance(patch, dict):
+            raise BadRequest("error decoding patch: the patch must be an object")
+        if call.subresource:
+            self._check_subresource(call.kind, call.subresource)
+        wanted = Applied(call.resource, call.kind, copy(patch), manager, force, call.subresource)
+        wanted.check(call.name)
+        call.applied = wanted
+        if not call.subresource and self._writer.latest(call.kind, call.namespace, call.name) is None:
+            apply(wanted, {"metadata": {}})
+            return await self._writer.create(call, wanted.config)
+        return await self._writer.change(call, lambda present: copy(apply(wanted, present)))
 
     async def _scale(self, call: Call, change: Callable[[Document], Document]) -> Written:
         kind = call.kind

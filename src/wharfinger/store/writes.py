@@ -25,6 +25,7 @@ from wharfinger.api.fields import invalid
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.store import metadata, namespaces, rules
+from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
 from wharfinger.store.ledger import Ledger
 from wharfinger.store.metadata import Identities
@@ -48,6 +49,7 @@ class Call:
     dry_run: bool = False
     options: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    applied: Applied | None = None  # for server-side apply
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -154,6 +156,7 @@ class Writer:
         if before is not None:
             raise self._taken(call, before)
         self.chain.finish(request, call.warnings)
+        self._track(call, new, None)
         if call.dry_run:
             return call.answer(new, None, created=True)
         new, stored = self.ledger.put(kind, new, None)
@@ -281,7 +284,20 @@ class Writer:
         if self.latest(kind, call.namespace, call.name) is not stored:
             raise Overtaken
         self.chain.finish(request, call.warnings)
+        self._track(call, new, old)
         return await self.write(call, new, old, stored)
+
+    def _track(self, call: Call, new: Document, old: Document | None) -> None:
+        track(
+            call.kind,
+            call.resource,
+            new,
+            old,
+            manager=str(call.options.get("fieldManager") or ""),
+            subresource=call.subresource,
+            applied=call.applied,
+            now=self.identities.time(),
+        )
 
     def _check_version(self, call: Call, meta: Document, stored: Stored, update: bool) -> None:
         given = meta.get("resourceVersion") or ""

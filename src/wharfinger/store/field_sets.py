@@ -1,0 +1,200 @@
+"""Field sets: which fields of an object somebody set, as server-side apply keeps them in `metadata.managedFields`.
+
+A set holds paths. A path is a tuple of `f:name` (a field), `k:{…}` (an item of a list by its keys) and `v:…` (an item of a
+set of values), the very texts of the `fieldsV1` form.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.registry import Document, Kind
+from wharfinger.api.shapes import Shape, kind_shape, named_shape
+
+Path = tuple[str, ...]
+FieldSet = frozenset[Path]
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+# What identifies an object or belongs to the server is nobody's field.
+_UNOWNED = frozenset(
+    (
+        "name",
+        "namespace",
+        "generateName",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+    )
+)
+_FREE = Shape("any")
+
+
+def shape_for(kind: Kind, version: str) -> Shape:
+    """The shape of a kind: Kubernetes' own by its definition, any other by its schema."""
+    found = kind_shape(kind.group, version, kind.kind)
+    if found is not None:
+        return found
+    made = _from_schema(kind.schema(version)) if kind.schema is not None else Shape("object")
+    made.fields = {**made.fields, "metadata": named_shape(_META)}
+    return made
+
+
+def _from_schema(schema: Document) -> Shape:
+    match schema.get("type"):
+        case "object":
+            atomic = schema.get("x-kubernetes-map-type") == "atomic"
+            extra = schema.get("additionalProperties")
+            if isinstance(extra, dict):
+                return Shape("map", item=_from_schema(extra), atomic_map=atomic)
+            fields = {name: _from_schema(part) for name, part in (schema.get("properties") or {}).items()}
+            return Shape("object", fields, atomic_map=atomic)
+        case "array":
+            return Shape(
+                "list",
+                item=_from_schema(schema.get("items") or {}),
+                list_type=schema.get("x-kubernetes-list-type", "atomic"),
+                map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
+            )
+    return _FREE
+
+
+def child(shape: Shape, name: str) -> Shape:
+    """The shape of a member; of what is not described, nothing is known."""
+    if shape.type == "map" and shape.item is not None:
+        return shape.item
+    return shape.fields.get(name, _FREE)
+
+
+def is_granular(shape: Shape, value: Any) -> bool:
+    """Whether members of the value are owned one by one; otherwise it is owned as a whole."""
+    if isinstance(value, dict):
+        return not shape.atomic_map and shape.type in ("object", "map", "any")
+    return isinstance(value, list) and shape.type == "list" and shape.list_type in ("map", "set")
+
+
+def item_key(shape: Shape, item: Any) -> str:
+    """How an item of a granular list is named in paths."""
+    if shape.list_type == "set" or not isinstance(item, dict):
+        return "v:" + msgspec.json.encode(item).decode()
+    defaults = _KEY_DEFAULTS
+    keys = {key: item.get(key, defaults.get(key)) for key in sorted(shape.map_keys)}
+    return "k:" + msgspec.json.encode({key: value for key, value in keys.items() if value is not None}).decode()
+
+
+_KEY_DEFAULTS = {"protocol": "TCP"}  # the one key of Kubernetes' own lists that may be left out
+
+
+def fields_of(shape: Shape, document: Document, subresource: str, *, status: bool) -> FieldSet:
+    """All fields that a document sets, of the part that a request to this subresource may write."""
+    found: set[Path] = set()
+    for name, value in document.items():
+        if name in ("apiVersion", "kind") or (
+            status and (name == "status") != (subresource == "status") and name != "metadata"
+        ):
+            continue
+        part = child(shape, name)
+        if name == "metadata" and isinstance(value, dict):
+            for field, inner in value.items():
+                if field not in _UNOWNED:
+                    _collect(child(part, field), inner, ("f:metadata", f"f:{field}"), found)
+        else:
+            _collect(part, value, (f"f:{name}",), found)
+    return frozenset(found)
+
+
+def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+    if not value or not is_granular(shape, value):
+        found.add(path)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _collect(child(shape, name), inner, (*path, f"f:{name}"), found)
+    else:
+        item_shape = shape.item or _FREE
+        for item in value:
+            here = (*path, item_key(shape, item))
+            found.add(here)
+            if isinstance(item, dict):
+                for name, inner in item.items():
+                    _collect(child(item_shape, name), inner, (*here, f"f:{name}"), found)
+
+
+def encode(fields: FieldSet) -> Document:
+    """The `fieldsV1` form: a tree whose empty leaves, and whose nodes with a dot, are members."""
+    tree: Document = {}
+    for path in sorted(fields):
+        node = tree
+        for step in path:
+            node = node.setdefault(step, {})
+    for path in fields:
+        node = tree
+        for step in path:
+            node = node[step]
+        if node:
+            node["."] = {}
+    return tree
+
+
+def decode(tree: Any) -> FieldSet:
+    found: set[Path] = set()
+
+    def walk(node: Any, path: Path) -> None:
+        if not isinstance(node, dict) or not node or "." in node:
+            found.add(path)
+        if isinstance(node, dict):
+            for step, below in node.items():
+                if step != ".":
+                    walk(below, (*path, step))
+
+    if isinstance(tree, dict):
+        for step, below in tree.items():
+            walk(below, (step,))
+    return frozenset(found)
+
+
+_MISSING: Any = object()
+
+
+def lookup(shape: Shape, document: Any, path: Path) -> Any:
+    """The value at a path; `_MISSING` where there is none."""
+    value = document
+    for step in path:
+        if step.startswith("f:"):
+            if not isinstance(value, dict) or step[2:] not in value:
+                return _MISSING
+            value, shape = value[step[2:]], child(shape, step[2:])
+        else:
+            if not isinstance(value, list):
+                return _MISSING
+            value = next((item for item in value if item_key(shape, item) == step), _MISSING)
+            if value is _MISSING:
+                return _MISSING
+            shape = shape.item or _FREE
+    return value
+
+
+def is_missing(value: Any) -> bool:
+    return value is _MISSING
+
+
+@lru_cache(maxsize=4096)
+def describe(path: Path) -> str:
+    """A path as messages write it: `.spec.containers[name="c"].image`."""
+    text = ""
+    for step in path:
+        kind, rest = step[:2], step[2:]
+        if kind == "f:":
+            text += f".{rest}"
+        elif kind == "k:":
+            keys = msgspec.json.decode(rest)
+            text += "[" + ",".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in keys.items()) + "]"
+        else:
+            text += f"[={rest}]"
+    return text

@@ -1,0 +1,240 @@
+"""Server-side apply: who owns which field, what is merged, what goes, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from wharfinger.api.errors import BadRequest, Conflict
+from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SERVICES
+from wharfinger.api.kinds.ours import RESOURCE_POLICIES
+from wharfinger.api.registry import Resource
+from wharfinger.store import field_sets
+from wharfinger.store.patches import APPLY, MERGE
+from wharfinger.store.store import Store
+
+
+class Cluster:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def apply(
+        self, resource: Resource, manager: str, *, force: bool = False, dry_run: bool = False, **body: Any
+    ) -> dict[str, Any]:
+        config = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "x"}, **body}
+        config["metadata"] = {"name": "x", **config["metadata"]}
+        written = await self.store.patch(
+            resource, "x", config, APPLY, "n", manager=manager, force=force, dry_run=dry_run
+        )
+        return written.document
+
+    async def merge(self, resource: Resource, manager: str, patch: Any, subresource: str = "") -> dict[str, Any]:
+        written = await self.store.patch(resource, "x", patch, MERGE, "n", manager=manager, subresource=subresource)
+        return written.document
+
+
+def run(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        store = Store(registry())
+        await store.create(NAMESPACES, {"metadata": {"name": "n"}})
+        await scenario(Cluster(store))
+
+    asyncio.run(main())
+
+
+def owned(document: dict[str, Any]) -> dict[str, set[str]]:
+    """Manager to the fields it owns, as messages write them."""
+    return {
+        f"{entry['manager']}:{entry['operation']}": {
+            field_sets.describe(path) for path in field_sets.decode(entry["fieldsV1"])
+        }
+        for entry in document["metadata"].get("managedFields") or []
+    }
+
+
+def test_the_first_apply_creates_and_owns() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        made = await cluster.apply(CONFIG_MAPS, "a", data={"k": "v"}, metadata={"labels": {"l": "1"}})
+        assert owned(made) == {"a:Apply": {".data.k", ".metadata.labels.l"}}
+        again = await cluster.apply(CONFIG_MAPS, "a", data={"k": "v"}, metadata={"labels": {"l": "1"}})
+        assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+    run(scenario)
+
+
+def test_fields_of_others_stay_and_equal_values_are_shared() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.apply(CONFIG_MAPS, "a", data={"k": "v", "both": "1"})
+        found = await cluster.apply(CONFIG_MAPS, "b", data={"mine": "x", "both": "1"})
+        assert found["data"] == {"k": "v", "both": "1", "mine": "x"}
+        assert owned(found) == {"a:Apply": {".data.k", ".data.both"}, "b:Apply": {".data.mine", ".data.both"}}
+        # What one no longer wants goes only where nobody else wants it.
+        found = await cluster.apply(CONFIG_MAPS, "a", data={})
+        assert found["data"] == {"both": "1", "mine": "x"}
+
+    run(scenario)
+
+
+def test_a_field_of_another_is_a_conflict_unless_forced() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.apply(CONFIG_MAPS, "a", data={"k": "v", "m": "1"})
+        with pytest.raises(Conflict) as caught:
+            await cluster.apply(CONFIG_MAPS, "b", data={"k": "w"})
+        assert caught.value.message == 'Apply failed with 1 conflict: conflict with "a": .data.k'
+        assert caught.value.details["causes"] == [
+            {"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".data.k"}
+        ]
+        with pytest.raises(Conflict) as caught:
+            await cluster.apply(CONFIG_MAPS, "b", data={"k": "w", "m": "2"})
+        assert caught.value.message == 'Apply failed with 2 conflicts: conflicts with "a":\n- .data.k\n- .data.m'
+        found = await cluster.apply(CONFIG_MAPS, "b", data={"k": "w"}, force=True)
+        assert found["data"] == {"k": "w", "m": "1"}
+        assert owned(found) == {"a:Apply": {".data.m"}, "b:Apply": {".data.k"}}
+
+    run(scenario)
+
+
+def test_other_writes_take_fields_over() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.apply(CONFIG_MAPS, "a", data={"k": "v", "m": "1"})
+        found = await cluster.merge(CONFIG_MAPS, "kubectl-edit", {"data": {"k": "w"}})
+        assert owned(found) == {"a:Apply": {".data.m"}, "kubectl-edit:Update": {".data.k"}}
+        with pytest.raises(Conflict, match='conflict with "kubectl-edit" using v1 at '):
+            await cluster.apply(CONFIG_MAPS, "a", data={"k": "v", "m": "1"})
+        found = await cluster.merge(CONFIG_MAPS, "kubectl-edit", {"data": {"k": None}})
+        assert owned(found) == {"a:Apply": {".data.m"}}
+
+    run(scenario)
+
+
+def test_what_was_there_before_belongs_to_nobody_in_particular() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {"k": "v", "o": "1"}}, "n")
+        with pytest.raises(Conflict, match='conflict with "before-first-apply" using v1'):
+            await cluster.apply(CONFIG_MAPS, "a", data={"k": "w"})
+        found = await cluster.apply(CONFIG_MAPS, "a", data={"k": "v"})
+        assert owned(found) == {"a:Apply": {".data.k"}, "before-first-apply:Update": {".data.k", ".data.o"}}
+
+    run(scenario)
+
+
+def deployment(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": list(containers)}}
+    return {"selector": {"matchLabels": {"a": "b"}}, "template": template, **spec}
+
+
+def test_lists_by_key_are_merged_item_by_item() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        main = {"name": "main", "image": "a", "ports": [{"containerPort": 80}]}
+        await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main, replicas=2))
+        side = {"template": {"spec": {"containers": [{"name": "side", "image": "s"}, {"name": "main", "tty": True}]}}}
+        found = await cluster.apply(DEPLOYMENTS, "b", spec=side)
+        containers = {one["name"]: one for one in found["spec"]["template"]["spec"]["containers"]}
+        assert containers["main"]["image"] == "a"
+        assert containers["main"]["tty"] is True
+        assert containers["side"]["image"] == "s"
+        # The item goes with its last owner, and takes along what the server filled in.
+        found = await cluster.apply(DEPLOYMENTS, "b", spec={})
+        containers = found["spec"]["template"]["spec"]["containers"]
+        assert [one["name"] for one in containers] == ["main"]
+        assert "tty" not in containers[0]
+        assert containers[0]["ports"][0]["containerPort"] == 80
+
+    run(scenario)
+
+
+def test_a_field_given_up_returns_to_its_default_or_to_others() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        main = {"name": "main", "image": "a"}
+        await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main, replicas=5))
+        await cluster.merge(DEPLOYMENTS, "hpa", {"spec": {"replicas": 7}}, "scale")
+        with pytest.raises(Conflict, match='"hpa" with subresource "scale" using apps/v1'):
+            await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main, replicas=5))
+        found = await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main))
+        assert found["spec"]["replicas"] == 7
+
+    run(scenario)
+
+
+def test_status_is_applied_apart() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        main = {"name": "main", "image": "a"}
+        await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main), status={"replicas": 3})
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "status": {"replicas": 3}}
+        written = await cluster.store.patch(DEPLOYMENTS, "x", body, APPLY, "n", subresource="status", manager="c")
+        assert written.document["status"]["replicas"] == 3
+        entries = written.document["metadata"]["managedFields"]
+        assert {(entry["manager"], entry.get("subresource", "")) for entry in entries} == {("a", ""), ("c", "status")}
+        assert ".status.replicas" not in owned(written.document)["a:Apply"]
+
+    run(scenario)
+
+
+def test_keys_that_may_be_left_out_count_as_their_default() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        ports = [{"port": 80}, {"port": 80, "protocol": "UDP", "name": "u"}]
+        ports[0]["name"] = "t"  # type: ignore[assignment]
+        await cluster.apply(SERVICES, "a", spec={"ports": ports, "selector": {"a": "b"}})
+        found = await cluster.apply(
+            SERVICES, "b", spec={"ports": [{"port": 80, "protocol": "TCP", "name": "t", "appProtocol": "http"}]}
+        )
+        assert len(found["spec"]["ports"]) == 2
+        assert found["spec"]["ports"][0]["appProtocol"] == "http"
+
+    run(scenario)
+
+
+def test_our_kinds_are_applied_by_their_schema() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.apply(RESOURCE_POLICIES, "a", spec={"units": [{"name": "u"}], "matchLabelKeys": ["k"]})
+        found = await cluster.apply(RESOURCE_POLICIES, "b", spec={"strategy": "required"})
+        assert [unit["name"] for unit in found["spec"]["units"]] == ["u"]
+        assert ".spec.units" in owned(found)["a:Apply"]
+
+    run(scenario)
+
+
+def test_a_dry_run_stores_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        made = await cluster.apply(CONFIG_MAPS, "a", data={"k": "v"}, dry_run=True)
+        assert owned(made) == {"a:Apply": {".data.k"}}
+        assert cluster.store.peek(CONFIG_MAPS, "x", "n") is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "ConfigMap", "metadata": {"name": "x"}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "managedFields": [{}]}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": "x"},
+        [],
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(body: Any) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(BadRequest):
+            await cluster.store.patch(CONFIG_MAPS, "x", body, APPLY, "n", manager="a")
+
+    run(scenario)
+
+
+def test_the_wire_form_of_a_set_reads_back() -> None:
+    fields = frozenset(
+        {
+            ("f:spec", "f:containers", 'k:{"name":"c"}'),
+            ("f:spec", "f:containers", 'k:{"name":"c"}', "f:image"),
+            ("f:metadata", "f:finalizers", 'v:"x"'),
+        }
+    )
+    tree = field_sets.encode(fields)
+    assert tree["f:spec"]["f:containers"] == {'k:{"name":"c"}': {".": {}, "f:image": {}}}
+    assert field_sets.decode(tree) == fields
+    assert field_sets.decode({"f:a": 7}) == {("f:a",)}
