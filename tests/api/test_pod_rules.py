@@ -94,7 +94,7 @@ def test_pod_level_requests_come_from_containers_then_from_limits() -> None:
 def test_a_new_pod_is_pending_with_its_quality_of_service() -> None:
     assert PODS.prepare_create is not None
     both = {"cpu": "1", "memory": "1Gi"}
-    document = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": both}}])
+    document = defaulted(pod(containers=[{"name": "c", "image": "i", "resources": {"limits": both}}]))
     PODS.prepare_create(document)
     assert document["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
 

@@ -104,6 +104,7 @@ class Kind:
     selectable: tuple[str, ...] = ()  # fields for field selectors, beside metadata.name and metadata.namespace
     columns: tuple[Column, ...] = ()  # after Name, which comes first unless the kind places it itself
     default: DefaultFn | None = None
+    default_status: DefaultFn | None = None  # all the defaulting that a status write needs; absent: the same as ever
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     validate: ValidateFn | None = None
     validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # in place of validate, by subresource
@@ -121,6 +122,10 @@ class Kind:
             self.kind,
             self.namespaced,
         )
+
+    def defaulter(self, subresource: str) -> DefaultFn | None:
+        """What fills in a write to the object or to one of its subresources."""
+        return self.default_status if subresource == "status" and self.default_status is not None else self.default
 
     def validator(self, subresource: str = "") -> ValidateFn | None:
         """What validates a write to the object or to one of its subresources."""

@@ -195,8 +195,43 @@ def named_shape(definition: str) -> Shape:
 def check(shape: Shape, value: Any, path: str = "") -> list[FieldError]:
     """Every value of the wrong type below `value`. Null is absent, and fields the shape does not know are let pass."""
     errors: list[FieldError] = []
-    _check(shape, value, path, errors)
+    if not _fits(shape, value):
+        _check(shape, value, path, errors)
     return errors
+
+
+def _fits(shape: Shape, value: Any) -> bool:
+    """Whether `_check` would find nothing, without working out paths; a doubt is a no."""
+    kind = shape.type
+    if kind == "object":
+        if type(value) is not dict:
+            return False
+        fields = shape.fields
+        for key, item in value.items():
+            if item is not None:
+                known = fields.get(key)
+                if known is not None and not (type(item) is str if known.type == "string" else _fits(known, item)):
+                    return False
+        return True
+    if kind == "list":
+        assert shape.item is not None
+        inner = shape.item
+        return type(value) is list and all(item is not None and _fits(inner, item) for item in value)
+    if kind == "map":
+        assert shape.item is not None
+        inner = shape.item
+        if type(value) is not dict:
+            return False
+        if inner.type == "string":
+            return all(type(item) is str for item in value.values())
+        return all(item is None or _fits(inner, item) for item in value.values())
+    if kind == "string":
+        return type(value) is str
+    if kind == "any":
+        return True
+    errors: list[FieldError] = []
+    _check_scalar(kind, value, "", errors)
+    return not errors
 
 
 def _check(shape: Shape, value: Any, path: str, errors: list[FieldError]) -> None:

@@ -133,9 +133,9 @@ class Writer:
         call.name = meta.get("name", "")
         if kind.namespaced:
             self._check_namespace(call)
-        self._prepare(kind, new)
         if kind.default is not None:
             kind.default(new)
+        self._prepare(kind, new)
         request = call.request("CREATE", new, None)
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
@@ -263,14 +263,15 @@ class Writer:
             meta.pop("namespace", None)
         self._check_version(call, meta, stored, update)
         self._seal(call, new, old)
-        if kind.default is not None:
-            kind.default(new)
+        default = kind.defaulter(call.subresource)
+        if default is not None:
+            default(new)
         request = call.request("UPDATE", new, old)
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
             new = request.object or new
-            if kind.default is not None:
-                kind.default(new)
+            if default is not None:
+                default(new)
             self._seal(call, new, old)
         if kind.generation and _counts(kind, new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

@@ -10,6 +10,7 @@ from wharfinger.api.defaults.walk import (
     canonical_quantities,
     child,
     children,
+    drop_nulls,
     fill,
     fill_number,
     fill_text,
@@ -42,14 +43,25 @@ def default_pod(document: Document) -> None:
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
+    _container_statuses(status)
+
+
+def default_pod_status(document: Document) -> None:
+    """What a write of the status alone can bring in; the rest is as it was."""
+    status = child(document, "status")
+    drop_nulls(status)
+    _container_statuses(status)
+
+
+def _container_statuses(status: Document) -> None:
     for one in (*children(status, "containerStatuses"), *children(status, "initContainerStatuses")):
         canonical_quantities(one, "allocatedResources")
         canonical_quantities(child(one, "resources"), "requests", "limits")
 
 
 def prepare_pod(document: Document) -> None:
-    """What the server itself decides for a new pod: its status, and the selectors that matchLabelKeys stand for."""
-    default_pod(document)  # quality of service depends on requests that come from limits
+    """What the server itself decides for a new pod that has its defaults: its status, and the selectors that
+    matchLabelKeys stand for."""
     spec = child(document, "spec")
     status: Document = {"phase": "Pending", "qosClass": _qos(document)}
     if spec.get("schedulingGates"):

@@ -66,14 +66,16 @@ def canonical_quantities(owner: Any, *names: str) -> None:
 def drop_nulls(value: Any) -> None:
     """Removes null members in place: Kubernetes reads them as absent."""
     if isinstance(value, dict):
-        for name in [name for name, item in value.items() if item is None]:
-            del value[name]
-        for item in value.values():
-            if isinstance(item, (dict, list)):
+        items = value.values()
+        if None in items:
+            for name in [name for name, item in value.items() if item is None]:
+                del value[name]
+        for item in items:
+            if type(item) is dict or type(item) is list:
                 drop_nulls(item)
     elif isinstance(value, list):
         for item in value:
-            if isinstance(item, (dict, list)):
+            if type(item) is dict or type(item) is list:
                 drop_nulls(item)
 
 

@@ -8,7 +8,7 @@ from wharfinger.api.columns import core as columns
 from wharfinger.api.columns.others import LIMIT_RANGE_COLUMNS
 from wharfinger.api.columns.pods import NODE_COLUMNS, POD_COLUMNS
 from wharfinger.api.defaults import core as defaults
-from wharfinger.api.defaults.pods import default_pod, prepare_pod
+from wharfinger.api.defaults.pods import default_pod, default_pod_status, prepare_pod
 from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.events import convert_event
 from wharfinger.api.fields import FieldError
@@ -45,6 +45,7 @@ PODS = Kind(
         "status.nominatedNodeName",
     ),
     default=typed(default_pod),
+    default_status=default_pod_status,
     prepare_create=prepare_pod,
     validate=pods.pod_validator(),
     validate_subresource={

@@ -23,7 +23,11 @@ def checked(api_version: str, kind: str, rules: Rules | None = None) -> Validate
     def faults(document: Document, old: Document | None) -> list[FieldError]:
         shape = kind_shape(group, version, kind)
         assert shape is not None, f"{api_version} {kind} has no shape"
-        errors = check(shape, document)
+        changed = document
+        if old is not None:
+            # What was there before has been checked before.
+            changed = {key: item for key, item in document.items() if key not in old or old[key] != item}
+        errors = check(shape, changed)
         if not errors and rules is not None:
             errors = list(rules(document, old))
         return errors
