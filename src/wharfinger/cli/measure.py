@@ -22,6 +22,8 @@ def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) 
         engine.set_node(view(document, Node))
     for name in ("default", "sched-0", "sched-1"):
         engine.apply("Namespace", {"metadata": {"name": name}})
+    for document in workload.objects():
+        engine.apply(document["kind"], document)
     scale = 1.0 if nodes is None else nodes / workload.nodes
     for document in workload.init_documents(min(scale, 1.0)):
         _place(engine, view(document, Pod))

@@ -128,6 +128,31 @@ def many_shapes(name: str, namespace: str) -> Document:
     return pod(name, namespace, cpu=f"{20 + kind % 50}m", memory=f"{50 + kind}Mi", labels=labels, **extra)
 
 
+POLICIES = 20
+POOLS = ("reserved", "on-demand", "spot")
+
+
+def governed(name: str, namespace: str) -> Document:
+    """A pod of one of 20 applications, by the number at the end of the name."""
+    return pod(name, namespace, labels={"app": f"app-{int(name.rsplit('-', 1)[-1]) % POLICIES}"})
+
+
+def resource_policies() -> Iterator[Document]:
+    """One for each application: three units over the zones, the preferred two with a limit."""
+    for number in range(POLICIES):
+        limits: tuple[Document, ...] = ({"maxCount": 200}, {"maxCount": 200}, {})
+        units = [
+            {"name": pool, "priority": 3 - index, "nodeSelector": {"matchLabels": {ZONE: pool}}, **limits[index]}
+            for index, pool in enumerate(POOLS)
+        ]
+        yield {
+            "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+            "kind": "ResourcePolicy",
+            "metadata": {"name": f"app-{number}", "namespace": "sched-1"},
+            "spec": {"podSelector": {"matchLabels": {"app": f"app-{number}"}}, "units": units},
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """`init` pods are placed before the clock starts; `meanwhile` arrives once for every 30 measured pods."""
@@ -141,6 +166,7 @@ class Workload:
     meanwhile: PodMaker | None = None
     preempts: bool = False
     big_node: bool = False
+    objects: Callable[[], Iterator[Document]] = lambda: iter(())  # of other kinds
 
     def node_documents(self, count: int | None = None) -> Iterator[Document]:
         for index in range(self.nodes if count is None else count):
@@ -190,5 +216,6 @@ WORKLOADS = {
         Workload("PreemptionAsync", plain, pods=5000, init=((low, 20000),), meanwhile=high, preempts=True),
         Workload("SchedulingDaemonset", daemon, nodes=15000, pods=30000, big_node=True),
         Workload("ManyShapes", many_shapes, init=((plain, 1000),), zones=_THREE),
+        Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
     )
 }

@@ -68,7 +68,8 @@ class Policy:
         """Counts a pod on its node; says whether a unit got full by it."""
         if not self.rules.counts(pod.pod):
             return False
-        self.catch_up()
+        if self.nodes.behind:
+            self.catch_up()
         return self.counting.add(pod.key, order(pod.pod.metadata), signature, self.nodes.at(pod.row))
 
 

@@ -53,19 +53,20 @@ class Charges:
 
     def add(self, order: Order, units: Units) -> None:
         """A pod came to a node that belongs to these units."""
-        while True:
-            rank, pushed = self._place(order, units)
-            turned_out = None if pushed is None else self._take(pushed)
+        rank, pushed = self._place(order, units)
+        while pushed is not None:
+            turned_out, _ = self._take(pushed)
             self._put(order, units, rank)
-            if pushed is None or turned_out is None:
-                break
-            order, (units, _) = pushed, turned_out
+            order, units = pushed, turned_out
+            rank, pushed = self._place(order, units)
+        self._put(order, units, rank)
         self._settle()
 
     def _place(self, order: Order, units: Units) -> tuple[int, Order | None]:
         """The rank of the unit a pod gets into, and whom it pushes out there."""
         for rank, unit in enumerate(units):
-            if self.has_room(unit):
+            limit = self._limits[unit]
+            if limit is None or self._taken[unit] < limit:
                 return rank, None
             youngest = max((file[-1] for key in self._inside[unit] if (file := self._files[key])), default=None)
             if youngest is not None and youngest > order:

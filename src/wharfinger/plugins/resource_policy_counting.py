@@ -7,7 +7,6 @@ somebody asked for are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wharfinger.plugins.resource_policy_charges import Charges, Order, Units
@@ -31,6 +30,7 @@ class Counting:
         self._limits = [unit.max_count for unit in rules.units]
         self._groups: dict[Signature, tuple[int, Charges]] = {}  # with the number of users
         self._asked: dict[tuple[int, ...], int] = {}  # which keys groups go by, with the number of groups that do
+        self._seen_by: dict[Signature, list[Charges]] = {}  # by the pods' signature, while the groups stay the same
 
     def acquire(self, signature: Signature) -> Charges:
         """The group as a pod with this signature sees it; give it back with `release`."""
@@ -39,6 +39,7 @@ class Counting:
             found = Charges(self._limits)
             keys = _present(signature)
             self._asked[keys] = self._asked.get(keys, 0) + 1
+            self._seen_by.clear()
             for pod in self.pods.values():
                 if _projected(pod.signature, keys) == signature:
                     found.add(pod.order, pod.units)
@@ -51,6 +52,7 @@ class Counting:
             self._groups[signature] = (users - 1, found)
             return
         del self._groups[signature]
+        self._seen_by.clear()
         keys = _present(signature)
         self._asked[keys] -= 1
         if not self._asked[keys]:
@@ -58,11 +60,11 @@ class Counting:
 
     def add(self, key: Key, order: Order, signature: Signature, units: Units) -> bool:
         """Counts a pod; says whether some unit got full or has room again by it."""
-        pod = self.pods[key] = Counted(order, signature, units)
+        self.pods[key] = Counted(order, signature, units)
         changed = False
         for group in self._seeing(signature):
             before = group.version
-            group.add(pod.order, units)
+            group.add(order, units)
             changed = changed or group.version != before
         return changed
 
@@ -81,12 +83,17 @@ class Counting:
         """Whether the group of the first holds pods with the second."""
         return _projected(other, _present(signature)) == signature
 
-    def _seeing(self, signature: Signature) -> Iterator[Charges]:
+    def _seeing(self, signature: Signature) -> list[Charges]:
         """The groups that hold pods with this signature."""
-        for keys in self._asked:
-            found = self._groups.get(_projected(signature, keys))
-            if found is not None and all(signature[index] is not None for index in keys):
-                yield found[1]
+        found = self._seen_by.get(signature)
+        if found is None:
+            found = self._seen_by[signature] = [
+                self._groups[projected][1]
+                for keys in self._asked
+                if all(signature[index] is not None for index in keys)
+                and (projected := _projected(signature, keys)) in self._groups
+            ]
+        return found
 
 
 def _present(signature: Signature) -> tuple[int, ...]:

@@ -37,6 +37,11 @@ class NodeKinds:
         node = self._tables.nodes[row]
         return () if node is None else self._rules.units_of(node.metadata.labels)
 
+    @property
+    def behind(self) -> bool:
+        """Whether nodes changed since they were looked at."""
+        return self._position != self._tables.node_log.position
+
     def catch_up(self) -> Sequence[int]:
         """Looks again at the nodes that changed; returns the rows that are of another kind now."""
         log = self._tables.node_log
