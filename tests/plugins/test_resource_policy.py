@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.engine.builders import node, pod
+
 from wharfinger.api.views import Node, Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
