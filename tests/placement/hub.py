@@ -25,6 +25,7 @@ from wharfinger.api.times import parse_time
 from wharfinger.client.controller import run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
+from wharfinger.client.interface import Client
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
@@ -153,6 +154,7 @@ class Hub:
         self.chain.mutating += mutating
         self.chain.validating += validating
         self.client = LocalClient(self.store)
+        self.controllers_client: Client = self.client  # what the controllers write through
         self.metrics = Metrics()
         self.measured = PlacementMetrics(self.metrics)
         self._implicit = implicit
@@ -161,10 +163,11 @@ class Hub:
 
     def start(self) -> None:
         async def begin() -> None:
+            client = self.controllers_client
             context = ControllerContext(
-                self.client,
-                InformerSet(self.client),
-                EventRecorder(self.client, "placement", self.clock),
+                client,
+                InformerSet(client),
+                EventRecorder(client, "placement", self.clock),
                 self.registry,
                 self.clock,
                 self._configuration,
