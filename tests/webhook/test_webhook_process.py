@@ -7,6 +7,7 @@ import datetime
 import json
 import ssl
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,6 +127,41 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
         assert {"pods", "pods/binding", "bindings", "deployments", "reservations", "schedulingpolicies"} <= set(
             resources
         )
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_path: Path) -> None:
+    def write(days: int) -> bytes:
+        made = make_certificates(("127.0.0.1",), datetime.datetime.now(datetime.UTC) - days * DAY)
+        for name, data in (("tls.crt", made.certificate), ("tls.key", made.key), ("ca.crt", made.bundle)):
+            (tmp_path / name).write_bytes(data)
+        return ssl.PEM_cert_to_DER_cert(made.certificate.decode())
+
+    async def served(port: int) -> bytes:
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return certificate
+
+    async def main() -> None:
+        first = write(1)
+        store = Store(registry())
+        files = [str(tmp_path / name) for name in ("tls.crt", "tls.key", "ca.crt")]
+        settings = Settings(Target(url="https://127.0.0.1:1"), "127.0.0.1", 0, "", *files, register=False, drain=0)
+        server = WebhookServer(Reviewing(store), settings)
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(server.run(address.set_result))
+        port = int((await address).rpartition(":")[2])
+        assert await served(port) == first
+        second = write(0)
+        await server.refresh_certificates()
+        assert await served(port) == second
+        server.stop()
+        await asyncio.wait_for(task, 10)
         await store.close()
 
     asyncio.run(main())

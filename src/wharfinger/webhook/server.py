@@ -79,7 +79,7 @@ class WebhookServer:
         upkeep: asyncio.Task[None] | None = None
         with socket.create_server((self._settings.host, self._settings.port), backlog=2048) as listener:
             try:
-                await self._refresh_certificates()
+                await self.refresh_certificates()
                 server = self._server = _Server(self._config(), self.application, self._settings.drain)
                 upkeep = asyncio.create_task(self._keep_up(), name="webhook upkeep")
                 host, port = listener.getsockname()[:2]
@@ -120,13 +120,14 @@ class WebhookServer:
         freeze_heap()  # what the informers hold stays; looking through it again and again would hold reviews up
         while True:
             try:
-                await self._refresh_certificates()
+                await self.refresh_certificates()
                 await self._register()
             except (ApiError, OSError, ValueError) as error:
                 log.warning("cannot keep the webhook configurations up, again in %d s: %s", LOOK_AGAIN, error)
             await background_sleep(LOOK_AGAIN)
 
-    async def _refresh_certificates(self) -> None:
+    async def refresh_certificates(self) -> None:
+        """Looks for newer certificates; new connections are served with them."""
         current = await self._current()
         if current == self._serving:
             return

@@ -71,6 +71,11 @@ class SchedulingPolicyHandler(Handler):
         world = InformerWorld(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
         self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
+        context.metrics.gauge(
+            "wharfinger_subject_access_reviews",
+            "Questions of access that the API server was asked since the start.",
+            source=lambda: float(self.access.asked),
+        )
         self._reviews = context.metrics.counter(
             "wharfinger_scheduling_policy_reviews_total", "Pods and templates judged, by outcome.", ("outcome",)
         )
