@@ -34,6 +34,7 @@ from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.protocol import GatheringProtocol
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
+from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.scheduling_policy import provision
@@ -77,6 +78,9 @@ async def open_application(
     application = Application(
         store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
     )
+    mutating, validating = WebhookReviewer(store, mutating=True), WebhookReviewer(store, mutating=False)
+    store.chain.remote_mutating.append(mutating)
+    store.chain.remote_validating.append(validating)
     custom = CustomResources(store, application.kind_changed)
     await custom.start()
     application.ready = True
@@ -84,6 +88,8 @@ async def open_application(
         yield application
     finally:
         await custom.stop()
+        await mutating.close()
+        await validating.close()
         await keeper.stop()
 
 

@@ -8,6 +8,15 @@ from wharfinger.cli import bench
 from wharfinger.cli.main import Commands
 
 
-@click.command(cls=Commands, package=bench)
-def command() -> None:
-    """Measure how fast a part is on this machine."""
+@click.command(cls=Commands, package=bench, invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Measure how fast a part is on this machine; without a name, every part in turn."""
+    if ctx.invoked_subcommand is not None:
+        return
+    assert isinstance(ctx.command, click.Group)
+    for name in ctx.command.list_commands(ctx):
+        one = ctx.command.get_command(ctx, name)
+        if one is not None:
+            click.echo(f"--- {name}")
+            one.main([], prog_name=f"wharf bench {name}", standalone_mode=False)
