@@ -55,7 +55,6 @@ def test_replicas_agree_on_one_secret() -> None:
     async def main() -> None:
         store = Store(registry())
         client = Reviewing(store)
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "system"}})
         now = NOW.timestamp()
         secrets = [CertificateSecret(client, "s", "system", NAMES, lambda: now) for _ in range(3)]
         held = await asyncio.gather(*(secret.current() for secret in secrets))

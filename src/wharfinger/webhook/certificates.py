@@ -9,6 +9,7 @@ import datetime
 import ipaddress
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
-from wharfinger.api.kinds.builtin import SECRETS
+from wharfinger.api.kinds.builtin import NAMESPACES, SECRETS
 from wharfinger.api.registry import Document
 from wharfinger.client.interface import Client
 
@@ -94,6 +95,9 @@ class CertificateSecret:
                     await self._client.create(SECRETS, self._document(made), self._namespace)
                 except AlreadyExists:
                     continue
+                except NotFound:
+                    await self._make_namespace()
+                    continue
                 return made
             held = _held(secret)
             if held is not None and not need_renewal(held, self._names, now):
@@ -106,6 +110,11 @@ class CertificateSecret:
             except Conflict:
                 continue
             return made
+
+    async def _make_namespace(self) -> None:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+        with suppress(AlreadyExists):
+            await self._client.create(NAMESPACES, document)
 
     def _document(self, made: Certificates) -> Document:
         return {

@@ -61,6 +61,7 @@ def command(
 
     import uvloop
 
+    from wharfinger.api.errors import ApiError
     from wharfinger.webhook.configurations import Target
     from wharfinger.webhook.server import Settings, WebhookServer
 
@@ -96,7 +97,10 @@ def command(
         finally:
             await client.close()
 
-    uvloop.run(main())
+    try:
+        uvloop.run(main())
+    except (ApiError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _configuration(path: str | None, enforce: bool) -> Configuration:
