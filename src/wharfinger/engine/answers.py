@@ -35,8 +35,9 @@ class Scorer:
     same: bool = False  # whether all rows' raw scores are equal, so that normalising cannot tell rows apart
     version: int = -1
     active: bool = False
-    final: Ints | None = None  # as put together last, for `rows`
+    final: Ints | None = None  # the normalised scores of `rows`
     rows: Rows | None = None
+    ready: bool = False  # whether `final` is newer than the totals
 
 
 @dataclass(slots=True)
@@ -166,11 +167,14 @@ class Answers:
     def refresh(self) -> None:
         """Catches up with the tables."""
         tables = self._tables
-        node_rows = tables.node_log.since(self._node_position) if self._built else None
-        pod_rows = tables.pod_log.since(self._pod_position) if self._built else None
-        self._node_position = tables.node_log.position
-        self._pod_position = tables.pod_log.position
-        if node_rows is None or pod_rows is None:
+        node_log, pod_log = tables.node_log, tables.pod_log
+        node_rows: Sequence[int] | None = ()
+        if node_log.position != self._node_position:
+            node_rows = node_log.since(self._node_position)
+            self._node_position = node_log.position
+        pod_rows = pod_log.since(self._pod_position)
+        self._pod_position = pod_log.position
+        if node_rows is None or pod_rows is None or not self._built:
             self._build()
             self._refresh_cluster()
             self._put_together()
@@ -209,6 +213,7 @@ class Answers:
         for scorer in self._normalized:
             scorer.version = -1
             scorer.final = scorer.rows = None
+            scorer.ready = False
             scorer.raw = np.zeros(size, dtype=np.int64)
         self._refresh_nodes(tables.rows)
         self._built = True
@@ -261,6 +266,7 @@ class Answers:
             if scorer.active:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
+                scorer.ready = False
                 rescored = True
         if self._normalized and (
             rescored or self._touches_others(((self.value.take(rows) != REFUSED) != accepts).any())
@@ -308,6 +314,7 @@ class Answers:
                 score = scorer.prepared.score_row(row)
                 if score != scorer.raw[row]:
                     scorer.raw[row] = score
+                    scorer.ready = False
                     return True
         if accepts:
             total = base + self._cluster_base.cells[row] + self._constant
@@ -363,7 +370,9 @@ class Answers:
                     scorer.raw[tables.rows] = scorer.prepared.score(tables.rows)
                 if was and scorer.active and scorer.final is not None and scorer.rows is not None and not changed:
                     # Counts moved, but that may leave the scores as they are.
-                    changed = not np.array_equal(self._final(scorer, scorer.rows), scorer.final)
+                    final = self._final(scorer, scorer.rows)
+                    changed = scorer.ready = not np.array_equal(final, scorer.final)
+                    scorer.final = final
                 else:
                     changed = changed or was or scorer.active
         return changed
@@ -406,11 +415,17 @@ class Answers:
             rows = self._feasible_rows(accepted) if rows is None else rows
             if not len(rows):
                 continue
-            final = self._final(scorer, rows)
+            if keep and scorer.ready and scorer.rows is rows and scorer.final is not None:
+                final = scorer.final
+            else:
+                final = self._final(scorer, rows)
             if keep:
-                scorer.final, scorer.rows = final, rows
-            base = np.zeros(self._tables.capacity, dtype=np.int64) if base is None else base
-            base[rows] += final * scorer.weight
+                scorer.final, scorer.rows, scorer.ready = final, rows, False
+            if base is None:
+                base = np.zeros(self._tables.capacity, dtype=np.int64)
+                base[rows] = final * scorer.weight
+            else:
+                base[rows] += final * scorer.weight
         total = self._base.view + constant if base is None else self._base.view + base + constant
         if keep:
             self._constant = constant

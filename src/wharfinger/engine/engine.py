@@ -162,7 +162,7 @@ class Engine:
         tables = self.tables
         if not tables.row_of:
             return Decision(error=NO_NODES)
-        chosen = self.profile(pod, profile)
+        chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         answers = chosen.answers(chosen.shape(pod))
         if answers.refusal is not None:
             if answers.refusal.code is Code.ERROR:
@@ -242,7 +242,7 @@ class Engine:
     def assume(self, pod: Pod, node_name: str, profile: str | None = None) -> Status:
         """Counts the pod on the node before it is bound. A plugin may refuse; then nothing has changed."""
         tables = self.tables
-        chosen = self.profile(pod, profile)
+        chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         shape = chosen.shape(pod)
         row = tables.row_of[node_name]
         reserving = chosen.at["reserve"]

@@ -224,6 +224,8 @@ class Counters:
     def count(self, pod: Placed, amount: int) -> None:
         """A pod came to its row (1) or left it (-1)."""
         shape = pod.shape
+        if not self._pods and not shape.has_terms:
+            return
         if shape.counted_version != self._pods_version:
             shape.counted = [
                 counter

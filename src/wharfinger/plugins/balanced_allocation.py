@@ -62,8 +62,17 @@ class _Balance(Prepared):
         return half + (half + _evenness(with_pod, capacities) - _evenness(without, capacities)) // 2
 
     def score_row(self, row: int) -> int:
-        if len(self._used) == 2:
-            return self._score_pair(row)
+        half = MAX_SCORE // 2
+        if len(self._used) == 2:  # as is usual, and asked for after every pod: spelled out
+            first, second = self._used
+            capacity, other = first.allocatable.cells[row], second.allocatable.cells[row]
+            if not capacity or not other:
+                return half + half // 2
+            used, other_used = first.requested.cells[row], second.requested.cells[row]
+            apart = min(used / capacity, 1.0) - min(other_used / other, 1.0)
+            then = min((used + first.amount) / capacity, 1.0) - min((other_used + second.amount) / other, 1.0)
+            gained = int((1 - abs(then / 2)) * 100.0) - int((1 - abs(apart / 2)) * 100.0)
+            return half + (half + gained) // 2
         before = []
         after = []
         for each in self._used:
@@ -72,7 +81,6 @@ class _Balance(Prepared):
                 used = each.requested.cells[row]
                 before.append(min(used / capacity, 1.0))
                 after.append(min((used + each.amount) / capacity, 1.0))
-        half = MAX_SCORE // 2
         return half + (half + _evenness_of_one(after) - _evenness_of_one(before)) // 2
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
@@ -88,19 +96,6 @@ class _Balance(Prepared):
         gained //= 2
         gained += MAX_SCORE // 2
         return gained
-
-    def _score_pair(self, row: int) -> int:
-        """Two resources, as is usual."""
-        first, second = self._used
-        capacity, other = first.allocatable.cells[row], second.allocatable.cells[row]
-        half = MAX_SCORE // 2
-        if not capacity or not other:
-            return half + half // 2
-        used, other_used = first.requested.cells[row], second.requested.cells[row]
-        before = min(used / capacity, 1.0) - min(other_used / other, 1.0)
-        after = min((used + first.amount) / capacity, 1.0) - min((other_used + second.amount) / other, 1.0)
-        gained = int((1 - abs(after / 2)) * 100.0) - int((1 - abs(before / 2)) * 100.0)
-        return half + (half + gained) // 2
 
 
 def _evenness_of_one(fractions: list[float]) -> int:

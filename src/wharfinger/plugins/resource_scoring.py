@@ -128,9 +128,6 @@ class _Weighted:
         """Where capacity is above zero."""
         raise NotImplementedError
 
-    def of_one(self, requested: int, capacity: int) -> int:
-        raise NotImplementedError
-
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self._used]
         if not all(capacity.all() for capacity in capacities):
@@ -157,13 +154,7 @@ class _Weighted:
         return np.where(weights != 0, total // np.maximum(weights, 1), 0)
 
     def score_row(self, row: int) -> int:
-        total = weights = 0
-        for each in self._used:
-            capacity = each.allocatable.cells[row]
-            if capacity:
-                total += self.of_one(each.requested.cells[row] + each.amount, capacity) * each.weight
-                weights += each.weight
-        return total // weights if weights else 0
+        return int(self.score(np.array([row]))[0])
 
 
 class _Least(_Weighted):
@@ -174,16 +165,32 @@ class _Least(_Weighted):
         free //= capacity
         return free
 
-    def of_one(self, requested: int, capacity: int) -> int:
-        return (capacity - requested) * MAX_SCORE // capacity if requested <= capacity else 0
+    def score_row(self, row: int) -> int:
+        # The default strategy, asked for after every pod: spelled out.
+        total = weights = 0
+        for each in self._used:
+            capacity = each.allocatable.cells[row]
+            if capacity:
+                free = capacity - each.requested.cells[row] - each.amount
+                if free > 0:
+                    total += free * MAX_SCORE // capacity * each.weight
+                weights += each.weight
+        return total // weights if weights else 0
 
 
 class _Most(_Weighted):
     def of(self, requested: Ints, capacity: Ints) -> Ints:
         return np.minimum(requested, capacity) * MAX_SCORE // capacity
 
-    def of_one(self, requested: int, capacity: int) -> int:
-        return min(requested, capacity) * MAX_SCORE // capacity
+    def score_row(self, row: int) -> int:
+        total = weights = 0
+        for each in self._used:
+            capacity = each.allocatable.cells[row]
+            if capacity:
+                used = min(each.requested.cells[row] + each.amount, capacity)
+                total += used * MAX_SCORE // capacity * each.weight
+                weights += each.weight
+        return total // weights if weights else 0
 
 
 class _Ratio:

@@ -320,6 +320,12 @@ class Spread(Prepared):
         if not self._soft:
             return np.zeros(len(rows), dtype=np.int64)
         where = self._feasible(rows)
+        if len(self._soft) == 1 and self._soft[0].constraint.topology_key != HOSTNAME:
+            # One score for each domain: rounded there, and looked up.
+            domains = self._soft[0]
+            by_domain = domains.sums * np.float64(log(where.numbers[0] + 2)) + (domains.constraint.max_skew - 1)
+            by_domain[-1] = 0.0
+            return _rounded(by_domain).astype(np.int64).take(where.codes[0], mode="wrap")
         total: Floats | None = None
         for domains, codes, number in zip(self._soft, where.codes, where.numbers, strict=True):
             weight, shift = np.float64(log(number + 2)), np.float64(domains.constraint.max_skew - 1)
