@@ -9,7 +9,7 @@ from tests.placement.hub import Hub, add_on, binding, cluster, cluster_set, exac
 
 from wharfinger.api.errors import ApiError, BadRequest, Forbidden, Invalid
 from wharfinger.api.kinds import registry
-from wharfinger.api.kinds.ours import MANAGED_CLUSTERS, OCM, PLACEMENTS
+from wharfinger.api.kinds.ours import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
 from wharfinger.api.kinds.placement import convert_placement
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.schemas import crd
@@ -255,3 +255,27 @@ def test_refusals_are_api_errors(hub: Hub) -> None:
 
 def test_all_placement_controllers_are_in_the_list() -> None:
     assert set(PLACEMENT_CONTROLLERS) <= set(FACTORIES)
+
+
+def test_the_design_documents_example_of_a_score_is_taken_as_it_stands(hub: Hub) -> None:
+    example: Document = {
+        "apiVersion": f"{OCM}/v1alpha1",
+        "kind": "AddOnPlacementScore",
+        "metadata": {"name": "default", "namespace": "c1"},
+        "status": {
+            "conditions": [
+                {
+                    "lastTransitionTime": "2021-10-28T08:31:39Z",
+                    "message": "AddOnPlacementScore updated successfully",
+                    "reason": "AddOnPlacementScoreUpdated",
+                    "status": "True",
+                    "type": "AddOnPlacementScoreUpdated",
+                }
+            ],
+            "validUntil": "2026-10-29T18:31:39Z",
+            "scores": [{"name": "cpuratio", "value": 88}, {"prioritizer": "memratio", "value": 77}],
+        },
+    }
+    hub.apply(example)
+    stored = hub.get(ADDON_PLACEMENT_SCORES, "default", "c1")["status"]["scores"]
+    assert stored == [{"name": "cpuratio", "value": 88}, {"name": "memratio", "value": 77}]
