@@ -274,6 +274,7 @@ def _component_roles() -> list[Document]:
             _CORE_EVENTS,
             _EVENTS,
             ("", "namespaces", f"create {_READ}"),
+            *_REVIEWS,
             (OCM, "*", _ALL),
         ),
     ]

@@ -24,7 +24,10 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
 )
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for these ports.")
+@click.option(
+    "--debug-port", type=click.IntRange(0, 65535), help="Serve /debug/placements/ on this port; see the docs."
+)
 def command(kubeconfig: str | None, context: str | None, config: Path | None, **options: Any) -> None:
     """Decide Placements, and keep clusters, cluster sets and bindings, on a hub."""
     import asyncio
@@ -56,6 +59,7 @@ async def _run(
     leader_elect_namespace: str,
     metrics_port: int | None,
     metrics_host: str,
+    debug_port: int | None,
 ) -> None:
     import asyncio
     import signal
@@ -71,7 +75,8 @@ async def _run(
     from wharfinger.client.metrics import HealthServer
     from wharfinger.client.timers import SystemClock
     from wharfinger.controllers.context import ControllerContext
-    from wharfinger.controllers.placement import PlacementMetrics, placement_controllers
+    from wharfinger.controllers.placement import PlacementController, PlacementMetrics, placement_controllers
+    from wharfinger.controllers.placement.debug import DebugServer, PlacementDebug
 
     clock = SystemClock()
     informers: InformerSet | None = None
@@ -93,9 +98,17 @@ async def _run(
         recorder = EventRecorder(writer, "placement", clock)
         recorder.start()
         context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
+        controllers = placement_controllers(context, measured)
+        debug = None
+        if debug_port is not None:
+            scheduling = next(each for each in controllers if isinstance(each, PlacementController))
+            debug = DebugServer(PlacementDebug(scheduling), writer, host=metrics_host, port=debug_port)
+            await debug.start()
         try:
-            await run_controllers(placement_controllers(context, measured), informers)
+            await run_controllers(controllers, informers)
         finally:
+            if debug is not None:
+                await debug.stop()
             await recorder.stop()
 
     async def lead() -> None:

@@ -61,7 +61,7 @@ class World:
         return plan
 
     def scope(self, key: Key) -> Scope:
-        found = self._scope_for(key[0], self.placements[key].spec.cluster_sets)
+        found = self.scope_for(key[0], self.placements[key].spec.cluster_sets)
         listing = (found, self.plan(key).facets)
         if self._listed.get(key) != listing:
             self._unlist(key)
@@ -76,7 +76,7 @@ class World:
         if listing is not None:
             self._in_scope[listing[0]][listing[1]].discard(key)
 
-    def _scope_for(self, namespace: str, requested: tuple[str, ...]) -> Scope:
+    def scope_for(self, namespace: str, requested: tuple[str, ...]) -> Scope:
         memo = (namespace, requested)
         if memo not in self._scope_memo:
             self._scope_memo[memo] = scope_of(requested, self._bound.get(namespace, ()), self._selectors)
@@ -207,7 +207,7 @@ class World:
         for key, before in self._scopes.items():
             placement = self.placements.get(key)
             if placement is not None and (namespace is None or key[0] == namespace):
-                if self._scope_for(key[0], placement.spec.cluster_sets) != before:
+                if self.scope_for(key[0], placement.spec.cluster_sets) != before:
                     self._queue(key)
 
     # Clusters
