@@ -30,6 +30,7 @@ from wharfinger.controllers.placement import (
 )
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
+from wharfinger.controllers.resource_policy import ResourcePolicyController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
 from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
 from wharfinger.controllers.service_account import ServiceAccountController
@@ -58,6 +59,7 @@ FACTORIES: dict[str, Factory] = {
     "podgc": PodGarbageCollector,
     "ttlafterfinished": TTLAfterFinishedController,
     "schedulingpolicy": SchedulingPolicyController,
+    "resourcepolicy": ResourcePolicyController,
     "managedcluster": ClusterController,
     "managedclusterset": ClusterSetController,
     "managedclustersetbinding": BindingController,
