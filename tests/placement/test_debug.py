@@ -15,11 +15,10 @@ from wharfinger.controllers.placement.debug import DebugServer, PlacementDebug
 
 def test_it_tells_filters_scores_and_totals(hub: Hub) -> None:
     hub.apply(placement(1))
-    told = PlacementDebug(hub.scheduling).existing("ns1", "p")
+    told = PlacementDebug(hub.scheduling).existing(hub.placement())
+    assert told["placement"] == hub.placement()
     assert [entry["clusterName"] for entry in told["aggregatedScores"]] == ["c1", "c2", "c3"]
     assert told["prioritizeResults"][1]["scores"] == {"c1": 100, "c2": 0, "c3": 0}
-    with pytest.raises(NotFound):
-        PlacementDebug(hub.scheduling).existing("ns1", "absent")
 
 
 def test_a_dry_run_writes_nothing(hub: Hub) -> None:
@@ -48,14 +47,17 @@ class Reviews:
         attributes = spec["resourceAttributes"]
         return {"status": {"allowed": (attributes["verb"], attributes["namespace"]) == ("get", "ns1")}}
 
-
-class Told:
-    def existing(self, namespace: str, name: str) -> dict[str, Any]:
+    async def get(self, resource: Any, name: str, namespace: str) -> dict[str, Any]:
         if name == "absent":
             raise NotFound("not found")
-        if name == "broken":
+        return {"metadata": {"name": name}}
+
+
+class Told:
+    def existing(self, document: dict[str, Any]) -> dict[str, Any]:
+        if document["metadata"]["name"] == "broken":
             raise RuntimeError("broken")
-        return {"placement": name}
+        return document
 
 
 GOOD = {"Authorization": "Bearer good"}

@@ -16,7 +16,6 @@ from wharfinger.api.errors import (
     Forbidden,
     InternalError,
     MethodNotAllowed,
-    NotFound,
     Unauthorized,
 )
 from wharfinger.api.kinds.builtin import SUBJECT_ACCESS_REVIEWS
@@ -46,11 +45,8 @@ class PlacementDebug:
     def __init__(self, controller: PlacementController) -> None:
         self._controller = controller
 
-    def existing(self, namespace: str, name: str) -> Document:
-        placement = self._controller.world.placements.get((namespace, name))
-        if placement is None:
-            raise NotFound(f'{PLACEMENTS.group_plural} "{namespace}/{name}" not found')
-        return self._answer(placement, {"metadata": {"namespace": namespace, "name": name}})
+    def existing(self, document: Document) -> Document:
+        return self._answer(view(document, Placement), document)
 
     def dry_run(self, document: Document) -> Document:
         """Decides a Placement that is not there, on the clusters as they are."""
@@ -114,7 +110,7 @@ class DebugServer:
             if not slash or not namespace or not name or "/" in name:
                 raise BadRequest(f"want {PATH}NAMESPACE/NAME")
             await self._authorize(user, "get", namespace, name)
-            return self._debug.existing(namespace, name)
+            return self._debug.existing(await self._client.get(PLACEMENTS, name, namespace))
         if request.method == "POST":
             document = _placement(await request.read())
             await self._authorize(user, "create", str(document["metadata"].get("namespace") or ""), "")
