@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test lint format setup bench lock clean
+.PHONY: help run test test-kubernetes lint format setup bench lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ run: $(READY)  ## start the control plane on this machine, with sample nodes and
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
+	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest tests/kubernetes || [ $$? -eq 75 ]
 
 lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
 	@$(BIN)/ruff check .

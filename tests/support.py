@@ -24,7 +24,8 @@ def require_module(name: str) -> None:
         missing(name)
 
 
-def missing(what: str) -> NoReturn:
+def missing(what: str, why: str = "") -> NoReturn:
+    said = f"{what} is missing" + (f" ({why})" if why else "")
     if what in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
-        pytest.fail(f"{what} is missing, and WHARF_REQUIRE lists it")
-    pytest.skip(f"{what} is missing")
+        pytest.fail(f"{said}, and WHARF_REQUIRE lists it")
+    pytest.skip(said)

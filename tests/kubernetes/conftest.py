@@ -1,0 +1,35 @@
+"""The tier against a real Kubernetes: run by `make test-kubernetes`, that is, only when its folder or a file of it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kubernetes.binaries import NoBinaries, find_or_make
+from tests.kubernetes.cluster import Cluster
+from tests.support import missing
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` stays quick and needs no servers: what names no path in here leaves this folder out."""
+    named = [Path(config.invocation_params.dir, argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(HERE) for path in named) else True
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for the whole tier; tests keep to namespaces and nodes of their own."""
+    try:
+        binaries = find_or_make()
+    except NoBinaries as error:
+        missing("kubernetes", str(error))
+    made = Cluster(binaries, tmp_path_factory.mktemp("cluster"))
+    try:
+        made.start()
+        made.kubectl("apply", "--server-side", "-f", "-", stdin=made.run_wharf("crds"))
+        yield made
+    finally:
+        made.stop()

@@ -1,0 +1,98 @@
+"""Our scheduler and simulated nodes beside the real controller manager: pods of real controllers are bound and run, and
+what cannot be placed says why in the words Kubernetes users know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.manifests import condition, deployment, namespace, pod
+
+SPACE = "scheduling"
+NODES = ("--count", "3", "--cpu", "2", "--memory", "4Gi", "--prefix", "plain", "--label", "pool=plain")
+PLAIN = {"nodeSelector": {"pool": "plain"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def running(cluster: Cluster) -> Iterator[None]:
+    cluster.apply(namespace(SPACE))
+    started = [cluster.wharf("nodes", *NODES), cluster.wharf("scheduler", "--no-leader-elect")]
+    cluster.until(lambda: len(ready_nodes(cluster)) == 3, "three nodes are ready and without taints")
+    yield
+    for process in started:
+        assert cluster.end(process) == 0
+    cluster.kubectl("delete", "nodes", "-l", "pool=plain")
+
+
+def ready_nodes(cluster: Cluster) -> list[str]:
+    return [
+        node["metadata"]["name"]
+        for node in cluster.items("/api/v1/nodes?labelSelector=pool%3Dplain")
+        if condition(node, "Ready").get("status") == "True" and not node["spec"].get("taints")
+    ]
+
+
+def pods(cluster: Cluster, app: str) -> list[dict]:
+    return cluster.items(f"/api/v1/namespaces/{SPACE}/pods?labelSelector=app%3D{app}")
+
+
+def test_our_definitions_are_established(cluster: Cluster) -> None:
+    found = cluster.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    assert {"reservations.scheduling.koordinator.sh", "resourcepolicies.scheduling.sigs.x-k8s.io"} <= {
+        item["metadata"]["name"] for item in found
+    }
+    for item in found:
+        assert condition(item, "Established").get("status") == "True", item["metadata"]["name"]
+        assert condition(item, "NonStructuralSchema") == {}, item["metadata"]["name"]
+
+
+def test_pods_of_a_real_deployment_are_bound_and_run(cluster: Cluster) -> None:
+    cluster.apply(deployment("web", SPACE, 6, **PLAIN))
+    cluster.kubectl("rollout", "status", "deployment/web", "-n", SPACE, "--timeout=90s")
+    found = pods(cluster, "web")
+    assert len(found) == 6
+    per_node = [sum(item["spec"]["nodeName"] == node for item in found) for node in ready_nodes(cluster)]
+    assert sorted(per_node) == [2, 2, 2]  # equal nodes share equal pods
+    assert all(condition(item, "PodScheduled")["status"] == "True" for item in found)
+    events = cluster.kubectl(
+        "get", "events", "-n", SPACE, "-o", "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}"
+    )
+    assert f"Scheduled: Successfully assigned {SPACE}/{found[0]['metadata']['name']} to" in events
+
+
+def test_what_does_not_fit_says_why_and_goes_when_there_is_room(cluster: Cluster) -> None:
+    cluster.apply(pod("large", SPACE, cpu="3", **PLAIN))
+
+    def large() -> dict:
+        return cluster.get(f"/api/v1/namespaces/{SPACE}/pods/large")
+
+    cluster.until(lambda: condition(large(), "PodScheduled").get("message"), "the pod's condition says why")
+    told = condition(large(), "PodScheduled")
+    wanted = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    assert (told["status"], told["reason"]) == ("False", "Unschedulable")
+    assert told["message"] == wanted
+    cluster.until(lambda: wanted in cluster.kubectl("describe", "pod", "large", "-n", SPACE), "an event says so too")
+    cluster.kubectl(
+        "patch", "node", ready_nodes(cluster)[0], "--subresource=status", "-p", '{"status":{"allocatable":{"cpu":"8"}}}'
+    )
+    cluster.until(lambda: large()["spec"].get("nodeName"), "the pod is bound once a node has room")
+
+
+def test_foreign_pods_are_left_alone(cluster: Cluster) -> None:
+    cluster.apply(pod("stock", SPACE, scheduler="default-scheduler"), pod("ours", SPACE))
+    cluster.until(
+        lambda: cluster.get(f"/api/v1/namespaces/{SPACE}/pods/ours")["spec"].get("nodeName"), "our pod is bound"
+    )
+    assert not cluster.get(f"/api/v1/namespaces/{SPACE}/pods/stock")["spec"].get("nodeName")
+
+
+def test_what_is_not_supported_stays_pending_and_says_what(cluster: Cluster) -> None:
+    claim = pod("claiming", SPACE, resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
+    cluster.apply(claim, pod("after", SPACE))
+    cluster.until(
+        lambda: cluster.get(f"/api/v1/namespaces/{SPACE}/pods/after")["spec"].get("nodeName"), "other pods are bound"
+    )
+    found = cluster.get(f"/api/v1/namespaces/{SPACE}/pods/claiming")
+    assert not found["spec"].get("nodeName")
+    assert "resource claims" in condition(found, "PodScheduled")["message"].lower()
