@@ -26,6 +26,7 @@ from wharfinger.api.views import (
     view,
 )
 from wharfinger.api.views.reservation import Reservation
+from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
 from wharfinger.engine import evaluation, preemption
 from wharfinger.engine.answers import REFUSED, SHIFT, Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
@@ -38,10 +39,12 @@ from wharfinger.framework.tables import Key, PodOnNode, Tables
 
 VIEWS: dict[str, type[Any]] = {
     "Namespace": Namespace,
+    "NodeComputeResources": NodeComputeResources,
     "PodDisruptionBudget": PodDisruptionBudget,
     "ReplicaSet": ReplicaSet,
     "Reservation": Reservation,
     "ReplicationController": ReplicationController,
+    "ResourceClass": ResourceClass,
     "Service": Service,
     "StatefulSet": StatefulSet,
 }

@@ -97,7 +97,7 @@ def pod_changes(old: Pod, new: Pod) -> Action:
 def node_changes(old: Node, new: Node) -> Action:
     """What an update of a node changed, as far as scheduling is concerned."""
     changes = Action(0)
-    if old.status.allocatable != new.status.allocatable:
+    if old.status.allocatable != new.status.allocatable or old.status.compute_resources != new.status.compute_resources:
         changes |= Action.UPDATE_NODE_ALLOCATABLE
     if old.metadata.labels != new.metadata.labels:
         changes |= Action.UPDATE_NODE_LABEL

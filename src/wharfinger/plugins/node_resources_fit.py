@@ -67,8 +67,11 @@ class NodeResourcesFit(Plugin):
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
             WakeUp(POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, _room_made),
-            WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _node_has_room),
+            WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self._node_has_room),
         )
+
+    def _node_has_room(self, pod: Pod, old: Any, new: Any) -> bool:
+        return _node_has_room(pod, old, new, self.tables.handled)
 
 
 class _Fit(Prepared):
@@ -82,7 +85,11 @@ class _Fit(Prepared):
         self._tables = tables
         amounts = shape.requests
         scalars = sorted(name for name in amounts if name not in _ORDER and is_scalar(name))
-        names = [name for name in (*_ORDER, *scalars) if amounts.get(name, 0) > 0 and not _ignored(name, args)]
+        names = [
+            name
+            for name in (*_ORDER, *scalars)
+            if amounts.get(name, 0) > 0 and name not in tables.handled and not _ignored(name, args)
+        ]
         self._names = names
         self._wanted = [
             (2 << index + 1, tables.allocatable[number], tables.requested[number], amounts[name], number)
@@ -160,9 +167,12 @@ def _room_made(pod: Pod, old: Any, new: Any) -> bool:
     return any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in requests(pod).items())
 
 
-def _node_has_room(pod: Pod, old: Any, new: Any) -> bool:
-    wanted = requests(pod)
-    wanted = {name: amount for name, amount in wanted.items() if amount and (name in _ORDER or is_scalar(name))}
+def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str]) -> bool:
+    wanted = {
+        name: amount
+        for name, amount in requests(pod).items()
+        if amount and name not in handled and (name in _ORDER or is_scalar(name))
+    }
     has = _allocatable(new)
     if has.get(PODS, 0) < 1 or any(has.get(name, 0) < amount for name, amount in wanted.items()):
         return False

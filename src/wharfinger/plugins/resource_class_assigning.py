@@ -1,0 +1,181 @@
+"""Which devices serve which request: all requests of a pod at once, over the ComputeResources of one node.
+
+A request may be served by several ComputeResources; it takes those that the fewest classes claim first, as far as the
+other requests of the pod can then still be served. Whether they can is a question of flow, answered exactly.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+GROUPINGS = 4096  # ways to spread groups over values that are tried before giving up
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """So many devices out of the ComputeResources at these places, the preferred ones first.
+
+    With a group size the amount counts units, and all devices of a unit come from places with an equal value.
+    """
+
+    name: str
+    amount: int
+    places: tuple[int, ...]
+    size: int = 1
+    values: tuple[str, ...] = ()  # of the grouping property, for each place
+
+
+Part = tuple[int, tuple[int, ...]]
+"""A number of devices and the places they may come from."""
+
+
+def fits(demands: Sequence[Demand], free: Sequence[int]) -> bool:
+    return _divided(demands, free) is not None
+
+
+def assign(demands: Sequence[Demand], free: Sequence[int]) -> list[dict[int, int]] | None:
+    """For each demand how many devices of which place; None if they cannot all be met."""
+    order = sorted(range(len(demands)), key=lambda index: (len(demands[index].places), demands[index].name))
+    divided = _divided([demands[index] for index in order], free)
+    if divided is None:
+        return None
+    parts = [(owner, part) for owner, own in zip(order, divided, strict=True) for part in own]
+    left = list(free)
+    given: list[dict[int, int]] = [{} for _ in demands]
+    for position, (owner, (amount, places)) in enumerate(parts):
+        later = [part for _, part in parts[position + 1 :]]
+        for index, place in enumerate(places):
+            if not amount:
+                break
+            taken = _most(amount, places[index + 1 :], place, later, left)
+            if taken:
+                left[place] -= taken
+                amount -= taken
+                given[owner][place] = given[owner].get(place, 0) + taken
+    return given
+
+
+def _most(amount: int, others: tuple[int, ...], place: int, later: list[Part], left: list[int]) -> int:
+    """The most that can come from a place so that the rest of this and all later parts can still be met."""
+    most = min(amount, left[place])
+    if not later:
+        return most
+    for taken in range(most, 0, -1):
+        left[place] -= taken
+        possible = _flows([(amount - taken, others), *later], left)
+        left[place] += taken
+        if possible:
+            return taken
+    return 0
+
+
+def _divided(demands: Sequence[Demand], free: Sequence[int]) -> list[list[Part]] | None:
+    """Each demand as parts, groups spread over their values, such that all parts can be met together."""
+    plain = [(demand.amount * demand.size, demand.places) for demand in demands]
+    if not _flows(plain, free):
+        return None
+    if all(demand.size == 1 for demand in demands):
+        return [[part] for part in plain]
+    for divided in islice(_groupings(demands, free), GROUPINGS):
+        if _flows([part for own in divided for part in own], free):
+            return divided
+    return None
+
+
+def _groupings(demands: Sequence[Demand], free: Sequence[int]) -> Iterator[list[list[Part]]]:
+    if not demands:
+        yield []
+        return
+    first = demands[0]
+    for own in _spread(first, free):
+        for rest in _groupings(demands[1:], free):
+            yield [own, *rest]
+
+
+def _spread(demand: Demand, free: Sequence[int]) -> Iterator[list[Part]]:
+    """The ways to take the units of a demand from the values, as many as possible from the preferred ones first."""
+    if demand.size == 1:
+        yield [(demand.amount, demand.places)]
+        return
+    by_value: dict[str, list[int]] = {}
+    for place, value in zip(demand.places, demand.values, strict=True):
+        by_value.setdefault(value, []).append(place)
+    pools = [tuple(places) for places in by_value.values()]
+    room = [sum(max(free[place], 0) for place in pool) // demand.size for pool in pools]
+
+    def spread(index: int, units: int) -> Iterator[list[Part]]:
+        if not units:
+            yield []
+            return
+        if index == len(pools) or sum(room[index:]) < units:
+            return
+        for here in range(min(units, room[index]), -1, -1):
+            for rest in spread(index + 1, units - here):
+                yield [(here * demand.size, pools[index]), *rest] if here else rest
+
+    yield from spread(0, demand.amount)
+
+
+def _flows(parts: Sequence[Part], free: Sequence[int]) -> bool:
+    """Whether all parts can be met at once: a flow from parts through places, grown along augmenting paths."""
+    if len(parts) == 1:
+        amount, places = parts[0]
+        return sum(free[place] for place in places) >= amount
+    left = list(free)
+    holds: list[dict[int, int]] = [{} for _ in parts]
+    for index, (amount, places) in enumerate(parts):
+        for place in places:
+            taken = min(amount, left[place])
+            if taken > 0:
+                left[place] -= taken
+                holds[index][place] = taken
+                amount -= taken
+        while amount > 0:
+            pushed = _augment(index, amount, parts, holds, left)
+            if not pushed:
+                return False
+            amount -= pushed
+    return True
+
+
+def _augment(start: int, amount: int, parts: Sequence[Part], holds: list[dict[int, int]], left: list[int]) -> int:
+    """Makes room for one part by moving others elsewhere; how much was gained."""
+    came: dict[int, tuple[int, int]] = {}  # place: the part that wants it, and the place that part gives up (-1: none)
+    queue = deque([(start, -1)])
+    seen = {start}
+    while queue:
+        part, through = queue.popleft()
+        for place in parts[part][1]:
+            if place in came:
+                continue
+            came[place] = (part, through)
+            if left[place] > 0:
+                return _push(start, place, amount, came, holds, left)
+            for other, held in enumerate(holds):
+                if held.get(place) and other not in seen:
+                    seen.add(other)
+                    queue.append((other, place))
+    return 0
+
+
+def _push(
+    start: int, end: int, amount: int, came: dict[int, tuple[int, int]], holds: list[dict[int, int]], left: list[int]
+) -> int:
+    path: list[tuple[int, int, int]] = []  # (part, place it gives up, place it gets), from the end
+    place = end
+    while True:
+        part, through = came[place]
+        path.append((part, through, place))
+        if part == start:
+            break
+        place = through
+    pushed = min(amount, left[end], *(holds[part][through] for part, through, _ in path if through >= 0))
+    left[end] -= pushed
+    for part, through, place in path:
+        if through >= 0:
+            holds[part][through] -= pushed
+        holds[part][place] = holds[part].get(place, 0) + pushed
+    return pushed

@@ -1,0 +1,198 @@
+"""The devices of all nodes: a row of slots for each node in the tables, with what is free of each.
+
+Shared by all profiles over the same tables. Rows follow nodes lazily (by the tables' log) and pods at once; only rows that
+changed are computed again. Columns repeat the slots for questions over all rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wharfinger.api.compute_resources import Allocation, published
+from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.plugins.resource_class_catalogue import Catalogue, Meaning
+from wharfinger.plugins.resource_class_holdings import Holding, Slot, Use, holding, slots_of, use
+
+EXTENSION = "resourceclass"
+
+
+class _Columns:
+    """One slot of a raw resource, over all rows."""
+
+    def __init__(self, capacity: int) -> None:
+        self.sets = Column(capacity, -1)
+        self.capacity = Column(capacity)
+        self.free = Column(capacity)
+
+    def grow(self, capacity: int) -> None:
+        self.sets.grow(capacity, -1)
+        self.capacity.grow(capacity)
+        self.free.grow(capacity)
+
+
+class Ledger:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.catalogue = Catalogue()
+        self.given: dict[Key, Allocation] = {}  # of assumed pods, whose record is not on them yet
+        self._inventories: dict[str, NodeComputeResources] = {}
+        self._slots: dict[int, list[Slot]] = {}  # by row
+        self._holders: dict[int, dict[Key, Holding]] = {}
+        self._columns: dict[str, list[_Columns]] = {}  # by raw name
+        self._width: dict[int, dict[str, int]] = {}  # by row: how many slots of each raw name are written
+        self._size = tables.capacity
+        self._node_position = 0
+        self._changes = 0
+        self._stale: set[int] = set()  # rows whose slots must be read again
+        self._dirty: set[int] = set()  # rows whose free devices must be counted again
+
+    # -- what happens
+
+    def set_class(self, new: ResourceClass) -> None:
+        self.catalogue.set_class(new)
+        self._meanings_changed()
+
+    def remove_class(self, name: str) -> None:
+        self.catalogue.remove_class(name)
+        self._meanings_changed()
+
+    def set_inventory(self, name: str, new: NodeComputeResources | None) -> None:
+        if new is None:
+            self._inventories.pop(name, None)
+        else:
+            self._inventories[name] = new
+        row = self._tables.row_of.get(name)
+        if row is not None:
+            self._stale.add(row)
+            self.sync()
+            self._tables.touch(row)
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        held = holding(pod.pod, self.given.get(pod.key))
+        if held:
+            self._holders.setdefault(pod.row, {})[pod.key] = held
+            self._dirty.add(pod.row)
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if not pod.assumed:
+            self.given.pop(pod.key, None)
+        holders = self._holders.get(pod.row)
+        if holders is not None and holders.pop(pod.key, None) is not None:
+            self._dirty.add(pod.row)
+            if not holders:
+                del self._holders[pod.row]
+
+    def _meanings_changed(self) -> None:
+        """Pods without records may be taken to hold other devices now."""
+        for row, holders in self._holders.items():
+            if any(held.unrecorded for held in holders.values()):
+                self._dirty.add(row)
+                self._tables.touch(row)
+
+    # -- keeping up
+
+    def sync(self) -> None:
+        tables = self._tables
+        if self._size != tables.capacity:
+            self._size = tables.capacity
+            for columns in self._columns.values():
+                for each in columns:
+                    each.grow(self._size)
+        if self._node_position != tables.node_log.position:
+            changed = tables.node_log.since(self._node_position)
+            self._stale.update(range(tables.capacity) if changed is None else changed)
+            self._node_position = tables.node_log.position
+        while self._stale or self._changes != self.catalogue.changes:
+            self._take_names_over()
+            rows, self._stale = sorted(self._stale), set()
+            for row in rows:
+                self._read(row)
+        if self._dirty:
+            for row in self._dirty:
+                self._count(row)
+            self._dirty.clear()
+
+    def _take_names_over(self) -> None:
+        """Says which names are ours to judge. Classic capacity counts as devices once its name is."""
+        self._changes = self.catalogue.changes
+        handled = self.catalogue.handled()
+        for name in handled ^ self._tables.handled:
+            number = self._tables.resources.get(name)
+            if number is not None:
+                self._stale.update(np.flatnonzero(self._tables.allocatable[number].view).tolist())
+        self._tables.handled = handled
+
+    def _read(self, row: int) -> None:
+        """The slots of a row, from its node."""
+        old = self._slots.pop(row, ())
+        node = self._tables.nodes[row]
+        new: list[Slot] = []
+        if node is not None:
+            new = slots_of(node, published(node, self._inventories.get(node.metadata.name)), self.catalogue)
+        for slot in old:
+            self.catalogue.release(slot.set)
+        if new:
+            self._slots[row] = new
+        if new or old:
+            self._dirty.add(row)
+
+    def _count(self, row: int) -> None:
+        slots = self._slots.get(row, ())
+        made = use(slots, self._holders.get(row, {}), self.catalogue)
+        filled: dict[str, int] = {}
+        for slot, free in zip(slots, made.free, strict=True):
+            slot.free = free
+            index = filled.get(slot.raw, 0)
+            filled[slot.raw] = index + 1
+            columns = self._columns.setdefault(slot.raw, [])
+            if index == len(columns):
+                columns.append(_Columns(self._size))
+            column = columns[index]
+            column.sets.cells[row] = slot.set
+            column.capacity.cells[row] = slot.capacity
+            column.free.cells[row] = free
+        for raw, width in self._width.get(row, {}).items():
+            for column in self._columns[raw][filled.get(raw, 0) : width]:
+                column.sets.cells[row] = -1
+                column.capacity.cells[row] = column.free.cells[row] = 0
+        if filled:
+            self._width[row] = filled
+        else:
+            self._width.pop(row, None)
+
+    # -- asking
+
+    def slots(self, row: int) -> list[Slot]:
+        self.sync()
+        return self._slots.get(row, [])
+
+    def use(self, row: int, changes: dict[Key, Holding | None]) -> Use:
+        """What would be left if some pods came or (with None) went."""
+        holders = {**self._holders.get(row, {}), **{key: held for key, held in changes.items() if held is not None}}
+        for key, held in changes.items():
+            if held is None:
+                holders.pop(key, None)
+        return use(self._slots.get(row, ()), holders, self.catalogue)
+
+    def totals(self, raw: str, wanted: Bools, rows: Rows, *, free: bool) -> Ints:
+        """For each row the devices whose properties are wanted, by number of the set: the free ones, or all."""
+        total = np.zeros(len(rows), dtype=np.int64)
+        for column in self._columns.get(raw, ()):
+            amounts = column.free if free else column.capacity
+            total += np.where(wanted[column.sets.view[rows]], amounts.view[rows], 0)
+        return total
+
+    def array(self, meaning: Meaning) -> Bools:
+        return meaning.array(len(self.catalogue.sets))
+
+
+def ledger_of(tables: Tables) -> tuple[Ledger, bool]:
+    """The ledger of these tables, and whether it was just made."""
+    found = tables.extensions.get(EXTENSION)
+    if found is None:
+        found = tables.extensions[EXTENSION] = Ledger(tables)
+        return found, True
+    assert isinstance(found, Ledger)
+    return found, False
