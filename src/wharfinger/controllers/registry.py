@@ -30,6 +30,7 @@ from wharfinger.controllers.placement import (
 )
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
+from wharfinger.controllers.reservation.lifecycle import ReservationController
 from wharfinger.controllers.resource_policy import ResourcePolicyController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
 from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
@@ -60,6 +61,7 @@ FACTORIES: dict[str, Factory] = {
     "ttlafterfinished": TTLAfterFinishedController,
     "schedulingpolicy": SchedulingPolicyController,
     "resourcepolicy": ResourcePolicyController,
+    "reservation": ReservationController,
     "managedcluster": ClusterController,
     "managedclusterset": ClusterSetController,
     "managedclustersetbinding": BindingController,

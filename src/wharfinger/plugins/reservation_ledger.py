@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.reservations import (
     INNER,
     RESTRICTED_OPTIONS,
@@ -22,6 +24,7 @@ from wharfinger.api.reservations import (
     fake_pod,
     is_fake,
     order_of,
+    wanted_quantities,
 )
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import ObjectMeta, Pod
@@ -30,6 +33,7 @@ from wharfinger.api.views.reservation import Reservation
 from wharfinger.framework.columns import Log
 from wharfinger.framework.tables import PODS, Charge, Key, PodOnNode, Tables
 from wharfinger.plugins.reservation_owners import OwnerClasses
+from wharfinger.plugins.reservation_resizing import Resizing, plan
 
 Numbers = dict[int, int]
 """Resource number to amount."""
@@ -52,6 +56,7 @@ class Holding:
         "order",
         "owners",
         "pods_limit",
+        "quantities",
         "reservation",
         "reserved",
         "restricted",
@@ -59,7 +64,10 @@ class Holding:
         "waiting",
     )
 
-    def __init__(self, tables: Tables, reservation: Reservation, owners: int | None, number: int) -> None:
+    def __init__(
+        self, tables: Tables, reservation: Reservation, quantities: Quantities, owners: int | None, number: int
+    ) -> None:
+        """`quantities` is what it holds: what its status says, or what it is just being given."""
         self.reservation = reservation
         self.owners = owners  # the owner class; None when nobody can match
         self.number = number  # a stable tie-break: when it was first seen
@@ -67,7 +75,8 @@ class Holding:
         self.waiting = reservation.phase == "Waiting"
         self.order = order_of(reservation)
         self.created = _created(reservation)
-        self.names = amounts(reservation.status.allocatable)  # R by name, in the scheduler's units
+        self.quantities = quantities
+        self.names = amounts(quantities)  # R by name, in the scheduler's units
         self.reserved: Numbers = dict(_numbered(tables, self.names))
         self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
         self.pods_limit = self.names.get(PODS)
@@ -80,7 +89,7 @@ class Holding:
         self.consumers: dict[Key, Numbers] = {}
         self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
         self.scored = (0, 0)  # what consumers count as in scores, cpu and memory
-        self.fake = _fake(tables, reservation)
+        self.fake = _fake(tables, reservation, quantities)
 
     @property
     def uid(self) -> str:
@@ -149,7 +158,9 @@ def _restricted_names(reservation: Reservation) -> tuple[str, ...]:
         return ()
 
 
-def _fake(tables: Tables, reservation: Reservation) -> PodOnNode:
+def _fake(tables: Tables, reservation: Reservation, quantities: Quantities) -> PodOnNode:
+    status = msgspec.structs.replace(reservation.status, allocatable=quantities)
+    reservation = msgspec.structs.replace(reservation, status=status)
     try:
         pod = fake_pod(reservation)
     except BadReservation:
@@ -177,6 +188,7 @@ class Ledger:
         self._consumers: dict[str, dict[Key, PodOnNode]] = {}  # by uid of the reservation, known or not
         self._uses: dict[Key, str] = {}  # pod on a node to the uid of its reservation
         self._assumed: dict[Key, str] = {}  # the same for pods that are being bound
+        self._promised: dict[str, Quantities] = {}  # by uid: a growth that is being written
         self._first_seen = 0
         self._node_position = 0
         tables.listeners.append(self)
@@ -198,7 +210,7 @@ class Ledger:
             self._first_seen += 1
         number = self._first_seen if old is None else old.number
         owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
-        new = Holding(self._tables, reservation, owners, number)
+        new = Holding(self._tables, reservation, self._quantities(reservation), owners, number)
         if old is not None:
             self._leave_class(old)
         self.holdings[uid] = self.by_number[number] = new
@@ -214,6 +226,7 @@ class Ledger:
     def remove(self, reservation: Reservation) -> None:
         uid = reservation.metadata.uid
         self.reservations.pop(uid, None)
+        self._promised.pop(uid, None)
         holding = self.holdings.get(uid)
         if holding is not None:
             self._release(holding)
@@ -233,6 +246,58 @@ class Ledger:
             if not of_class:
                 del self.of_class[holding.owners]
             self.classes.leave(holding.owners)
+
+    # -- resizing
+
+    def resizing(self, holding: Holding) -> Resizing:
+        """What becomes of the template's wish. Raises BadReservation."""
+        tables, row = self._tables, holding.row
+        wanted = wanted_quantities(holding.reservation)
+        names = {*holding.names, *wanted}
+        used, free = {}, {}
+        for name in names:
+            number = tables.resources.get(name)
+            if number is not None:
+                used[name] = holding.allocated.get(number, 0)
+                if row >= 0:
+                    free[name] = tables.allocatable[number].cells[row] - tables.requested[number].cells[row]
+            elif name == PODS:
+                used[name], free[name] = len(holding.consumers), 1 << 31
+        if holding.waiting and row >= 0:
+            # It waits for running pods anyway: only what reservations hold stands against it.
+            held = self.held_on(row, without=holding.uid)
+            for name in names & set(tables.resources):
+                number = tables.resources[name]
+                free[name] = (
+                    tables.allocatable[number].cells[row] - held.get(number, 0) - holding.reserved.get(number, 0)
+                )
+        return plan(holding.quantities, wanted, used, free)
+
+    def promise(self, uid: str, quantities: Quantities) -> None:
+        """A growth counts from now on, before it is written."""
+        self._promised[uid] = quantities
+        self._again(uid)
+
+    def forget_promise(self, uid: str) -> None:
+        if self._promised.pop(uid, None) is not None:
+            self._again(uid)
+
+    def _again(self, uid: str) -> None:
+        reservation = self.reservations.pop(uid, None)
+        if reservation is not None:
+            self.set(reservation)
+
+    def _quantities(self, reservation: Reservation) -> Quantities:
+        """What the status says, or more where that is just being written."""
+        stated = reservation.status.allocatable
+        promised = self._promised.get(reservation.metadata.uid)
+        if promised is None:
+            return stated
+        has, more = amounts(stated), amounts(promised)
+        if all(amount <= has.get(name, 0) for name, amount in more.items()):
+            del self._promised[reservation.metadata.uid]
+            return stated
+        return {**stated, **{name: promised[name] for name in promised if more[name] > has.get(name, 0)}}
 
     # -- pods on nodes
 

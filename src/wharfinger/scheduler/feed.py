@@ -5,7 +5,7 @@ Everything is loaded before the first decision, in any order. Nodes that a selec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS
@@ -35,24 +35,33 @@ class Feed:
         happened: Callable[[ClusterEvent], None],
         assigned: Callable[[Pod], None],
         nodes: Requirements = (),
+        changed: Mapping[str, Callable[[Any, Any], None]] | None = None,
     ) -> None:
-        """`pending` is told of pods without a node (before, after), `assigned` of pods that were just bound."""
+        """`pending` is told of pods without a node (before, after), `assigned` of pods that were just bound, and
+        `changed`, by kind, of other objects (before, after) when the engine knows."""
         self._engine = engine
         self._pending = pending
         self._happened = happened
         self._assigned = assigned
         self._selector = nodes
+        self._changed = changed or {}
+        self.others: dict[str, Informer[Any]] = {}
         self.pods: Informer[Pod] = informers.of(PODS, Pod)
         self.nodes: Informer[Node] = informers.of(NODES, Node)
         self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
         self.nodes.add_handler(self._node_added, self._node_updated, self._node_deleted)
         for kind in sorted(set(OTHERS) | _wanted(engine)):
             resource, view = OTHERS.get(kind) or _resource(registry, kind)
-            self._follow(kind, informers.of(resource, view))
+            self.others[kind] = informers.of(resource, view)
+            self._follow(kind, self.others[kind])
 
     def _follow(self, kind: str, informer: Informer[Any]) -> None:
+        tell = self._changed.get(kind)
+
         def changed(old: Any, new: Any) -> None:
             self._engine.apply(kind, old if new is None else new, deleted=new is None)
+            if tell is not None:
+                tell(old, new)
             action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
             self._happened(ClusterEvent(kind, action, old, new))
 

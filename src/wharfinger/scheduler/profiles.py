@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import FieldError
 from wharfinger.engine.profile import BadArguments, read_args
 from wharfinger.engine.registry import known_plugins
@@ -27,9 +29,38 @@ def plugin_infos() -> dict[str, PluginInfo]:
     }
 
 
-def load(document: Mapping[str, Any], default_names: Sequence[str] = EMBEDDED_NAMES) -> SchedulerConfiguration:
-    """The configuration with every fault named at once, those of plugin arguments too. Raises BadSchedulerConfiguration."""
+def plugin_settings(settings: Configuration) -> dict[str, dict[str, Any]]:
+    """Arguments of our plugins, by their names."""
+    reservation = settings.reservation
+    return {
+        "Reservation": {
+            "enablePreemption": reservation.enable_preemption,
+            "honourIgnoredLabel": reservation.honour_ignored_label,
+        }
+    }
+
+
+def _merged(
+    base: Mapping[str, Mapping[str, Any]], over: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    return {name: {**base.get(name, {}), **over.get(name, {})} for name in {**base, **over}}
+
+
+def load(
+    document: Mapping[str, Any],
+    default_names: Sequence[str] = EMBEDDED_NAMES,
+    settings: Configuration | None = None,
+) -> SchedulerConfiguration:
+    """The configuration with every fault named at once, those of plugin arguments too. Raises BadSchedulerConfiguration.
+
+    `settings` are the blocks of other components; where they speak of what a plugin does they are its arguments, unless
+    the document gives it others.
+    """
     configuration = load_scheduler_configuration(document, plugin_infos(), default_names)
+    if settings is not None:
+        given = plugin_settings(settings)
+        profiles = tuple(replace(each, args=_merged(given, each.args)) for each in configuration.profiles)
+        configuration = replace(configuration, profiles=profiles)
     classes = known_plugins()
     errors: list[FieldError] = []
     for index, profile in enumerate(configuration.profiles):

@@ -17,8 +17,10 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Registry
+from wharfinger.api.reservations import is_fake, reservation_name
 from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Pod
+from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
@@ -27,12 +29,14 @@ from wharfinger.engine import Engine
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, WakeUp
 from wharfinger.framework.status import Code, Status
+from wharfinger.plugins.reservation import RESERVATION
 from wharfinger.scheduler.binder import Binder, Job, pod_binder
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.feed import Feed
 from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.preemptor import Preemptor
-from wharfinger.scheduler.queue import Key, Queue, QueuedPod
+from wharfinger.scheduler.queue import Key, Place, Queue, QueuedPod
+from wharfinger.scheduler.reservations import Reservations
 from wharfinger.scheduler.writes import StatusWriter
 
 log = logging.getLogger(__name__)
@@ -78,6 +82,8 @@ class Scheduler:
         self._statuses = StatusWriter(client, clock)
         self._preemptor = Preemptor(client, clock, recorder)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.reservations = Reservations(client, clock, self.engine, recorder, self._beside)
+        self._owners_woken: set[int] = set()  # owner classes of reservations that came or changed
         self._synced = False
         self._feed = Feed(
             self._informers,
@@ -87,7 +93,9 @@ class Scheduler:
             happened=self._happened,
             assigned=self._assigned,
             nodes=nodes,
+            changed={RESERVATION: self._reservation},
         )
+        self.reservations.informer = self._feed.others.get(RESERVATION)
 
     # -- running
 
@@ -112,6 +120,7 @@ class Scheduler:
         self._informers.start()
         await self._informers.wait_synced()
         self._synced = True
+        self.reservations.loaded()
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -196,7 +205,8 @@ class Scheduler:
         self._binding[item.key] = pod
         self._diagnoses.pop(item.key, None)
         self._statuses.forget(item.key)
-        self._binder.submit(Job(item, node, self.engine.annotations(pod, node), self._bind))
+        bind = self.reservations.bind if is_fake(pod) else self._bind
+        self._binder.submit(Job(item, node, self.engine.annotations(pod, node), bind))
         self._observe("scheduled", pod, began)
 
     def _refuse_late(self, item: QueuedPod, status: Status, now: float, began: float) -> None:
@@ -215,7 +225,7 @@ class Scheduler:
     def _no_room(self, item: QueuedPod, diagnosis: Diagnosis, now: float, began: float) -> None:
         """No node fits: make room by preemption if that helps, and wait for something to change."""
         pod = item.pod
-        if self.engine.profile(pod).at["postFilter"]:
+        if self.engine.profile(pod).at["postFilter"] and not (is_fake(pod) and pod.spec.preemption_policy == "Never"):
             self.metrics.preemption_attempts.inc()
             result = self.engine.preempt(pod, diagnosis)
             if result.node is not None:
@@ -236,8 +246,8 @@ class Scheduler:
             gone = await self._preemptor.evict(pod, chosen, node)
             self._preempting.discard(item.key)
             now = asyncio.get_running_loop().time()
-            current = self._feed.pods.get(pod.metadata.name, pod.metadata.namespace)
-            if current is None or current.metadata.uid != pod.metadata.uid or current.spec.node_name:
+            current = self._current(pod)
+            if current is None or current.spec.node_name:
                 return
             item.pod = current
             if gone:
@@ -262,11 +272,16 @@ class Scheduler:
         self._observe("error", item.pod, began)
 
     def _tell(self, pod: Pod, reason: str, message: str, *, nominated_node: str | None = None) -> None:
-        self._statuses.unschedulable(pod, reason, message, nominated_node)
+        if is_fake(pod):
+            self.reservations.unschedulable(pod, reason, message)
+        else:
+            self._statuses.unschedulable(pod, reason, message, nominated_node)
         self._event(pod, "FailedScheduling", message)
 
     def _event(self, pod: Pod, reason: str, message: str) -> None:
-        if self._recorder is not None:
+        if is_fake(pod):
+            self.reservations.event(pod, reason, message)
+        elif self._recorder is not None:
             self._recorder.event(PODS, pod, "Normal" if reason == "Scheduled" else "Warning", reason, message)
 
     def _observe(self, result: str, pod: Pod, began: float) -> None:
@@ -282,18 +297,20 @@ class Scheduler:
         self.metrics.pod_attempts.observe(job.item.attempts)
         waited = asyncio.get_running_loop().time() - job.item.arrived
         self.metrics.sli_seconds.observe(waited, str(min(job.item.attempts, 16)))
-        self._event(job.item.pod, "Scheduled", f"Successfully assigned {key[0]}/{key[1]} to {job.node}")
+        pod = job.item.pod
+        what = reservation_name(pod) if is_fake(pod) else f"{key[0]}/{key[1]}"
+        self._event(pod, "Scheduled", f"Successfully assigned {what} to {job.node}")
 
     def _bind_failed(self, job: Job, error: Exception) -> None:
         """The pod takes no room any more; others may use it, and the pod is tried again after its back-off."""
         item, pod = job.item, job.item.pod
         self._binding.pop(item.key, None)
-        current = self._feed.pods.get(pod.metadata.name, pod.metadata.namespace)
-        bound = current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
+        current = self._current(pod)
+        bound = self.reservations.holds(pod) if is_fake(pod) else current is not None and bool(current.spec.node_name)
         if not bound:
             self.engine.forget(pod)
             self._happened(ClusterEvent(POD, Action.DELETE, pod, None))
-        if isinstance(error, NotFound) or bound or current is None or current.metadata.uid != pod.metadata.uid:
+        if isinstance(error, NotFound) or bound or current is None:
             return
         now = asyncio.get_running_loop().time()
         item.pod = current
@@ -302,7 +319,50 @@ class Scheduler:
         self.metrics.attempts.inc("error", pod.spec.scheduler_name)
         self._work.set()
 
+    def _current(self, pod: Pod) -> Pod | None:
+        """The pod as the API server has it now, if it is still the same one."""
+        if is_fake(pod):
+            return self.reservations.current(pod)
+        found = self._feed.pods.get(pod.metadata.name, pod.metadata.namespace)
+        return found if found is not None and found.metadata.uid == pod.metadata.uid else None
+
     # -- what the feed tells
+
+    def _reservation(self, old: Reservation | None, new: Reservation | None) -> None:
+        """A reservation came, changed or went: it may need a node, may have let go of one, or may let its owners in."""
+        reservations = self.reservations
+        before = None if old is None else reservations.pending(old)
+        after = None if new is None else reservations.pending(new)
+        if before is not None and (after is None or before.metadata.key != after.metadata.key):
+            self._pending(before, None)
+            reservations.forget(before.metadata.uid)
+            before = None
+        if after is not None:
+            self._pending(before, after)
+        released = reservations.released(old, new)
+        if released is not None:
+            self._happened(ClusterEvent(POD, Action.DELETE, released, None))
+        if new is not None and new.holds:
+            if self._synced:
+                reservations.resize(new)
+            self._wake_owners(new)
+
+    def _wake_owners(self, reservation: Reservation) -> None:
+        """Owners are tried again, whatever refused them; once for many reservations that come together."""
+        holding = self.reservations.ledger.holdings.get(reservation.metadata.uid)
+        if holding is None or holding.owners is None or not len(self.queue):
+            return
+        if not self._owners_woken:
+            asyncio.get_running_loop().call_soon(self._retry_owners)
+        self._owners_woken.add(holding.owners)
+
+    def _retry_owners(self) -> None:
+        woken, self._owners_woken = self._owners_woken, set()
+        now, classes = asyncio.get_running_loop().time(), self.reservations.ledger.classes
+        for item in list(self.queue):
+            if item.place is Place.UNSCHEDULABLE and not woken.isdisjoint(classes.of(item.pod)):
+                self.queue.retry(item.key, now)
+        self._work.set()
 
     def _gate(self, pod: Pod) -> str:
         status = self.engine.pre_enqueue(pod)
@@ -346,7 +406,10 @@ class Scheduler:
 
     def _happened(self, event: ClusterEvent) -> None:
         """Wakes the pods that an event can help."""
-        if not self._synced or not len(self.queue):
+        if not self._synced:
+            return
+        self.reservations.room_made()
+        if not len(self.queue):
             return
         now = asyncio.get_running_loop().time()
         if event.kind == NODE and event.action is Action.ADD:

@@ -166,7 +166,7 @@ class World:
         self.scheduler = Scheduler(
             client,
             self.clock,
-            profiles.load(self.configuration.scheduler),
+            profiles.load(self.configuration.scheduler, settings=self.configuration),
             self.registry,
             seed=self._seed,
             recorder=recorder,

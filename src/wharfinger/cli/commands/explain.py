@@ -78,7 +78,7 @@ def pod(
     namespace, name = _split(pod, "the pod")
     explained = _asked(
         lambda client, clock, configuration, registry: explain_pod(
-            client, clock, profiles.load(configuration.scheduler), registry, namespace, name
+            client, clock, profiles.load(configuration.scheduler, settings=configuration), registry, namespace, name
         ),
         paths,
         config,

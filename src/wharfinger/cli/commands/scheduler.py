@@ -80,7 +80,8 @@ def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerCo
         if not isinstance(document, dict):
             raise click.ClickException(f"{path}: not a configuration document")
         if document.get("kind") == KIND:
-            document = load_configuration(document).scheduler
+            settings = load_configuration(document)
+            return profiles.load(settings.scheduler, names, settings)
         return profiles.load(document, names)
     except (BadSchedulerConfiguration, BadConfiguration) as error:
         lines = "\n".join(f"  {fault}" for fault in error.errors)
