@@ -39,6 +39,8 @@ class Index:
 
     def keys(self, prefix: str = "", start: str = "") -> list[str]:
         """The keys that begin with `prefix`, in order, from `start` on."""
+        if not self.objects:  # the common case of what reviewers look for with every write
+            return []
         order = self._sorted()
         low = bisect_left(order, max(prefix, start))
         high = bisect_left(order, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(order)

@@ -342,10 +342,12 @@ def convert_placement(document: Document, version: str) -> Document:
         return document
     converted = copy.deepcopy(document)
     converted["apiVersion"] = f"{OCM}/{version}"
-    policy = (converted.get("spec") or {}).get("prioritizerPolicy")
+    # Conversion comes before validation, so documents of any shape pass here.
+    spec = converted.get("spec")
+    policy = spec.get("prioritizerPolicy") if isinstance(spec, dict) else None
     configurations = policy.get("configurations") if isinstance(policy, dict) else None
     for configuration in configurations if isinstance(configurations, list) else ():
-        if isinstance(configuration, dict):
+        if isinstance(configuration, dict) and isinstance(configuration.get("scoreCoordinate"), dict | None):
             (_to_old if version == "v1alpha1" else _to_new)(configuration)
     return converted
 
