@@ -134,6 +134,13 @@ def test_a_page_edited_or_deleted_by_hand_is_restored(hub: Hub) -> None:
     assert hub.pages() == before
     hub.patch(PLACEMENT_DECISIONS, "p-decision-1", {"metadata": {"labels": None}}, "ns1")
     assert hub.pages() == before
+    hub.apply(placement(1, name="q"))
+    hub.patch(PLACEMENT_DECISIONS, "p-decision-1", {"metadata": {"labels": {P + "placement": "q"}}}, "ns1")
+    assert hub.pages() == before
+    assert hub.pages("q") == {"q-decision-1": ["c1"]}
+    uid = hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")["metadata"]["uid"]
+    hub.apply(placement(2, name="q"))
+    assert hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")["metadata"]["uid"] == uid
 
 
 def test_a_disabled_placement_is_not_touched(hub: Hub) -> None:

@@ -27,6 +27,7 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement import PlacementController, placement_controllers
 from wharfinger.controllers.placement.sets import DEFAULT_SETS
 from wharfinger.store import Store
+from wharfinger.store.default_chain import extend_chain
 
 
 def run(placements: int, clusters: int, namespaces: int, users: int) -> dict[str, Any]:
@@ -35,7 +36,9 @@ def run(placements: int, clusters: int, namespaces: int, users: int) -> dict[str
 
 async def _run(placements: int, clusters: int, namespaces: int, users: int) -> dict[str, Any]:
     kinds = registry()
-    client = LocalClient(Store(kinds))
+    store = Store(kinds)
+    extend_chain(store.chain, store, require_service_accounts=False)
+    client = LocalClient(store)
     await _fill(client, placements, clusters, namespaces, users)
     clock = SystemClock()
     recorder = EventRecorder(client, "placement", clock)

@@ -32,6 +32,7 @@ class World:
         self.fleet = Fleet()
         self.placements: dict[Key, Placement] = {}
         self.pages: dict[Key, dict[str, PlacementDecision]] = {}
+        self._owners: dict[Key, Key] = {}  # the placement of each page
         self._queue = queue
         self._now = now
         self._versions: dict[tuple[str, Key], int] = {}  # the newest version known of placements and pages
@@ -132,7 +133,11 @@ class World:
             return
         self.fleet.put_decision(page)
         told = ours or self._ours_in_flight("page", key)
-        for owner in _owners(page):
+        before, owner = self._owners.get(key), _owner(page)
+        if before is not None and before != owner:
+            self._disown(key, before, told=told)
+        if owner is not None:
+            self._owners[key] = owner
             self.pages.setdefault(owner, {})[key[1]] = page
             if not told:
                 self._queue(owner)
@@ -142,9 +147,15 @@ class World:
         if not ours:
             self._versions.pop(("page", key), None)
         self.fleet.remove_decision(*key)
-        for owner in _owners(page):
-            if self.pages.get(owner, {}).pop(key[1], None) is not None and not ours:
-                self._queue(owner)
+        owner = self._owners.get(key)
+        if owner is not None:
+            self._disown(key, owner, told=ours)
+
+    def _disown(self, key: Key, owner: Key, *, told: bool) -> None:
+        del self._owners[key]
+        self.pages[owner].pop(key[1], None)
+        if not told:
+            self._queue(owner)
 
     def deleted_by_us(self, page: PlacementDecision, version: str) -> None:
         """Until the watch says so too, older news of the page is no news."""
@@ -278,14 +289,12 @@ class World:
         return any(p.resource_name == resource and p.score_name in names for p in prioritizers)
 
 
-def _owners(page: PlacementDecision) -> list[Key]:
-    """The placements a page belongs to: by its label, and by its owner reference in case the label was changed."""
-    namespace = page.metadata.namespace
-    owners = {(namespace, page.placement)} if page.placement else set()
+def _owner(page: PlacementDecision) -> Key | None:
+    """The placement a page belongs to: its owner, whatever the label was changed to; else the one its label names."""
     controller = page.metadata.controller
     if controller is not None and controller.kind == "Placement":
-        owners.add((namespace, controller.name))
-    return sorted(owners)
+        return page.metadata.namespace, controller.name
+    return (page.metadata.namespace, page.placement) if page.placement else None
 
 
 def _inside(scope: Scope, cluster: ManagedCluster | None) -> bool:
