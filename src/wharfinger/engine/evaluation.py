@@ -22,6 +22,11 @@ def active_filters(answers: Answers) -> Filters:
     return [(name, prepared) for name, prepared in answers.filters if prepared.filtering()]
 
 
+def simulating(filters: Filters) -> list[Prepared]:
+    """Those that want to hear of imagined pods."""
+    return [prepared for _, prepared in filters if prepared.simulates]
+
+
 def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
     """The pods that are to get room on the node and come before this one, or are its equals."""
     priority = pod.spec.priority or 0
@@ -57,7 +62,7 @@ def judge(tables: Tables, answers: Answers, filters: Filters, pod: Pod, row: int
     """The refusal of a row, or None: with overlays, and both with and without the pods nominated there."""
     refusal: Status | None = None
     for overlay in overlays_on(answers, row):
-        simulation = Simulation(tables, row, [prepared for _, prepared in filters])
+        simulation = Simulation(tables, row, simulating(filters))
         if overlay is not None:
             overlay(simulation)
         refusal = check(tables, filters, pod, simulation)

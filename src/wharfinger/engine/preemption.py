@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
 from wharfinger.engine.answers import Answers, KeptVictims
-from wharfinger.engine.evaluation import Filters, active_filters, check, overlays_on, unschedulable_rows
+from wharfinger.engine.evaluation import Filters, active_filters, check, overlays_on, simulating, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -129,7 +130,7 @@ def victims_on(
     possible = [each for each in tables.pods_on[row].values() if _lower(each, pod) and eligible(pod, each)]
     if not possible:
         return NO_VICTIMS
-    simulation = Simulation(tables, row, [prepared for _, prepared in filters])
+    simulation = Simulation(tables, row, simulating(filters))
     if overlay is not None:
         overlay(simulation)
     for each in possible:
@@ -162,7 +163,10 @@ def importance(pod: PodOnNode) -> tuple[int, float]:
 
 def started(pod: Pod) -> float:
     """Seconds since the epoch; a pod that has not started counts as starting now, after all that have."""
-    return parse_time(pod.status.start_time) if pod.status.start_time else inf
+    return _seconds(pod.status.start_time) if pod.status.start_time else inf
+
+
+_seconds = lru_cache(maxsize=1 << 16)(parse_time)
 
 
 def split_by_budget(

@@ -121,6 +121,7 @@ class Profile:
         self._last_shape: Shape
         self._last_keys = -1
         self._answers: dict[int, Answers] = {}
+        self._last_answers: Answers | None = None
         self._epoch = tables.epoch
 
     def shape(self, pod: Pod) -> Shape:
@@ -132,9 +133,10 @@ class Profile:
 
     def _shape(self, pod: Pod) -> Shape:
         extra: Hashable = None
-        if self._keyed:
-            keys = tuple(plugin.shape_key(pod) for plugin in self._keyed)
-            extra = keys if any(key is not None for key in keys) else None
+        for plugin in self._keyed:
+            if plugin.shape_key(pod) is not None:
+                extra = tuple(each.shape_key(pod) for each in self._keyed)
+                break
         return self._tables.shapes.of(pod, extra=extra, node_name=pod.spec.node_name)
 
     def answers(self, shape: Shape) -> Answers:
@@ -142,6 +144,8 @@ class Profile:
         if self._epoch != self._tables.epoch:
             self.clear()
             self._epoch = self._tables.epoch
+        elif self._last_answers is not None and self._last_answers.shape is shape:
+            return self._last_answers
         found = self._answers.get(shape.number)
         if found is None:
             limit = max(8, self.MEMORY // (64 * self._tables.capacity))
@@ -151,9 +155,11 @@ class Profile:
         elif len(self._answers) > 1:
             # Python's dicts keep insertion order: putting it in again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
+        self._last_answers = found
         return found
 
     def clear(self) -> None:
         for answers in self._answers.values():
             answers.close()
         self._answers.clear()
+        self._last_answers = None

@@ -20,20 +20,23 @@ class Simulation:
     __slots__ = ("_prepared", "pods", "ports", "requested", "row", "state")
 
     def __init__(self, tables: Tables, row: int, prepared: Sequence[Prepared]) -> None:
+        """`prepared` are those that want to hear of imagined pods (`Prepared.simulates`)."""
         self.row = row
-        self._prepared = [each for each in prepared if each.simulates]
+        self._prepared = prepared
         self.requested: dict[int, int] = {}  # resource number to difference
         self.pods = 0  # difference in the number of pods
-        self.ports: set[HostPort] = set(tables.ports.get(row, ()))
+        self.ports: set[HostPort] = set(tables.ports[row]) if row in tables.ports else set()
         self.state: dict[Prepared, Any] = {}
 
     def add(self, pod: PodOnNode) -> None:
-        self.ports.update(pod.shape.host_ports)
+        if pod.shape.host_ports:
+            self.ports.update(pod.shape.host_ports)
         self._change(pod, 1)
 
     def remove(self, pod: PodOnNode) -> None:
-        # As upstream's HostPortInfo: a set, so a port that two pods share is gone with the first.
-        self.ports.difference_update(pod.shape.host_ports)
+        if pod.shape.host_ports:
+            # As upstream's HostPortInfo: a set, so a port that two pods share is gone with the first.
+            self.ports.difference_update(pod.shape.host_ports)
         self._change(pod, -1)
 
     def charge(self, resource: int, amount: int) -> None:
