@@ -157,6 +157,8 @@ class Answers:
         self._row_scorers = [(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.ROW]
         self._cluster_scorers = [ClusterPart(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.CLUSTER]
         self._normalized = [each for each in self.scorers if each.prepared.normalizes]
+        self._filter_row = [each.filter_row for each in self._row_filters]
+        self._score_row = [(each.score_row, weight) for each, weight in self._row_scorers]
         self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
         self._following = [
@@ -285,14 +287,14 @@ class Answers:
             return False
         self._tables.work.rows += 1
         accepts = True
-        for prepared in self._row_filters:
-            if prepared.filter_row(row):
+        for filter_row in self._filter_row:
+            if filter_row(row):
                 accepts = False
                 break
         self._row_accepts[row] = accepts
         base = self._node_base.cells[row]
-        for prepared, weight in self._row_scorers:
-            base += prepared.score_row(row) * weight
+        for score_row, weight in self._score_row:
+            base += score_row(row) * weight
         self._base.cells[row] = base
         if self._by_row:
             for scorer in self._normalized:

@@ -189,7 +189,7 @@ class Engine:
         row = int(values.argmax())
         if values[row] == REFUSED:
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
-        return Decision(tables.name(row), row, evaluated=len(tables.row_of))
+        return Decision(tables.names[row], row, evaluated=len(tables.row_of))
 
     def _feasible(self, answers: Answers, pod: Pod, row: int) -> bool:
         if answers.only is not None and self.tables.name(row) not in answers.only:

@@ -71,6 +71,7 @@ class Tables:
         self.capacity = capacity
         self.row_of: dict[str, int] = {}
         self.nodes: list[Node | None] = [None] * capacity
+        self.names: list[str] = [""] * capacity
         self._free: list[int] = list(range(capacity - 1, -1, -1))
         self.alive: Bools = np.zeros(capacity, dtype=np.bool_)
         self._rows: Rows | None = None
@@ -130,9 +131,7 @@ class Tables:
         return len(self.row_of)
 
     def name(self, row: int) -> str:
-        node = self.nodes[row]
-        assert node is not None
-        return node.metadata.name
+        return self.names[row]
 
     def resource(self, name: str) -> int:
         """The number of a resource; its columns are made when it is first asked for."""
@@ -190,6 +189,7 @@ class Tables:
             self._grow()
         row = self._free.pop()
         self.row_of[node.metadata.name] = row
+        self.names[row] = node.metadata.name
         self.alive[row] = True
         self._rows = None
         self.turn.cells[row] = self._random.getrandbits(30) - (1 << 30)  # before all that were taken, in no order
@@ -273,6 +273,7 @@ class Tables:
         old, self.capacity = self.capacity, self.capacity + more
         self._free = list(range(self.capacity - 1, old - 1, -1))
         self.nodes += [None] * more
+        self.names += [""] * more
         self.pods_on += [{} for _ in range(more)]
         self.alive = np.concatenate((self.alive, np.zeros(more, dtype=np.bool_)))
         self.unschedulable = np.concatenate((self.unschedulable, np.zeros(more, dtype=np.bool_)))

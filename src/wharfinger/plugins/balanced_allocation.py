@@ -69,9 +69,13 @@ class _Balance(Prepared):
             if not capacity or not other:
                 return half + half // 2
             used, other_used = first.requested.cells[row], second.requested.cells[row]
-            apart = min(used / capacity, 1.0) - min(other_used / other, 1.0)
-            then = min((used + first.amount) / capacity, 1.0) - min((other_used + second.amount) / other, 1.0)
-            gained = int((1 - abs(then / 2)) * 100.0) - int((1 - abs(apart / 2)) * 100.0)
+            fraction, other_fraction = used / capacity, other_used / other
+            then, other_then = (used + first.amount) / capacity, (other_used + second.amount) / other
+            if then > 1.0 or other_then > 1.0:
+                fraction, other_fraction = min(fraction, 1.0), min(other_fraction, 1.0)
+                then, other_then = min(then, 1.0), min(other_then, 1.0)
+            gained = int((1 - abs((then - other_then) / 2)) * 100.0)
+            gained -= int((1 - abs((fraction - other_fraction) / 2)) * 100.0)
             return half + (half + gained) // 2
         before = []
         after = []
