@@ -208,6 +208,7 @@ class Answers:
         self._base = Column(size)  # and with those that follow from its pods
         self._cluster_base = Column(size)  # plain cluster-wide scores, and normalised ones that tell rows apart
         self._feasible: tuple[Bools, Rows] | None = None
+        self._sensitive = False  # whether normalised scores follow from which rows are feasible
         self._constant = 0  # normalised scores that are the same for all rows
         self.value = Column(size, REFUSED)
         for part in (*self._cluster_filters, *self._cluster_scorers):
@@ -308,7 +309,7 @@ class Answers:
                     part.accepted[row] = part.prepared.filter_row(row) == 0
                 accepts = accepts and bool(part.accepted[row])
         cells = self.value.cells
-        if self._normalized and self._touches_others((cells[row] != REFUSED) != accepts):
+        if self._by_row or (self._sensitive and (cells[row] != REFUSED) != accepts):
             return True
         for scorer in self._following:
             if scorer.active:
@@ -327,9 +328,7 @@ class Answers:
 
     def _touches_others(self, feasibility_changed: bool | np.bool_) -> bool:
         """Whether a row's change may change normalised scores of other rows."""
-        if self._by_row:
-            return True
-        return bool(feasibility_changed) and any(each.active and not each.same for each in self._normalized)
+        return self._by_row or (self._sensitive and bool(feasibility_changed))
 
     def _refresh_cluster(self) -> bool:
         """The parts that may change for all rows at once; says whether one did."""
@@ -430,6 +429,7 @@ class Answers:
                 base[rows] += final * scorer.weight
         total = self._base.view + constant if base is None else self._base.view + base + constant
         if keep:
+            self._sensitive = any(each.active and not each.same for each in self._normalized)
             self._constant = constant
             self._cluster_base.view[:] = 0 if base is None else base
         total <<= SHIFT
