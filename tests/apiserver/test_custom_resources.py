@@ -204,3 +204,64 @@ def test_a_definition_that_makes_no_sense_is_refused(api: Api, namespace: str, c
     wrong = definition(f"{namespace}.example.com")
     wrong["spec"].update(change)
     assert api.ask("POST", CRDS, wrong).status in (400, 422)
+
+
+RULED = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "x-kubernetes-validations": [
+                {"rule": "self.least <= self.most", "message": "least must not be above most"},
+                {
+                    "rule": "self.most < 100",
+                    "messageExpression": "'most is ' + string(self.most)",
+                    "fieldPath": ".most",
+                },
+                {"rule": "!has(self.items) || self.items.all(i, i.startsWith('a'))"},
+            ],
+            "properties": {
+                "least": {"type": "integer"},
+                "most": {"type": "integer"},
+                "items": {"type": "array", "items": {"type": "string"}},
+                "grows": {
+                    "type": "integer",
+                    "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "may only grow"}],
+                },
+            },
+        }
+    },
+}
+
+
+def test_rules_are_evaluated(api: Api, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    api.create(CRDS, definition(group, schema={"openAPIV3Schema": RULED}, subresources={}))
+    wait_for(lambda: conditions(api, f"widgets.{group}").get("Established") == "True")
+    path = f"/apis/{group}/v1/namespaces/{namespace}/widgets"
+
+    def fault(**spec: Any) -> str:
+        answer = api.ask("POST", path, {"metadata": {"name": "w"}, "spec": {"least": 1, "most": 2, **spec}})
+        assert answer.status == 422, answer.data
+        return answer.message
+
+    assert "spec: Invalid value: least must not be above most" in fault(least=3)
+    assert "spec.most: Invalid value: most is 200" in fault(most=200)
+    assert "failed rule: !has(self.items)" in fault(items=["a", "b"])
+    answer = api.ask("POST", path, {"metadata": {"name": "w"}, "spec": {"least": 1}})
+    assert (
+        'spec: Invalid value: "object": no such key: most evaluating rule: least must not be above most'
+        in answer.message
+    )
+    api.create(path, {"metadata": {"name": "w"}, "spec": {"least": 1, "most": 2, "items": ["ab"], "grows": 5}})
+    merge = "application/merge-patch+json"
+    assert api.ask("PATCH", f"{path}/w", {"spec": {"grows": 6}}, media=merge).status == 200
+    refused = api.ask("PATCH", f"{path}/w", {"spec": {"grows": 4}}, media=merge)
+    assert "spec.grows: Invalid value: 4: may only grow" in refused.message
+
+
+def test_a_rule_that_does_not_compile_is_refused(api: Api, namespace: str) -> None:
+    schema = {"type": "object", "x-kubernetes-validations": [{"rule": "self.a +"}]}
+    answer = api.ask("POST", CRDS, definition(f"{namespace}.example.com", schema={"openAPIV3Schema": schema}))
+    assert answer.status == 422
+    assert "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations[0].rule" in answer.message

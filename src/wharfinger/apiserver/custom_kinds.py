@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import structural
+from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Column, Document, Kind, Scale
+from wharfinger.apiserver import custom_rules
 from wharfinger.apiserver.discovery import version_priority
 from wharfinger.apiserver.tables import AGE
 
@@ -30,10 +34,16 @@ def kind_of(definition: Document) -> Kind | None:
         structural.prune(stored, document)
         structural.default(stored, document)
 
+    ruled = custom_rules.has_rules(stored)
+
     def validate(document: Document, old: Document | None) -> list[FieldError]:
         if old is None:
-            return structural.validate(stored, document)
-        return structural.validate(stored, document, "", old)
+            errors = structural.validate(stored, document)
+        else:
+            errors = structural.validate(stored, document, "", old)
+        if ruled and not errors:
+            errors = list(custom_rules.faults(stored, document, custom_rules.absent() if old is None else old))
+        return errors
 
     return Kind(
         spec["group"],
@@ -85,3 +95,19 @@ def _columns(version: Document) -> tuple[Column, ...]:
         )
         for column in columns
     )
+
+
+class DefinitionReviewer:
+    """Validating: definitions whose rules do not compile are refused."""
+
+    def review(self, request: Request) -> Review:
+        at = request.resource
+        if (at.group, at.plural) != (CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.plural):
+            return PASS
+        versions = ((request.object or {}).get("spec") or {}).get("versions") or []
+        errors = [
+            fault
+            for index, version in enumerate(versions)
+            for fault in custom_rules.schema_faults(_schema(version), f"spec.versions[{index}].schema.openAPIV3Schema")
+        ]
+        return Review(invalid_object(at.group, at.kind, request.name, errors)) if errors else PASS

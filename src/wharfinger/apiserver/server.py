@@ -29,6 +29,7 @@ from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.credentials import Credentials, load_credentials
+from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.protocol import GatheringProtocol
@@ -69,7 +70,7 @@ async def open_application(
     now = SystemClock().now
     keeper = RbacKeeper(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
-    store.chain.validating.append(EscalationReviewer(keeper.index))
+    store.chain.validating += [EscalationReviewer(keeper.index), DefinitionReviewer()]
     await bootstrap(store)
     await provision(LocalClient(store))
     await keeper.start()

@@ -201,19 +201,21 @@ def _format(name: str) -> Callable[[], dict[str, Any]]:
     return lambda: values.named_format(name)
 
 
+def extensions() -> list[Any]:
+    """Kubernetes' libraries, also for other environments than ours."""
+    return [
+        ext_strings.ExtStrings(),
+        ext_optional.ExtOptional(),
+        ext_bindings.ExtBindings(),
+        ext_encoders.ExtEncoders(),
+        ext_math.ExtMath(),
+        cel.CelExtension("wharfinger", _functions()),
+    ]
+
+
 @cache
 def _environment() -> cel.Env:
-    return cel.NewEnv(
-        variables={"managedCluster": _MAP},
-        extensions=[
-            ext_strings.ExtStrings(),
-            ext_optional.ExtOptional(),
-            ext_bindings.ExtBindings(),
-            ext_encoders.ExtEncoders(),
-            ext_math.ExtMath(),
-            cel.CelExtension("wharfinger", _functions()),
-        ],
-    )
+    return cel.NewEnv(variables={"managedCluster": _MAP}, extensions=extensions())
 
 
 def _clean(message: str) -> str:
