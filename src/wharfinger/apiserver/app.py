@@ -62,7 +62,7 @@ class Application:
         self._discovery = Discovery(store.registry)
         self._openapi = OpenApi(store.registry, self._discovery)
         self._structures = Structures(store.registry)
-        self._max_inflight = max_inflight
+        self.max_inflight = max_inflight
         self._inflight = 0
         self._requests = self.metrics.counter(
             "apiserver_request_total",
@@ -111,7 +111,7 @@ class Application:
             exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), exchange.parts)
             target = resource_target(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
             if target is None or target.verb != "watch":
-                if self._inflight >= self._max_inflight:
+                if self._inflight >= self.max_inflight:
                     self._rejected.inc()
                     raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
                 self._inflight += 1
