@@ -42,10 +42,20 @@ def test_defaults() -> None:
         ({"units": [{}], "matchLabelKeys": ["a"], "podSelector": {"matchLabels": {"a": "b"}}}, 'spec.matchLabelKeys[0]: Invalid value: "a": exists in both matchLabelKeys and podSelector'),
         ({"units": [{"nodeSelector": {"matchExpressions": [{"key": "k", "operator": "Gt", "values": ["1"]}]}}]}, 'spec.units[0].nodeSelector.matchExpressions[0].operator: Invalid value: "Gt": not a valid selector operator'),
         ({"units": [{"nodeSelector": {"matchExpressions": [{"key": "k", "operator": "In"}]}}]}, "spec.units[0].nodeSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"),
+        ({"units": [{"maxPercent": 101}]}, "spec.units[0].maxPercent: Invalid value: 101: spec.units[0].maxPercent in body should be less than or equal to 100"),
+        ({"units": [{"maxResources": {"cpu": "-1"}}]}, 'spec.units[0].maxResources[cpu]: Invalid value: "-1": must be greater than or equal to 0'),
+        ({"units": [{"maxResources": {"c/p/u": 1}}]}, "spec.units[0].maxResources[c/p/u]: "),
+        ({"units": [{}], "whenTryNextUnits": {"policy": "TimeoutOrExceedMax"}}, "spec.whenTryNextUnits.timeout: Required value: must be set when `policy` is TimeoutOrExceedMax"),
+        ({"units": [{}], "whenTryNextUnits": {"policy": "TimeoutOrExceedMax", "timeout": "0s"}}, 'spec.whenTryNextUnits.timeout: Invalid value: "0s": must be greater than 0'),
+        ({"units": [{}], "whenTryNextUnits": {"policy": "TimeoutOrExceedMax", "timeout": "soon"}}, 'spec.whenTryNextUnits.timeout: Invalid value: "soon": '),
+        ({"units": [{}], "whenTryNextUnits": {"timeout": "5m"}}, "spec.whenTryNextUnits.timeout: Forbidden: may only be set when `policy` is TimeoutOrExceedMax"),
+        ({"units": [{}], "whenTryNextUnits": {"policy": "Never"}}, "spec.whenTryNextUnits.policy: Unsupported value: "),
     ],
 )  # fmt: skip
 def test_invalid_fields_are_refused_by_path(spec: dict[str, Any], fault: str) -> None:
-    assert faults(policy(**spec)) == [fault]
+    found = faults(policy(**spec))
+    assert len(found) == 1
+    assert found[0].startswith(fault)
 
 
 def test_too_many_units() -> None:

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-
 from tests.controllers.world import World
+
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES
 from wharfinger.api.registry import Document
@@ -78,7 +78,10 @@ class Stage(World):
             room = {"cpu": "100", "memory": "100Gi", "pods": "500"}
             self.create(
                 NODES,
-                {"metadata": {"name": name, "labels": {"pool": pool}}, "status": {"allocatable": room, "capacity": room}},
+                {
+                    "metadata": {"name": name, "labels": {"pool": pool}},
+                    "status": {"allocatable": room, "capacity": room},
+                },
             )
         self.settle()
 

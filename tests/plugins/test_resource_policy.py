@@ -284,6 +284,63 @@ def test_status_updates_leave_answers_as_they_are() -> None:
     assert cluster.engine.tables.epoch == epoch
 
 
+def annotated(pod: Pod, steps: str) -> Pod:
+    annotations = {"scheduling.sigs.x-k8s.io/next-units": steps}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "steps", "full", "tried"),
+    [
+        ({}, "", [], "a1 b1 c1 x1"),
+        ({"policy": "ExceedMax"}, "", [], "a1"),
+        ({"policy": "ExceedMax"}, "2", [], "a1"),
+        ({"policy": "ExceedMax"}, "", ["a1"], "b1"),
+        ({"policy": "ExceedMax"}, "", ["a1", "b1"], "c1"),
+        ({"policy": "ExceedMax"}, "", ["b1"], "a1"),
+        ({"policy": "ExceedMax"}, "", ["a1", "b1", "c1"], "x1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "", [], "a1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "1", [], "a1 b1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "1", ["a1"], "b1 c1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "3", [], "a1 b1 c1 x1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "99", [], "a1 b1 c1 x1"),
+        ({"policy": "TimeoutOrExceedMax", "timeout": "1m"}, "-1", [], "a1"),
+    ],
+)
+def test_units_that_may_be_tried(waiting: dict[str, str], steps: str, full: list[str], tried: str) -> None:
+    units = (unit("a", 9, 1), unit("b", 5, 1), unit("c", 1, 1))
+    cluster = Cluster(policy(*units, strategy="prefer", whenTryNextUnits=waiting), nodes="a1 b1 c1 x1")
+    for name in full:
+        cluster.engine.set_pod(pod(f"on-{name}", name))
+    new = pod("new")
+    explained = cluster.engine.explain(annotated(new, steps) if steps else new)
+    assert " ".join(sorted(explained.scores)) == tried
+    for name, status in explained.refused.items():
+        assert ("is full" in status.message) == (name in full or waiting != {})
+        assert status.code is (Code.UNSCHEDULABLE if name in full else Code.UNRESOLVABLE)
+
+
+def test_what_is_waited_for_is_named() -> None:
+    units = (unit("a", 9), unit("b", 9), unit("c", 1))
+    cluster = Cluster(policy(*units, strategy="prefer", whenTryNextUnits={"policy": "ExceedMax"}), nodes="c1 x1")
+    assert cluster.message() == (
+        '0/2 nodes are available: 1 node(s) were in no unit of resource policy "p", and are not tried before '
+        'units "a", "b" are full, 1 node(s) were in unit "c" of resource policy "p", which is not tried before '
+        'units "a", "b" are full.'
+    )
+
+
+def test_preemption_by_resources_takes_what_is_enough() -> None:
+    rules = policy({**unit("a"), "maxResources": {"cpu": "4"}})
+    cluster = Cluster(rules, nodes="a1")
+    assert cluster.place("one", cpu="1") + cluster.place("three", cpu="3") == ["a", "a"]
+    assert cluster.place("none", cpu="") == ["a"]
+    assert cluster.place("more", cpu="1") == ["-"]
+    high = pod("high", cpu="2", priority=10)
+    result = cluster.engine.preempt(high, cluster.engine.schedule(high).diagnosis)
+    assert [victim.metadata.name for victim in result.victims] == ["three"]
+
+
 WAITING = pod("waiting", labels={"app": "web"})
 RULES = policy(unit("a", 5, 1), podSelector={"matchLabels": {"app": "web"}}, matchPolicy={"ignoreTerminatingPod": True})
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from wharfinger.plugins.resource_policy_charges import Charges, Order, Units
+from wharfinger.plugins.resource_policy_sized import Limit, SizedCharges
 
 
 def charged(pods: dict[Order, Units], limits: list[int | None]) -> dict[Order, int | None]:
@@ -72,3 +74,85 @@ def test_pods_whose_charge_changed_are_told() -> None:
     charges.remove(("1", "", "old"))
     assert charges.moved == {("2", "", "young")}
     assert charges.unit(("2", "", "young")) == 0
+
+
+def charged_by_size(pods: dict[Order, tuple[Units, dict[str, int]]], limits: list[Limit]) -> dict[Order, int | None]:
+    """The same rule with limits by number, percent and resources."""
+    found: dict[Order, int | None] = {}
+
+    def fits(unit: int, size: dict[str, int]) -> bool:
+        inside = [order for order, charged in found.items() if charged == unit]
+        limit = limits[unit]
+        if limit.count is not None and len(inside) >= limit.count:
+            return False
+        if limit.percent is not None and len(inside) + 1 > math.ceil(limit.percent * len(pods) / 100):
+            return False
+        return all(
+            not size.get(name) or sum(pods[order][1].get(name, 0) for order in inside) + size[name] <= most
+            for name, most in limit.resources.items()
+        )
+
+    for order in sorted(pods):
+        units, size = pods[order]
+        found[order] = next((unit for unit in units if fits(unit, size)), units[0] if units else None)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_limits_of_any_kind(seed: int) -> None:
+    source = random.Random(seed)
+    size = source.randint(1, 4)
+    limits = [
+        Limit(
+            source.choice([None, None, 2, 4]),
+            source.choice([None, None, 0, 30, 50, 100]),
+            source.choice([{}, {"cpu": 5}, {"cpu": 8, "gpu": 2}]),
+        )
+        for _ in range(size)
+    ]
+    most = source.choice([1, size])
+    kinds: list[Units] = [tuple(source.sample(range(size), source.randint(0, most))) for _ in range(4)]
+    charges = SizedCharges(limits)
+    pods: dict[Order, tuple[Units, dict[str, int]]] = {}
+    if seed % 2:
+        charges.moved = set()
+    units: dict[Order, int | None] = {}
+    for step in range(40):
+        if pods and source.random() < 0.4:
+            gone = source.choice(sorted(pods))
+            del pods[gone], units[gone]
+            charges.remove(gone)
+        else:
+            order = (f"2026-01-01T00:00:{source.randint(0, 9):02}Z", str(source.random()), f"pod-{step}")
+            pods[order] = (source.choice(kinds), {"cpu": source.randint(0, 3), "gpu": source.randint(0, 1)})
+            charges.add(order, *pods[order])
+        wanted = charged_by_size(pods, limits)
+        if charges.moved is not None:
+            changed = {order for order, unit in wanted.items() if order not in units or units[order] != unit}
+            assert charges.moved == changed
+            charges.moved.clear()
+        units = wanted
+        assert {order: charges.unit(order) for order in pods} == wanted
+        assert charges.counts == [sum(unit == index for unit in wanted.values()) for index in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "used", "size", "total", "fits"),
+    [
+        (Limit(), 100, {}, {}, 101, True),
+        (Limit(count=2), 1, {}, {}, 2, True),
+        (Limit(count=2), 2, {}, {}, 3, False),
+        (Limit(percent=40), 0, {}, {}, 1, True),
+        (Limit(percent=40), 1, {}, {}, 2, False),
+        (Limit(percent=40), 1, {}, {}, 3, True),
+        (Limit(percent=0), 0, {}, {}, 1, False),
+        (Limit(resources={"cpu": 1000}), 5, {"cpu": 600}, {"cpu": 400}, 6, True),
+        (Limit(resources={"cpu": 1000}), 5, {"cpu": 600}, {"cpu": 401}, 6, False),
+        (Limit(resources={"cpu": 1000}), 5, {"cpu": 2000}, {"memory": 1}, 6, True),
+        (Limit(count=1, resources={"cpu": 1000}), 1, {}, {"cpu": 1}, 2, False),
+    ],
+)
+def test_what_fits_into_a_unit(
+    limit: Limit, count: int, used: dict[str, int], size: dict[str, int], total: int, fits: bool
+) -> None:
+    assert limit.fits(count, used, size, total) == fits

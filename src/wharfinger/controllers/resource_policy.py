@@ -8,7 +8,7 @@ from typing import Literal
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES
 from wharfinger.api.registry import Document
-from wharfinger.api.times import format_time
+from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
@@ -16,6 +16,7 @@ from wharfinger.controllers.parts.scale_in import DELETION_COST
 from wharfinger.controllers.parts.statuses import condition_of, patch_status
 from wharfinger.controllers.resource_policy_costs import change
 from wharfinger.controllers.resource_policy_world import Policy, World
+from wharfinger.plugins.resource_policy_rules import NEXT_UNITS, Waiting, further
 
 Key = tuple[Literal["pod", "policy"], str, str]
 """What is to be looked at, with its namespace and name."""
@@ -85,8 +86,12 @@ class ResourcePolicyController(Controller[Key]):
         what, namespace, name = key
         if what == "pod":
             pod = self._pods.get(name, namespace)
-            if pod is not None and pod.spec.node_name and not pod.terminal and not pod.terminating:
+            if pod is None or pod.terminal or pod.terminating:
+                return
+            if pod.spec.node_name:
                 await self._set_cost(pod)
+            else:
+                await self._let_further(key, pod)
         else:
             document = self._policies.get(name, namespace)
             if document is not None:
@@ -117,6 +122,22 @@ class ResourcePolicyController(Controller[Key]):
             return None
         governing = self._world.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
+
+    async def _let_further(self, key: Key, pod: Pod) -> None:
+        """A pod that has waited long enough may try units of a lower priority; the scheduler reads that of the pod."""
+        governing = self._world.governing(pod.metadata.key)
+        if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
+            return
+        rules, metadata = governing[0].rules, pod.metadata
+        waited = self._context.now() - parse_time(metadata.creation_timestamp)
+        most = len(rules.levels) - 1
+        steps = min(int(waited // rules.timeout), most)
+        if steps > further(metadata.annotations):
+            identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+            patch = {"metadata": {**identity, "annotations": {NEXT_UNITS: str(steps)}}}
+            await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
+        if steps < most:
+            self.queue.add_after(key, (steps + 1) * rules.timeout - waited, background=True)
 
     async def _set_status(self, document: Document) -> None:
         metadata = document["metadata"]

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.informer import Key
 from wharfinger.controllers.resource_policy_costs import marked
-from wharfinger.plugins.resource_policy_charges import Charges, Order, Units
-from wharfinger.plugins.resource_policy_counting import Counting
+from wharfinger.plugins.resource_policy_charges import Order, Units
+from wharfinger.plugins.resource_policy_counting import Counting, Group
 from wharfinger.plugins.resource_policy_rules import BadPolicy, Rules, Signature, order, read
+from wharfinger.plugins.resource_policy_sized import NOTHING
 
 Labels = Mapping[str, str]
 
@@ -26,7 +28,7 @@ class Policy:
         self.overlapping: set[str] = set()  # nodes in several units
         self.shared: Counter[str] = Counter()  # other policies, with the number of pods that both match
         self.moved: set[Order] = set()  # pods whose charge changed since this was emptied
-        self._groups: dict[Signature, Charges] = {}  # those that counted pods see
+        self._groups: dict[Signature, Group] = {}  # those that counted pods see
         self._members: Counter[Signature] = Counter()
         self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
         self._known: dict[tuple[str | None, ...], Units] = {}  # units by the labels that selectors read
@@ -55,7 +57,8 @@ class Policy:
             group = self._groups[signature] = self.counting.acquire(signature)
             group.moved = self.moved
         self._members[signature] += 1
-        self.counting.add(pod.metadata.key, order(pod.metadata), signature, self.units_of(labels))
+        size = self.rules.size(requests(pod)) if self.rules.sized else NOTHING
+        self.counting.add(pod.metadata.key, order(pod.metadata), signature, self.units_of(labels), size)
 
     def uncount(self, key: Key) -> bool:
         """Says whether the pod was counted."""
@@ -117,7 +120,7 @@ class World:
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
-        if old is not None and new is not None and _same(old, new):
+        if old is not None and new is not None and _same(old, new) and not self._resized(old, new):
             if not new.terminal:
                 self._pods[metadata.namespace][metadata.key] = new
                 if old.metadata.annotations != metadata.annotations:
@@ -134,6 +137,11 @@ class World:
                 self.pods_to_see.add(metadata.key)
         if metadata.namespace in self.policies:
             self._gather(metadata.namespace)
+
+    def _resized(self, old: Pod, new: Pod) -> bool:
+        """Whether a pod asks for more or less now, where some policy goes by that."""
+        policies = self.policies.get(new.metadata.namespace, {})
+        return any(policy.rules.sized for policy in policies.values()) and requests(old) != requests(new)
 
     def _forget_pod(self, pod: Pod) -> None:
         key = pod.metadata.key

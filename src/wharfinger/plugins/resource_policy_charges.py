@@ -8,7 +8,7 @@ time that depends on the number of kinds of node, not of pods.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 Order = tuple[str, str, str]
 """What makes one pod older than another: creation time, then uid. The name comes last, for pods without a uid."""
@@ -40,7 +40,8 @@ class Charges:
     def __len__(self) -> int:
         return len(self._filed)
 
-    def has_room(self, unit: int) -> bool:
+    def has_room(self, unit: int, size: Mapping[str, int] | None = None) -> bool:
+        """Whether one more pod gets in; here all pods are of a size."""
         limit = self._limits[unit]
         return limit is None or self._taken[unit] < limit
 
@@ -51,7 +52,7 @@ class Charges:
             return None
         return units[rank] if rank < len(units) else units[0]
 
-    def add(self, order: Order, units: Units) -> None:
+    def add(self, order: Order, units: Units, size: Mapping[str, int] | None = None) -> None:
         """A pod came to a node that belongs to these units."""
         rank, pushed = self._place(order, units)
         while pushed is not None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from wharfinger.plugins.resource_policy_charges import Charges, Order, Units
 from wharfinger.plugins.resource_policy_rules import Rules, Signature
+from wharfinger.plugins.resource_policy_sized import NOTHING, Size, SizedCharges
+
+Group = Charges | SizedCharges
 
 Key = tuple[str, str]
 """Namespace and name of a pod."""
@@ -21,28 +24,29 @@ class Counted:
     order: Order
     signature: Signature
     units: Units  # of its node
+    size: Size  # of the resources that some unit limits
 
 
 class Counting:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.pods: dict[Key, Counted] = {}
-        self._limits = [unit.max_count for unit in rules.units]
-        self._groups: dict[Signature, tuple[int, Charges]] = {}  # with the number of users
+        self._limits = [unit.limit for unit in rules.units]
+        self._groups: dict[Signature, tuple[int, Group]] = {}  # with the number of users
         self._asked: dict[tuple[int, ...], int] = {}  # which keys groups go by, with the number of groups that do
-        self._seen_by: dict[Signature, list[Charges]] = {}  # by the pods' signature, while the groups stay the same
+        self._seen_by: dict[Signature, list[Group]] = {}  # by the pods' signature, while the groups stay the same
 
-    def acquire(self, signature: Signature) -> Charges:
+    def acquire(self, signature: Signature) -> Group:
         """The group as a pod with this signature sees it; give it back with `release`."""
         users, found = self._groups.get(signature, (0, None))
         if found is None:
-            found = Charges(self._limits)
+            found = SizedCharges(self._limits) if self.rules.sized else Charges([each.count for each in self._limits])
             keys = _present(signature)
             self._asked[keys] = self._asked.get(keys, 0) + 1
             self._seen_by.clear()
             for pod in self.pods.values():
                 if _projected(pod.signature, keys) == signature:
-                    found.add(pod.order, pod.units)
+                    found.add(pod.order, pod.units, pod.size)
         self._groups[signature] = (users + 1, found)
         return found
 
@@ -58,13 +62,13 @@ class Counting:
         if not self._asked[keys]:
             del self._asked[keys]
 
-    def add(self, key: Key, order: Order, signature: Signature, units: Units) -> bool:
-        """Counts a pod; says whether some unit got full or has room again by it."""
-        self.pods[key] = Counted(order, signature, units)
+    def add(self, key: Key, order: Order, signature: Signature, units: Units, size: Size = NOTHING) -> bool:
+        """Counts a pod; says whether some unit may have got full or have room again by it."""
+        self.pods[key] = Counted(order, signature, units, size)
         changed = False
         for group in self._seeing(signature):
             before = group.version
-            group.add(order, units)
+            group.add(order, units, size)
             changed = changed or group.version != before
         return changed
 
@@ -83,7 +87,7 @@ class Counting:
         """Whether the group of the first holds pods with the second."""
         return _projected(other, _present(signature)) == signature
 
-    def _seeing(self, signature: Signature) -> list[Charges]:
+    def _seeing(self, signature: Signature) -> list[Group]:
         """The groups that hold pods with this signature."""
         found = self._seen_by.get(signature)
         if found is None:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from wharfinger.api.fields import FieldError, duplicate, invalid
+from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES, SIGS
-from wharfinger.api.names import dns_label
+from wharfinger.api.names import dns_label, qualified_name
+from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schemas import (
     ATOMIC,
@@ -17,6 +18,7 @@ from wharfinger.api.schemas import (
     Conditions,
     Int32,
     Model,
+    Quantity,
     defaulter,
     doc,
     keyed,
@@ -24,10 +26,13 @@ from wharfinger.api.schemas import (
     validator,
 )
 from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.validation.selectors import each, label_key_faults, label_selector_faults
 
 REQUIRED = "required"
 PREFER = "prefer"
+EXCEED_MAX = "ExceedMax"
+TIMEOUT_OR_EXCEED_MAX = "TimeoutOrExceedMax"
 
 
 class MatchPolicy(Model):
@@ -42,7 +47,25 @@ class Unit(Model):
     name: Annotated[str, Meta(max_length=63), doc("What messages call the unit; unit-<index> when absent.")] = ""
     priority: Annotated[Int32, Meta(ge=0, le=2147483647), doc("Units with a higher priority are filled first.")] = 0
     max_count: Annotated[Int32, Meta(ge=0), doc("At most this many pods of a group; 0 closes the unit.")] | None = None
+    max_percent: (
+        Annotated[Int32, Meta(ge=0, le=100), doc("At most this percent of a group's pods, rounded up.")] | None
+    ) = None
+    max_resources: Annotated[dict[str, Quantity], doc("At most so much requested by the pods of a group.")] = field(
+        default_factory=dict
+    )
     node_selector: Annotated[LabelSelector, doc("The nodes of the unit; absent or empty means every node.")] | None = (
+        None
+    )
+
+
+class WhenTryNextUnits(Model):
+    """When a pod goes on to units of the next lower priority."""
+
+    policy: Annotated[
+        Literal["LackResourceOrExceedMax", "ExceedMax", "TimeoutOrExceedMax"],
+        doc("When no node before can take the pod, only when the units before are full, or that or after a time."),
+    ] = "LackResourceOrExceedMax"
+    timeout: Annotated[str, doc("How long each priority is waited for, such as 5m; for TimeoutOrExceedMax.")] | None = (
         None
     )
 
@@ -62,6 +85,7 @@ class ResourcePolicySpec(Model):
         Literal["required", "prefer"],
         doc("Whether nodes of no unit are refused (required) or come last (prefer)."),
     ] = "required"
+    when_try_next_units: WhenTryNextUnits | None = None
 
 
 class UnitStatus(Model):
@@ -107,6 +131,34 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
             yield duplicate(f"{path}.name", name)
         names.add(name)
         yield from label_selector_faults(unit.get("nodeSelector"), f"{path}.nodeSelector")
+        yield from _amount_faults(unit.get("maxResources") or {}, f"{path}.maxResources")
+    yield from _waiting_faults(spec.get("whenTryNextUnits") or {}, "spec.whenTryNextUnits")
+
+
+def _amount_faults(amounts: dict[str, Any], path: str) -> Iterator[FieldError]:
+    for name, amount in amounts.items():
+        for fault in qualified_name(name):
+            yield invalid(f"{path}[{name}]", name, fault)
+        try:
+            if parse_nano(amount) < 0:
+                yield invalid(f"{path}[{name}]", amount, "must be greater than or equal to 0")
+        except BadQuantity as fault:
+            yield invalid(f"{path}[{name}]", amount, str(fault))
+
+
+def _waiting_faults(waiting: dict[str, Any], path: str) -> Iterator[FieldError]:
+    timeout = waiting.get("timeout")
+    if waiting.get("policy") != TIMEOUT_OR_EXCEED_MAX:
+        if timeout is not None:
+            yield forbidden(f"{path}.timeout", f"may only be set when `policy` is {TIMEOUT_OR_EXCEED_MAX}")
+    elif timeout is None:
+        yield required(f"{path}.timeout", f"must be set when `policy` is {TIMEOUT_OR_EXCEED_MAX}")
+    else:
+        try:
+            if parse_duration(timeout) <= 0:
+                yield invalid(f"{path}.timeout", timeout, "must be greater than 0")
+        except BadTime as fault:
+            yield invalid(f"{path}.timeout", timeout, str(fault))
 
 
 def _key_faults(spec: dict[str, Any]) -> Iterator[FieldError]:

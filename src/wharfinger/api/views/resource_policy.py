@@ -7,6 +7,7 @@ from msgspec import field
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.views.base import View
 from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.pods import Quantities
 
 
 class MatchPolicy(View, frozen=True):
@@ -17,7 +18,14 @@ class Unit(View, frozen=True):
     name: str = ""
     priority: int = 0
     max_count: int | None = None  # absent: unlimited
+    max_percent: int | None = None  # of the group's pods
+    max_resources: Quantities = field(default_factory=dict)
     node_selector: LabelSelector = LabelSelector()  # absent or empty: every node
+
+
+class WhenTryNextUnits(View, frozen=True):
+    policy: str = "LackResourceOrExceedMax"
+    timeout: str = ""
 
 
 class ResourcePolicySpec(View, frozen=True):
@@ -26,6 +34,7 @@ class ResourcePolicySpec(View, frozen=True):
     match_label_keys: tuple[str, ...] = ()
     match_policy: MatchPolicy = MatchPolicy()
     strategy: str = "required"
+    when_try_next_units: WhenTryNextUnits = WhenTryNextUnits()
 
 
 class UnitStatus(View, frozen=True):
