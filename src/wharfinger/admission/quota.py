@@ -18,6 +18,8 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota, decode, view
 
 Charge = Callable[[Resource, Document, float], Amounts]
+Aliases = Callable[[], Mapping[str, str]]
+"""The classes by their aliases; another mapping object when they changed."""
 
 
 class Kept(Protocol):
@@ -76,10 +78,11 @@ class Usage:
 
 
 class QuotaReviewer:
-    def __init__(self, objects: Objects, now: Callable[[], float], *, charge: Charge = rules.usage) -> None:
+    def __init__(self, objects: Objects, now: Callable[[], float], *, aliases: Aliases | None = None) -> None:
         self._objects = objects
         self._now = now
-        self._charge = charge
+        self._aliases = aliases
+        self._names: Mapping[str, str] = {}
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
     def review(self, request: Request) -> Review:
@@ -89,6 +92,9 @@ class QuotaReviewer:
         if not quotas:
             return PASS
         now = self._now()
+        if self._aliases is not None and (names := self._aliases()) is not self._names:
+            self._names = names
+            self._usage.clear()
         wanted = self._charge(request.resource, request.object, now)
         before = self._charge(request.resource, request.old, now) if request.old is not None else {}
         for quota in sorted(quotas, key=lambda each: each.metadata.name):
@@ -96,6 +102,9 @@ class QuotaReviewer:
             if why:
                 return Review(denied=forbidden(request.resource.group, request.resource.plural, request.name, why))
         return PASS
+
+    def _charge(self, resource: Resource, document: Document, now: float) -> Amounts:
+        return rules.usage(resource, document, now, self._names)
 
     def _refusal(self, quota: ResourceQuota, request: Request, wanted: Amounts, before: Amounts, now: float) -> str:
         limits = rules.hard(quota)

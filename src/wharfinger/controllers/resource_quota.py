@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wharfinger.admission.class_quota import alias_names
 from wharfinger.api import quota as rules
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
@@ -15,11 +16,13 @@ from wharfinger.api.kinds.builtin import (
     SECRETS,
     SERVICES,
 )
+from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
+from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer, Key
 from wharfinger.controllers.context import ControllerContext
@@ -49,9 +52,11 @@ class ResourceQuotaController(Controller[Key]):
         self.quotas = context.documents(RESOURCE_QUOTAS)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_namespace = _by_namespace(self.pods)
+        self.classes = context.informers.of(RESOURCE_CLASSES, ResourceClass)
         self._counted: dict[Resource, Index[Any]] = {}
         self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self.classes.add_handler(self._class_changed, self._class_updated, self._class_changed)
 
     async def reconcile(self, key: Key) -> None:
         document = self.quotas.get(key[1], key[0])
@@ -74,12 +79,13 @@ class ResourceQuotaController(Controller[Key]):
     async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
         """All that is used, and in how many seconds a pod that is being deleted stops to count."""
         now = self.context.now()
+        aliases = alias_names(self.classes)
         namespace = quota.metadata.namespace
         total: Amounts = {}
         again: float | None = None
         for pod in self.pods_by_namespace.get(namespace):
             if rules.pod_matches(quota, pod):
-                rules.add(total, rules.pod_usage(pod, now))
+                rules.add(total, rules.pod_usage(pod, now, aliases))
                 if pod.terminating and rules.charged(pod, now):
                     grace = pod.metadata.deletion_grace_period_seconds or 0
                     left = parse_time(pod.metadata.deletion_timestamp) + grace - now + 1
@@ -137,6 +143,14 @@ class ResourceQuotaController(Controller[Key]):
             or old.spec != new.spec
         ):
             self._pod_changed(new)
+
+    def _class_changed(self, changed: ResourceClass) -> None:
+        for quota in self.quotas:
+            self._enqueue(quota)
+
+    def _class_updated(self, old: ResourceClass, new: ResourceClass) -> None:
+        if old.alias != new.alias:
+            self._class_changed(new)
 
     def _object_changed(self, document: Document) -> None:
         self._namespace_changed(document["metadata"].get("namespace") or "")

@@ -37,8 +37,9 @@ def allocatable(node: Node) -> Amounts:
 
 def shortage(pod: Pod, node: Node, others: Iterable[Pod]) -> Shortage | None:
     """The first resource of the node that the pod would overdraw beside the others. What the node does not have by
-    name is not the kubelet's to check."""
-    capacity = allocatable(node)
+    name is not the kubelet's to check, nor what it has as ComputeResources: those are the scheduler's to give."""
+    devices = {each.resource_name for each in node.status.compute_resources}
+    capacity = {name: amount for name, amount in allocatable(node).items() if name not in devices}
     used: Amounts = {}
     count = 0
     for other in others:

@@ -55,7 +55,7 @@ _NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
 class ResourceClasses(Plugin):
     name = "resourceclass"
     points = frozenset({"preFilter", "filter", "reserve", "preBind"})
-    position = 85
+    position = 83
     ours = True
     kinds = (CLASS, INVENTORY)
     watches_pods = True

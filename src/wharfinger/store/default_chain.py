@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wharfinger.admission.class_quota import alias_names
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.placement import placement_reviewers
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
 from wharfinger.admission.quota import QuotaReviewer
 from wharfinger.admission.rbac import Attributes, RbacIndex
+from wharfinger.admission.reads import Derived
+from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
+from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
+from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.registry import Document
+from wharfinger.api.views import decode
 from wharfinger.api.views.core import LimitRange
+from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.store.chain import Chain
 from wharfinger.store.store import Store
@@ -77,4 +84,13 @@ def extend_chain(
         *defaults,
     ]
     chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), *access, checking]
-    chain.final.append(QuotaReviewer(store, store.now))
+    schedulers = SCHEDULERS | set(settings.scheduling_policy.scheduler_identities)
+    chain.validating.append(RecordReviewer(schedulers))
+    classes = Derived(store, RESOURCE_CLASSES, lambda found: [decode(each.data, ResourceClass) for each in found])
+    aliases = Derived(
+        store, RESOURCE_CLASSES, lambda found: alias_names(decode(each.data, ResourceClass) for each in found)
+    )
+    chain.final += [
+        ClassReviewer(classes.get, groups=settings.resource_class.groups),
+        QuotaReviewer(store, store.now, aliases=aliases.get),
+    ]

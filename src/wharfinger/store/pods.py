@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from wharfinger.api.compute_resources import RECORD, BadRecord, as_fields, parse_record
 from wharfinger.api.errors import ApiError, BadRequest, TooManyRequests, conflict, forbidden, invalid_object
 from wharfinger.api.fields import FieldError, not_supported, required
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS
@@ -75,6 +76,7 @@ class Pods:
         for part in ("annotations", "labels"):
             if metadata.get(part):
                 pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
+        _show_devices(pod)
         status = pod.setdefault("status", {})
         status.pop("nominatedNodeName", None)
         set_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
@@ -173,6 +175,18 @@ def _target_faults(target: Document) -> list[FieldError]:
     if not target.get("name"):
         faults.append(required("target.name"))
     return faults
+
+
+def _show_devices(pod: Document) -> None:
+    """Fields of containers repeat what the record of the pod's devices says."""
+    text = (pod["metadata"].get("annotations") or {}).get(RECORD)
+    try:
+        fields = as_fields(parse_record(text)) if text else {}
+    except BadRecord:
+        return
+    for container in (*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())):
+        if container.get("name") in fields:
+            container["allocatedComputeResources"] = fields[container["name"]]
 
 
 def _unbindable(pod: Document) -> str:

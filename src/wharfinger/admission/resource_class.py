@@ -1,0 +1,79 @@
+"""What admission decides of device classes: aliases that only one class has, the switch for groups, and who may write
+the record of a pod's devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.compute_resources import RECORD
+from wharfinger.api.errors import forbidden, invalid_object
+from wharfinger.api.fields import FieldError, duplicate, invalid
+from wharfinger.api.fields import forbidden as forbidden_field
+from wharfinger.api.kinds.ours import RESOURCE_CLASSES
+from wharfinger.api.registry import Document
+from wharfinger.api.views import view
+from wharfinger.api.views.resource_class import ResourceClass
+
+Classes = Callable[[], Iterable[ResourceClass]]
+
+
+class ClassReviewer:
+    """An alias means one class. Decides in the same step as the write, so that of two classes with one alias only the
+    first passes."""
+
+    def __init__(self, classes: Classes, *, groups: bool) -> None:
+        self._classes = classes
+        self._groups = groups
+
+    def review(self, request: Request) -> Review:
+        if not _is_class(request) or request.object is None:
+            return PASS
+        faults = list(self._faults(view(request.object, ResourceClass)))
+        if not faults:
+            return PASS
+        return Review(denied=invalid_object(RESOURCE_CLASSES.group, RESOURCE_CLASSES.kind, request.name, faults))
+
+    def _faults(self, new: ResourceClass) -> Iterable[FieldError]:
+        if new.spec.group_by and not self._groups:
+            yield forbidden_field("spec.groupBy", "groups of devices are switched off (resourceClass.groups)")
+        others = [each for each in self._classes() if each.name != new.name]
+        if any(each.alias == new.alias for each in others):
+            yield duplicate("spec.alias", new.alias)
+        if any(each.spec.resource_name == new.alias for each in (*others, new)):
+            yield invalid("spec.alias", new.alias, "is the raw resource of a class")
+        for each in others:
+            if each.alias == new.spec.resource_name:
+                yield invalid("spec.resourceName", new.spec.resource_name, f"is the alias of class {each.name}")
+
+
+class RecordReviewer:
+    """A record may come with a new pod; afterwards only schedulers write it."""
+
+    def __init__(self, schedulers: Collection[str]) -> None:
+        self._schedulers = schedulers
+
+    def review(self, request: Request) -> Review:
+        if (
+            request.operation != "UPDATE"
+            or (request.resource.group, request.resource.plural) != ("", "pods")
+            or request.object is None
+            or request.old is None
+            or request.user.name in self._schedulers
+            or _record(request.object) == _record(request.old)
+        ):
+            return PASS
+        why = f"only schedulers may change annotation {RECORD}"
+        return Review(denied=forbidden("", "pods", request.name, why))
+
+
+def _is_class(request: Request) -> bool:
+    resource = request.resource
+    return (resource.group, resource.plural) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural) and (
+        request.operation in ("CREATE", "UPDATE") and not request.subresource
+    )
+
+
+def _record(document: Document) -> object:
+    return ((document.get("metadata") or {}).get("annotations") or {}).get(RECORD)
