@@ -179,6 +179,7 @@ class Counters:
         self._capacity = capacity
         self.terms: dict[TermKind, TermCounter] = {}
         self.terms_version = 0  # moves when a term appears or is forgotten
+        self._generation = 0
         self._pods: dict[tuple[str | None, Selection], tuple[Counting, int]] = {}  # with the number of users
         self._pods_version = 0
         self.version = 0  # moves whenever any count does
@@ -257,13 +258,19 @@ class Counters:
         return found
 
     def _terms_of(self, shape: Shape) -> list[TermCounter]:
+        if shape.terms_generation == self._generation:
+            return shape.terms
+        if len(self.terms) >= self.SWEEP:
+            # Terms that nobody carries any more are forgotten, and with them what shapes remember.
+            self.terms = {kind: counter for kind, counter in self.terms.items() if counter.carriers}
+            self.terms_version += 1
+            self._generation += 1
         found = []
         for kind in shape.term_kinds:
             counter = self.terms.get(kind)
             if counter is None:
-                if len(self.terms) >= self.SWEEP:
-                    self.terms = {each: term for each, term in self.terms.items() if term.carriers}
                 counter = self.terms[kind] = TermCounter(self._column(kind.term.topology_key), kind)
                 self.terms_version += 1
             found.append(counter)
+        shape.terms, shape.terms_generation = found, self._generation
         return found

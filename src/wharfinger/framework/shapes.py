@@ -16,7 +16,7 @@ from wharfinger.api import resources
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import PodStatus
-from wharfinger.framework.counters import Counting, TermKind
+from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.selecting import AffinityTerm, RequiredNodeAffinity, affinity_term, required_node_affinity
 
 HostPort = tuple[str, str, int]
@@ -64,6 +64,8 @@ class Shape:
         self.charge: Any = None  # what a pod of this shape takes of its node, as the tables index it
         self.counted: list[Counting] = []  # the counters that count pods of this shape
         self.counted_version = -1
+        self.terms: list[TermCounter] = []  # the counters of its own terms
+        self.terms_generation = -1
         self.parsing_error = ""
         affinity = pod.spec.affinity
         self.has_terms = affinity is not None and not (
