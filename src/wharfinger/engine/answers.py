@@ -79,6 +79,32 @@ class Kept(Generic[T]):
                 self.by_row.pop(row, None)
 
 
+class Verdicts:
+    """Whether rows that arrays do not decide are feasible, kept while they do not change; -1 where that is to be found out."""
+
+    def __init__(self) -> None:
+        self.by_row: Ints = np.zeros(0, dtype=np.int64)
+        self._positions = (-1, -1)
+        self._passing: list[int] = []
+
+    def catch_up(self, tables: Tables) -> None:
+        if len(self.by_row) != tables.capacity:
+            self.by_row = np.full(tables.capacity, -1, dtype=np.int64)
+        for changed in (tables.node_log.since(self._positions[0]), tables.pod_log.since(self._positions[1])):
+            if changed is None:
+                self.by_row[:] = -1
+            elif changed:
+                self.by_row[changed] = -1
+        self._positions = (tables.node_log.position, tables.pod_log.position)
+        # Rows with nominated pods are looked at anew, and again when those are gone.
+        self.by_row[self._passing] = -1
+        self._passing = [tables.row_of[name] for name in tables.nominated if name in tables.row_of]
+        self.by_row[self._passing] = -1
+
+    def forget(self) -> None:
+        self.by_row[:] = -1
+
+
 class KeptVictims(Kept[Candidate | Status]):
     """What evictions would do on rows, kept while the disruption budgets do not change either."""
 
@@ -110,7 +136,7 @@ class Answers:
             if plugin.name in self.prepared and self.prepared[plugin.name].scores
         ]
         self.overlaying = [each for each in self.prepared.values() if type(each).overlays is not Prepared.overlays]
-        self.judged = Kept[bool]()  # rows with overlays: whether one of them passes
+        self.judged = Verdicts()  # of rows with overlays: whether one of them passes
         self._sort()
         self.value = Column(0)
         self.victims: dict[int, KeptVictims] = {}  # by the priority of the pod that would evict
@@ -393,6 +419,8 @@ class Answers:
         return accepted
 
     def _put_together(self) -> None:
+        if self.overlaying:
+            return  # its totals are put together when the overlaid rows have been judged
         self._tables.work.totals += 1
         self.value.view[:] = self.values(self.accepted(), keep=True)
 

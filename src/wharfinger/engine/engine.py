@@ -182,10 +182,9 @@ class Engine:
         values = answers.value.view
         if tables.nominated or answers.overlaying:
             special = evaluation.special_rows(tables, answers, pod)
-            if special:
-                accepted = evaluation.overridden(tables, answers, pod, special)
-                if accepted is not None:
-                    values = answers.values(accepted)
+            accepted = evaluation.overridden(tables, answers, pod, special)
+            if accepted is not None:
+                values = answers.values(accepted)
         row = int(values.argmax())
         if values[row] == REFUSED:
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))

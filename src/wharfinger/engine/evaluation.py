@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,14 +37,15 @@ def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
     ]
 
 
-def special_rows(tables: Tables, answers: Answers, pod: Pod) -> list[int]:
-    """Rows that the arrays alone do not decide for this pod."""
-    rows = {
-        tables.row_of[name] for name in tables.nominated if name in tables.row_of and nominated_on(tables, pod, name)
-    }
+def special_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools:
+    """Which rows the arrays alone do not decide for this pod."""
+    rows = np.zeros(tables.capacity, dtype=np.bool_)
     for prepared in answers.overlaying:
-        rows.update(prepared.overlaid)
-    return sorted(rows)
+        rows |= prepared.overlaid_mask(tables.capacity)
+    for name in tables.nominated:
+        if name in tables.row_of and nominated_on(tables, pod, name):
+            rows[tables.row_of[name]] = True
+    return rows
 
 
 def overlays_on(answers: Answers, row: int, *, evicting: bool = False) -> Sequence[Overlay | None]:
@@ -108,7 +109,7 @@ def refusals(tables: Tables, answers: Answers, pod: Pod) -> tuple[list[tuple[Sta
         left = left[inside]
     apart: list[int] = []
     if tables.nominated or answers.overlaying:
-        special = np.isin(left, special_rows(tables, answers, pod))
+        special = special_rows(tables, answers, pod)[left]
         apart, left = left[special].tolist(), left[~special]
     for name, prepared in filters:
         if not len(left):
@@ -160,24 +161,20 @@ def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
     return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
 
 
-def overridden(tables: Tables, answers: Answers, pod: Pod, rows: Iterable[int]) -> Bools | None:
+def overridden(tables: Tables, answers: Answers, pod: Pod, special: Bools) -> Bools | None:
     """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
     filters = active_filters(answers)
-    accepted = answers.accepted()
-    kept = answers.judged
-    kept.catch_up(tables)
+    judged = answers.judged
+    judged.catch_up(tables)
     if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
-        kept.forget(None)
-    changed = False
-    for row in rows:
-        feasible = kept.by_row.get(row)
-        if feasible is None:
-            feasible = bool(tables.alive[row]) and judge(tables, answers, filters, pod, row) is None
-            kept.by_row[row] = feasible
-        if feasible != accepted[row]:
-            accepted[row] = feasible
-            changed = True
-    return accepted if changed else None
+        judged.forget()
+    by_row = judged.by_row
+    for row in np.flatnonzero(special & (by_row < 0)).tolist():
+        by_row[row] = bool(tables.alive[row]) and judge(tables, answers, filters, pod, row) is None
+    accepted = answers.accepted()
+    before = None if answers.overlaying else accepted.copy()
+    np.copyto(accepted, by_row > 0, where=special)
+    return None if before is not None and np.array_equal(before, accepted) else accepted
 
 
 def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:

@@ -153,6 +153,34 @@ def resource_policies() -> Iterator[Document]:
         }
 
 
+OWNERS = 10
+RESERVED = 5000
+
+
+def owner(name: str, namespace: str) -> Document:
+    """Every other pod may use a reservation of its application; the others may not."""
+    number = int(name.rpartition("-")[2])
+    return pod(name, namespace, labels={"app": f"app-{number // 2 % OWNERS}"} if number % 2 else {})
+
+
+def reservations() -> Iterator[Document]:
+    """One on each node, for the applications in turn."""
+    for number in range(RESERVED):
+        app = {"app": f"app-{number % OWNERS}"}
+        template = pod("", labels=app)
+        requests = template["spec"]["containers"][0]["resources"]["requests"]
+        yield {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Reservation",
+            "metadata": {"name": f"r-{number}", "uid": f"r-{number}", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "template": {"metadata": {"labels": app}, "spec": template["spec"]},
+                "owners": [{"labelSelector": {"matchLabels": app}}],
+            },
+            "status": {"phase": "Available", "nodeName": f"node-{number}", "allocatable": requests},
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """`init` pods are placed before the clock starts; `meanwhile` arrives once for every 30 measured pods."""
@@ -217,5 +245,6 @@ WORKLOADS = {
         Workload("SchedulingDaemonset", daemon, nodes=15000, pods=30000, big_node=True),
         Workload("ManyShapes", many_shapes, init=((plain, 1000),), zones=_THREE),
         Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
+        Workload("Reservation", owner, init=((plain, 1000),), objects=reservations),
     )
 }

@@ -129,6 +129,12 @@ class Prepared:
         """The rows where the pod may see other pods or resources than are there."""
         return ()
 
+    def overlaid_mask(self, capacity: int) -> Bools:
+        """The same as an array over all rows, which is not changed by whoever asks."""
+        mask = np.zeros(capacity, dtype=np.bool_)
+        mask[list(self.overlaid)] = True
+        return mask
+
     def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         """What the pod may imagine on a row that is overlaid. The row is feasible if one of them passes.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope, normalize_by_max
 from wharfinger.framework.shapes import HostPort, Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -73,12 +73,18 @@ class Using(Prepared):
         self._row_of: dict[int, int] = {}  # holding's number to its row
         self._nominated: dict[int, Holding | None] = {}
         self._orders: dict[int, int] = {}  # row to its smallest order
+        self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
         self._log_position = self._node_position = self._pod_position = -1
+        self._positions = (-1, -1, -1)
 
     # -- what matches
 
     def _catch_up(self) -> None:
         tables, ledger = self._tables, self._ledger
+        positions = (ledger.log.position, tables.pod_log.position, tables.node_log.position)
+        if positions == self._positions:
+            return
+        self._positions = positions
         changed = ledger.log.since(self._log_position)
         self._log_position = ledger.log.position
         pod_rows = tables.pod_log.since(self._pod_position)
@@ -89,6 +95,7 @@ class Using(Prepared):
         self._node_position = tables.node_log.position
         if changed is None:
             self._matched.clear()
+            self._mask[:] = False
             self._row_of.clear()
             self._orders.clear()
             self._nominated.clear()
@@ -112,6 +119,7 @@ class Using(Prepared):
         if row >= 0 and self._matches(holding, row):
             self._row_of[holding.number] = row
             self._matched.setdefault(row, {})[holding.number] = holding
+            self._mask[row] = True
             self._nominated.pop(row, None)
             if holding.order:
                 self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
@@ -125,6 +133,7 @@ class Using(Prepared):
         self._nominated.pop(row, None)
         if not matched:
             del self._matched[row]
+            self._mask[row] = False
         if gone.order:
             orders = [each.order for each in matched.values() if each.order]
             if orders:
@@ -207,6 +216,10 @@ class Using(Prepared):
     def overlaid(self) -> Collection[int]:
         self._catch_up()
         return self._matched.keys()
+
+    def overlaid_mask(self, capacity: int) -> Bools:
+        self._catch_up()
+        return self._mask
 
     def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         nominated = self.nominate(row)
