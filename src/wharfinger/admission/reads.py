@@ -36,14 +36,20 @@ class Derived(Generic[T]):
         self._resource = resource
         self._make = make
         self._seen: list[Stored] | None = None
+        self._revision: Callable[[Resource], int] | None = getattr(reads, "revision", None)
+        self._held = -1  # the revision at which the value was made
         self._value: T
 
     def get(self) -> T:
+        revision = -1 if self._revision is None else self._revision(self._resource)
+        if revision >= 0 and revision == self._held:
+            return self._value
         # Objects are never changed in place, so that comparing the lists by identity is exact, and quick.
         current = list(self._reads.scan(self._resource))
         if self._seen is None or current != self._seen:
             self._value = self._make(current)
             self._seen = current
+        self._held = revision
         return self._value
 
 

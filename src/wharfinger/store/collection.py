@@ -17,15 +17,17 @@ _FEW = 64  # so many keys are inserted into the order one by one; more are merge
 class Index:
     """Objects by key. The order is brought up to date only when it is read, since most writes come in bursts."""
 
-    __slots__ = ("_dead", "_fresh", "_order", "objects")
+    __slots__ = ("_dead", "_fresh", "_order", "objects", "revision")
 
     def __init__(self) -> None:
         self.objects: dict[str, Stored] = {}
+        self.revision = 0  # counts changes, so that what is made of all objects can be kept
         self._order: list[str] = []
         self._fresh: list[str] = []  # keys not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are gone
 
     def put(self, key: str, stored: Stored) -> None:
+        self.revision += 1
         if key not in self.objects:
             if key in self._dead:
                 self._dead.remove(key)
@@ -34,6 +36,7 @@ class Index:
         self.objects[key] = stored
 
     def remove(self, key: str) -> None:
+        self.revision += 1
         if self.objects.pop(key, None) is not None:
             self._dead.add(key)
 

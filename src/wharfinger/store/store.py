@@ -160,6 +160,11 @@ class Store:
         kind = kind_of(self.registry, resource)
         return self._ledger.collection(kind.group, kind.plural).latest.values(_prefix(kind, namespace))
 
+    def revision(self, resource: Resource) -> int:
+        """Changes whenever an object of the kind does: whether what was made of a scan still holds."""
+        kind = kind_of(self.registry, resource)
+        return self._ledger.collection(kind.group, kind.plural).latest.revision
+
     async def create(
         self,
         resource: Resource,
