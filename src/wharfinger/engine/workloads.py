@@ -132,8 +132,17 @@ POLICIES = 20
 POOLS = ("reserved", "on-demand", "spot")
 
 
+PODS_OF_POLICY = 500
+
+
 def governed(name: str, namespace: str) -> Document:
-    """A pod of one of 20 applications, by the number at the end of the name."""
+    """A pod of one of 20 applications, which come one after the other as Deployments create their pods."""
+    number = int(name.rsplit("-", 1)[-1]) // PODS_OF_POLICY % POLICIES
+    return pod(name, namespace, labels={"app": f"app-{number}"})
+
+
+def governed_in_turn(name: str, namespace: str) -> Document:
+    """The same, with a pod of every application in turn."""
     return pod(name, namespace, labels={"app": f"app-{int(name.rsplit('-', 1)[-1]) % POLICIES}"})
 
 
@@ -246,5 +255,8 @@ WORKLOADS = {
         Workload("ManyShapes", many_shapes, init=((plain, 1000),), zones=_THREE),
         Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
         Workload("Reservation", owner, init=((plain, 1000),), objects=reservations),
+        Workload(
+            "ResourcePolicyInTurn", governed_in_turn, init=((plain, 1000),), zones=POOLS, objects=resource_policies
+        ),
     )
 }
