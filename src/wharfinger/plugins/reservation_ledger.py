@@ -315,6 +315,10 @@ class Ledger:
         """The reservation that a pod on a node uses."""
         return self.holdings.get(self._uses.get(key, ""))
 
+    def reservation_of(self, key: Key) -> str | None:
+        """The uid of the reservation that a pod on a node uses, known or not."""
+        return self._uses.get(key)
+
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row
         if is_fake(pod.pod):

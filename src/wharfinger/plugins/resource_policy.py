@@ -16,7 +16,9 @@ from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Key, PodOnNode, Tables
-from wharfinger.plugins.resource_policy_answers import Governed, Policy
+from wharfinger.plugins.reservation_ledger import ledger_of
+from wharfinger.plugins.resource_policy_answers import Governed
+from wharfinger.plugins.resource_policy_places import Policy
 from wharfinger.plugins.resource_policy_rules import NEXT_UNITS, BadPolicy, Signature, read
 
 KIND = "ResourcePolicy"
@@ -41,6 +43,7 @@ class ResourcePolicyPlugin(Plugin):
 
     def __init__(self, tables: Tables, args: Any) -> None:
         super().__init__(tables, args)
+        self._ledger = ledger_of(tables)
         self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
         self._pods: dict[str, dict[Key, PodOnNode]] = {}  # pods on nodes, by namespace
         self._governing: dict[int, list[tuple[Policy, Signature]]] = {}  # by number of the shape
@@ -67,15 +70,16 @@ class ResourcePolicyPlugin(Plugin):
         for pod in self._pods.get(policy.rules.namespace, {}).values():
             labels = pod.pod.metadata.labels
             if policy.rules.governs(labels):
-                policy.add(pod, policy.rules.signature(labels))
+                policy.add(pod, policy.rules.signature(labels), self._ledger.reservation_of(pod.key))
         return policy
 
     def pod_added(self, pod: PodOnNode) -> None:
         namespace = pod.key[0]
         self._pods.setdefault(namespace, {})[pod.key] = pod
         if namespace in self._policies:
+            reservation = self._ledger.reservation_of(pod.key)
             for policy, signature in self._governed(pod.shape):
-                if policy.add(pod, signature):
+                if policy.add(pod, signature, reservation):
                     self.tables.moved()
 
     def pod_removed(self, pod: PodOnNode) -> None:
@@ -83,8 +87,20 @@ class ResourcePolicyPlugin(Plugin):
         self._pods[namespace].pop(pod.key, None)
         if not self._pods[namespace]:
             del self._pods[namespace]
-        for policy in self._policies.get(namespace, {}).values():
-            if policy.counting.remove(pod.key):
+        if namespace in self._policies:
+            for policy, _ in self._governed(pod.shape):
+                if policy.remove(pod):
+                    self.tables.moved()
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        if pod.key[0] not in self._policies:
+            return
+        reservation = self._ledger.reservation_of(pod.key)
+        for policy, signature in self._governed(pod.shape):
+            # What a bound pod names as its reservation counts, whatever was assumed before.
+            if policy.reservation_of(pod.key) != reservation:
+                policy.remove(pod)
+                policy.add(pod, signature, reservation)
                 self.tables.moved()
 
     def _governed(self, shape: Shape) -> list[tuple[Policy, Signature]]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.resources import requests
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unresolvable, unschedulable
-from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode
+from wharfinger.plugins.reservation_use import Imagined
 from wharfinger.plugins.resource_policy_charges import Order, Units
-from wharfinger.plugins.resource_policy_counting import Counting
-from wharfinger.plugins.resource_policy_nodes import NodeKinds
-from wharfinger.plugins.resource_policy_rules import OUTSIDE, Rules, Signature, Waiting, further, order
+from wharfinger.plugins.resource_policy_places import Policy
+from wharfinger.plugins.resource_policy_rules import OUTSIDE, Signature, Waiting, further, order
 from wharfinger.plugins.resource_policy_sized import NOTHING, Size
 
 PRIORITY_POINTS = 20
@@ -42,34 +43,6 @@ def too_early(policy: str, units: list[str], before: list[str]) -> Status:
 
 def _named(units: list[str]) -> str:
     return ("unit " if len(units) == 1 else "units ") + ", ".join(f'"{name}"' for name in units)
-
-
-class Policy:
-    """One policy with the pods it counts and the kinds of node it tells apart."""
-
-    def __init__(self, tables: Tables, rules: Rules) -> None:
-        self._tables = tables
-        self.rules = rules
-        self.nodes = NodeKinds(tables, rules)
-        self.counting = Counting(rules)
-
-    def catch_up(self) -> None:
-        """Nodes that are in other units now take their pods with them."""
-        for row in self.nodes.catch_up():
-            for key in self._tables.pods_on[row]:
-                counted = self.counting.pods.get(key)
-                if counted is not None:
-                    self.counting.remove(key)
-                    self.counting.add(key, counted.order, counted.signature, self.nodes.at(row), counted.size)
-
-    def add(self, pod: PodOnNode, signature: Signature) -> bool:
-        """Counts a pod on its node; says whether a unit got full by it."""
-        if not self.rules.counts(pod.pod):
-            return False
-        if self.nodes.behind:
-            self.catch_up()
-        size = self.rules.size(requests(pod.pod)) if self.rules.sized else NOTHING
-        return self.counting.add(pod.key, order(pod.pod.metadata), signature, self.nodes.at(pod.row), size)
 
 
 class Governed(Prepared):
@@ -138,6 +111,8 @@ class Governed(Prepared):
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         metadata = pod.pod.metadata
         if pod.key[0] != self._rules.namespace or not self._rules.governs(metadata.labels):
+            return
+        if is_fake(pod.pod) and not _opened(simulation, metadata.uid):
             return
         counting = self._policy.counting
         if not self._rules.counts(pod.pod) or not counting.sees(
@@ -211,3 +186,11 @@ class Governed(Prepared):
             return OUTSIDE * PRIORITY_POINTS
         unit = next((unit for unit in units if self._group.has_room(unit, self._size)), units[0])
         return self._rules.priority(unit) * PRIORITY_POINTS
+
+
+def _opened(simulation: Simulation, reservation: str) -> bool:
+    """Whether the pod imagines to use this reservation. Others are only put aside, and keep their places."""
+    return any(
+        isinstance(state, Imagined) and state.candidate is not None and state.candidate.uid == reservation
+        for state in simulation.state.values()
+    )
