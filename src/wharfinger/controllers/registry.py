@@ -31,6 +31,7 @@ from wharfinger.controllers.placement import (
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.reservation.lifecycle import ReservationController
+from wharfinger.controllers.resource_class import ResourceClassController
 from wharfinger.controllers.resource_policy import ResourcePolicyController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
 from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
@@ -51,6 +52,7 @@ FACTORIES: dict[str, Factory] = {
     "job": JobController,
     "cronjob": CronJobController,
     "disruption": DisruptionController,
+    "resourceclass": ResourceClassController,
     "resourcequota": ResourceQuotaController,
     "garbagecollector": GarbageCollector,
     "namespace": NamespaceController,
