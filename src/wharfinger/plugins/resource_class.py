@@ -19,9 +19,9 @@ from wharfinger.api.compute_resources import (
     BadRecord,
     format_record,
     is_class_name,
-    is_device,
     recorded,
 )
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from wharfinger.api.views import Pod
 from wharfinger.api.views.resource_class import ALIAS_PREFIX
 from wharfinger.framework.columns import Ints, Rows
@@ -36,9 +36,9 @@ from wharfinger.plugins.resource_class_catalogue import Meaning
 from wharfinger.plugins.resource_class_holdings import (
     Holding,
     Slot,
-    containers,
     demand,
     effective,
+    held_by,
     holding,
     requested,
     spread_over_containers,
@@ -49,6 +49,7 @@ CLASS = "ResourceClass"
 INVENTORY = "NodeComputeResources"
 _FEW = 3  # names of one raw resource up to which all their combinations are looked at over arrays
 
+_PLAIN = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
 
 
@@ -96,15 +97,18 @@ class ResourceClasses(Plugin):
 
     def shape_key(self, pod: Pod) -> Hashable:
         """What the names it asks for mean by now, and the record it brings along."""
-        names = [name for each in containers(pod) for name in each.resources.limits if is_device(name)]
-        names += [name for each in containers(pod) for name in each.resources.requests if is_device(name)]
+        names: set[str] = set()
+        for each in pod.spec.containers:
+            names.update(each.resources.limits, each.resources.requests)
+        for each in pod.spec.init_containers:
+            names.update(each.resources.limits, each.resources.requests)
         record = pod.metadata.annotations.get(RECORD)
-        if not names and record is None:
+        if names <= _PLAIN and record is None:
             return None
         self._ledger.sync()
         version = self._ledger.catalogue.version
-        meanings = tuple(sorted({(name, version(name)) for name in names}))
-        return (meanings, record) if record is not None or any(number for _, number in meanings) else None
+        meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name))))
+        return (meanings, record) if record is not None or meanings else None
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         self._ledger.sync()
@@ -134,15 +138,15 @@ class ResourceClasses(Plugin):
         allocation = prepared.allocate(pod, row)
         if allocation is None:
             return unschedulable("the devices were taken meanwhile")
-        self._ledger.given[pod.metadata.key] = allocation
+        self._ledger.given[pod.metadata.key] = (allocation, held_by(pod, allocation))
         return SUCCESS
 
     def unreserve(self, pod: Pod, row: int) -> None:
         self._ledger.given.pop(pod.metadata.key, None)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
-        allocation = self._ledger.given.get(pod.metadata.key)
-        return {RECORD: format_record(allocation)} if allocation else {}
+        given = self._ledger.given.get(pod.metadata.key)
+        return {RECORD: format_record(given[0])} if given is not None else {}
 
 
 @dataclass(frozen=True, slots=True)

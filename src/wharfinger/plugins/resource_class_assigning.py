@@ -38,6 +38,8 @@ def fits(demands: Sequence[Demand], free: Sequence[int]) -> bool:
 
 def assign(demands: Sequence[Demand], free: Sequence[int]) -> list[dict[int, int]] | None:
     """For each demand how many devices of which place; None if they cannot all be met."""
+    if len(demands) == 1 and demands[0].size == 1:
+        return _assign_one(demands[0], free)
     order = sorted(range(len(demands)), key=lambda index: (len(demands[index].places), demands[index].name))
     divided = _divided([demands[index] for index in order], free)
     if divided is None:
@@ -56,6 +58,19 @@ def assign(demands: Sequence[Demand], free: Sequence[int]) -> list[dict[int, int
                 amount -= taken
                 given[owner][place] = given[owner].get(place, 0) + taken
     return given
+
+
+def _assign_one(demand: Demand, free: Sequence[int]) -> list[dict[int, int]] | None:
+    given: dict[int, int] = {}
+    missing = demand.amount
+    for place in demand.places:
+        taken = min(missing, free[place])
+        if taken > 0:
+            given[place] = taken
+            missing -= taken
+            if not missing:
+                return [given]
+    return None if missing else [given]
 
 
 def _most(amount: int, others: tuple[int, ...], place: int, later: list[Part], left: list[int]) -> int:

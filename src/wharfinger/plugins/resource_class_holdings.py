@@ -21,7 +21,6 @@ from wharfinger.api.compute_resources import (
 from wharfinger.api.quantity import value
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import ComputeResource
-from wharfinger.api.views.pods import Container
 from wharfinger.plugins.resource_class_assigning import Demand, assign
 from wharfinger.plugins.resource_class_catalogue import Catalogue, Meaning
 
@@ -37,6 +36,7 @@ class Slot:
     set: int  # the number of its properties in the catalogue
     capacity: int  # healthy devices
     free: int = 0
+    column: int = 0  # its place among the slots of the raw resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,11 @@ class Holding:
 NOTHING = Holding()
 
 
-def containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.spec.init_containers, *pod.spec.containers)
-
-
 def requested(pod: Pod) -> dict[str, Amounts]:
     """By container what it asks for, in the order of the pod; containers that ask for no devices are left out."""
-    return {each.name: amounts for each in containers(pod) if (amounts := device_requests(each))}
+    spec = pod.spec
+    every = spec.containers if not spec.init_containers else (*spec.init_containers, *spec.containers)
+    return {each.name: amounts for each in every if (amounts := device_requests(each))}
 
 
 def effective(pod: Pod, by_container: Mapping[str, Mapping[str, int]]) -> Amounts:
@@ -83,16 +81,26 @@ def effective(pod: Pod, by_container: Mapping[str, Mapping[str, int]]) -> Amount
     return total
 
 
-def holding(pod: Pod, given: Allocation | None = None) -> Holding:
-    """What a pod holds by its record, or by what it was just given; what neither tells is unrecorded."""
-    asked = requested(pod)
+def holding(pod: Pod) -> Holding:
+    """What a pod holds by its record; what that does not tell is unrecorded."""
     try:
         record = recorded(pod)
     except BadRecord:
         record = None
-    record = given if record is None else record
-    if not asked and record is None:
+    return held_by(pod, record)
+
+
+def held_by(pod: Pod, record: Allocation | None) -> Holding:
+    """What a record means for the pod as a whole."""
+    asked = requested(pod)
+    if not asked and not record:
         return NOTHING
+    if record and len(asked) == 1 and asked.keys() == record.keys():
+        # The common case: one container with devices, so that nothing is shared.
+        (names,) = record.values()
+        (amounts,) = asked.values()
+        parts = tuple((name, each, count) for name, counts in names.items() for each, count in counts.items())
+        return Holding(parts, tuple((name, amount) for name, amount in amounts.items() if name not in names))
     wanted = effective(pod, asked)
     if not record:
         return Holding(unrecorded=tuple(wanted.items()))
@@ -115,6 +123,9 @@ def spread_over_containers(pod: Pod, pools: Mapping[str, Mapping[str, int]], uni
     Containers that run together get different devices; an init container uses those that come into use after it.
     """
     asked = requested(pod)
+    if len(asked) == 1:
+        (container,) = asked
+        return {container: {name: dict(counts) for name, counts in pools.items()}}
     queues = {name: [r for r, count in counts.items() for _ in range(count)] for name, counts in pools.items()}
     taken: Amounts = {}
     record: Allocation = {}

@@ -6,9 +6,11 @@ changed are computed again. Columns repeat the slots for questions over all rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from wharfinger.api.compute_resources import Allocation, published
+from wharfinger.api.compute_resources import RECORD, Allocation, published
 from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
 from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.tables import Key, PodOnNode, Tables
@@ -36,12 +38,13 @@ class Ledger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.catalogue = Catalogue()
-        self.given: dict[Key, Allocation] = {}  # of assumed pods, whose record is not on them yet
+        # Of assumed pods, whose record is not on them yet: the record to be, and what it means.
+        self.given: dict[Key, tuple[Allocation, Holding]] = {}
         self._inventories: dict[str, NodeComputeResources] = {}
         self._slots: dict[int, list[Slot]] = {}  # by row
         self._holders: dict[int, dict[Key, Holding]] = {}
         self._columns: dict[str, list[_Columns]] = {}  # by raw name
-        self._width: dict[int, dict[str, int]] = {}  # by row: how many slots of each raw name are written
+        self._unsure: set[int] = set()  # rows with pods whose devices no record tells
         self._size = tables.capacity
         self._node_position = 0
         self._changes = 0
@@ -70,10 +73,13 @@ class Ledger:
             self._tables.touch(row)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        held = holding(pod.pod, self.given.get(pod.key))
+        given = self.given.get(pod.key)
+        held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
         if held:
             self._holders.setdefault(pod.row, {})[pod.key] = held
             self._dirty.add(pod.row)
+            if held.unrecorded:
+                self._unsure.add(pod.row)
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if not pod.assumed:
@@ -83,13 +89,13 @@ class Ledger:
             self._dirty.add(pod.row)
             if not holders:
                 del self._holders[pod.row]
+                self._unsure.discard(pod.row)
 
     def _meanings_changed(self) -> None:
         """Pods without records may be taken to hold other devices now."""
-        for row, holders in self._holders.items():
-            if any(held.unrecorded for held in holders.values()):
-                self._dirty.add(row)
-                self._tables.touch(row)
+        for row in self._unsure:
+            self._dirty.add(row)
+            self._tables.touch(row)
 
     # -- keeping up
 
@@ -131,36 +137,37 @@ class Ledger:
         new: list[Slot] = []
         if node is not None:
             new = slots_of(node, published(node, self._inventories.get(node.metadata.name)), self.catalogue)
+        if not new and not old:
+            return
+        self._write(row, new, old)
         for slot in old:
             self.catalogue.release(slot.set)
         if new:
             self._slots[row] = new
-        if new or old:
-            self._dirty.add(row)
+        self._dirty.add(row)
+
+    def _write(self, row: int, new: Sequence[Slot], old: Sequence[Slot]) -> None:
+        """Repeats the slots in the columns; what of the old ones stands beyond the new ones is blanked."""
+        for slots, blank in ((old, True), (new, False)):
+            filled: dict[str, int] = {}
+            for slot in slots:
+                slot.column = filled.get(slot.raw, 0)
+                filled[slot.raw] = slot.column + 1
+                columns = self._columns.setdefault(slot.raw, [])
+                if slot.column == len(columns):
+                    columns.append(_Columns(self._size))
+                column = columns[slot.column]
+                column.sets.cells[row] = -1 if blank else slot.set
+                column.capacity.cells[row] = 0 if blank else slot.capacity
+                column.free.cells[row] = 0
 
     def _count(self, row: int) -> None:
         slots = self._slots.get(row, ())
         made = use(slots, self._holders.get(row, {}), self.catalogue)
-        filled: dict[str, int] = {}
         for slot, free in zip(slots, made.free, strict=True):
-            slot.free = free
-            index = filled.get(slot.raw, 0)
-            filled[slot.raw] = index + 1
-            columns = self._columns.setdefault(slot.raw, [])
-            if index == len(columns):
-                columns.append(_Columns(self._size))
-            column = columns[index]
-            column.sets.cells[row] = slot.set
-            column.capacity.cells[row] = slot.capacity
-            column.free.cells[row] = free
-        for raw, width in self._width.get(row, {}).items():
-            for column in self._columns[raw][filled.get(raw, 0) : width]:
-                column.sets.cells[row] = -1
-                column.capacity.cells[row] = column.free.cells[row] = 0
-        if filled:
-            self._width[row] = filled
-        else:
-            self._width.pop(row, None)
+            if slot.free != free:
+                slot.free = free
+                self._columns[slot.raw][slot.column].free.cells[row] = free
 
     # -- asking
 
