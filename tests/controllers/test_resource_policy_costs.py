@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from tests.controllers.world import World
 
+from wharfinger.api.configuration import Configuration, ResourcePolicySettings
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES
 from wharfinger.api.registry import Document
 from wharfinger.controllers.parts.scale_in import DELETION_COST
 from wharfinger.controllers.resource_policy_costs import MARKER, POLICY, change
+from wharfinger.controllers.resource_policy_world import World as PolicyWorld
 
 OURS = {DELETION_COST: "5", MARKER: "5", POLICY: "p"}
 
@@ -170,6 +172,31 @@ def test_costs_follow_the_units_that_have_room() -> None:
         stage.advance(2)
         assert stage.counts() == {"a": 0, "b": 2, "again": 0}
         assert stage.conditions()["Overlapping"] == "False"
+
+
+def test_a_policy_that_cannot_be_read_is_ignored_and_said_to_be() -> None:
+    world = PolicyWorld()
+    bad = {**policy(unit("a", -1)), "metadata": {"name": "p", "namespace": "default"}}
+    world.set_policy(None, bad)
+    assert world.policies == {}
+    assert world.faults["default", "p"].startswith("spec.units[0].priority: Invalid value: -1")
+    good = {**policy(unit("a", 1)), "metadata": {"name": "p", "namespace": "default"}}
+    world.set_policy(bad, good)
+    assert world.faults == {}
+    assert list(world.policies["default"]) == ["p"]
+
+
+def test_costs_can_be_switched_off() -> None:
+    with Stage() as stage:
+        stage.apply(RESOURCE_POLICIES, policy(unit("a", 5), unit("b", 4)))
+        stage.apply(PODS, pod("p0", "n0"))
+        stage.apply(PODS, pod("p1", "n0", **{DELETION_COST: "7"}))
+        assert stage.cost("p0") == "5"
+        stage.configuration = Configuration(resource_policy=ResourcePolicySettings(deletion_cost=False))
+        stage.restart()
+        assert stage.cost("p0") is None
+        assert stage.cost("p1") == "7"
+        assert stage.counts() == {"a": 2, "b": 0}
 
 
 def test_status_is_written_for_a_burst_not_for_every_pod() -> None:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError, Conflict, NotFound, ServerTimeout, ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS
@@ -123,6 +124,7 @@ class World:
             setup(self.store)
         self.client = LocalClient(self.store)
         self._names = tuple(controllers)
+        self.configuration = Configuration()
         self._worker: Any = Flaky(self.client, random.Random(11), failing) if failing else self.client
         self._sample = sample or Sample()
         self._running: list[asyncio.Task[None]] = []
@@ -156,6 +158,7 @@ class World:
             self.recorder,
             self.store.registry,
             clock=self.clock,
+            configuration=self.configuration,
             random=random.Random(2),
             implicit_heartbeats=True,
         )

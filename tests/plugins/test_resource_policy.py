@@ -11,7 +11,7 @@ import pytest
 from tests.engine.builders import node, pod
 
 from wharfinger.api.views import Node, Pod
-from wharfinger.engine import Engine
+from wharfinger.engine import Engine, default_profile
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
 from wharfinger.framework.status import Code
 
@@ -279,9 +279,35 @@ def test_an_invalid_policy_is_ignored() -> None:
 
 def test_status_updates_leave_answers_as_they_are() -> None:
     cluster = Cluster(policy(A, B))
-    epoch = cluster.engine.tables.epoch
+    renewals = cluster.engine.tables.renewals
     cluster.apply(policy(A, B) | {"status": {"units": [{"name": "a", "count": 1}]}})
-    assert cluster.engine.tables.epoch == epoch
+    assert cluster.engine.tables.renewals == renewals
+
+
+def test_profiles_share_the_places() -> None:
+    engine = Engine([default_profile("one"), default_profile("two")])
+    engine.set_node(node("a1", labels={"pool": "a"}))
+    engine.apply("ResourcePolicy", policy(unit("a", 5, 1)))
+    first, second = pod("1", schedulerName="one"), pod("2", schedulerName="two")
+    assert engine.schedule(second).node == "a1"
+    engine.assume(first, "a1")
+    assert engine.schedule(second).node is None
+    engine.apply("ResourcePolicy", policy(unit("a", 5, 2)))
+    assert engine.schedule(second).node == "a1"
+    engine.apply("ResourcePolicy", policy(unit("b", 5)), deleted=False)
+    assert engine.schedule(second).node is None
+    engine.apply("ResourcePolicy", policy(unit("b", 5)), deleted=True)
+    assert engine.schedule(second).node == "a1"
+
+
+def test_a_policy_leaves_what_is_prepared_for_other_namespaces() -> None:
+    cluster = Cluster()
+    cluster.place("1", namespace="other")
+    rebuilt = cluster.engine.tables.work.rebuilt
+    cluster.apply(policy(A, B))
+    cluster.place("2", namespace="other")
+    assert cluster.engine.tables.work.rebuilt == rebuilt
+    assert cluster.place("3") == ["a"]
 
 
 def annotated(pod: Pod, steps: str) -> Pod:

@@ -123,6 +123,7 @@ class Profile:
         self._answers: dict[int, Answers] = {}
         self._last_answers: Answers | None = None
         self._epoch = tables.epoch
+        self._renewals = tables.renewals
 
     def shape(self, pod: Pod) -> Shape:
         if pod is self._last_pod and self._last_keys == self._tables.keys_version:
@@ -144,6 +145,8 @@ class Profile:
         if self._epoch != self._tables.epoch:
             self.clear()
             self._epoch = self._tables.epoch
+        if self._renewals != self._tables.renewals:
+            self._renew()
         elif self._last_answers is not None and self._last_answers.shape is shape:
             return self._last_answers
         found = self._answers.get(shape.number)
@@ -157,6 +160,15 @@ class Profile:
             self._answers[shape.number] = self._answers.pop(shape.number)
         self._last_answers = found
         return found
+
+    def _renew(self) -> None:
+        """Drops what was prepared for namespaces where that holds no longer."""
+        renewed = self._tables.renewed
+        for number, answers in list(self._answers.items()):
+            if renewed.get(answers.shape.namespace, 0) > self._renewals:
+                self._answers.pop(number).close()
+        self._renewals = self._tables.renewals
+        self._last_answers = None
 
     def clear(self) -> None:
         for answers in self._answers.values():

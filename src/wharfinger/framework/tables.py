@@ -112,6 +112,8 @@ class Tables:
         self.pod_log = Log()  # rows whose pods changed
         self.keys_version = 0  # moves when plugins may give another `shape_key` for the same pod
         self.epoch = 0  # moves when everything computed from the tables must be computed again
+        self.renewals = 0  # moves when that is so for the shapes of one namespace
+        self.renewed: dict[str, int] = {}  # namespace to its last one of `renewals`
         self.work = Work()
         self._moved = 0
         self._turns = 0
@@ -407,9 +409,13 @@ class Tables:
         """Moves whenever the `version` of prepared answers of cluster scope may have."""
         return self.counters.version + self.node_log.position + self._moved
 
-    def invalidate(self) -> None:
-        """Everything prepared for shapes must be prepared again."""
-        self.epoch += 1
+    def invalidate(self, namespace: str | None = None) -> None:
+        """Everything prepared for shapes, or for those of a namespace, must be prepared again."""
+        if namespace is None:
+            self.epoch += 1
+        else:
+            self.renewals += 1
+            self.renewed[namespace] = self.renewals
 
     def _attach(self, pod: PodOnNode, row: int) -> None:
         pod.row = row
