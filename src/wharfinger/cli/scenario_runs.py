@@ -56,9 +56,11 @@ def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verd
 def run_file(file: Path, seed: int) -> list[Verdict]:
     """Plays every scenario of a file, with the file's manifests and configuration."""
     from wharfinger.api.kinds import registry
+    from wharfinger.cli.simulating import quiet
     from wharfinger.simulate.inputs import BadInput, read_inputs
     from wharfinger.simulate.simulation import Options, simulate
 
+    quiet()
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
     except BadInput as error:

@@ -16,11 +16,19 @@ if TYPE_CHECKING:
     from wharfinger.simulate.world import World
 
 
+def quiet() -> None:
+    """Components of a simulated cluster log as they do live; here only what is broken is of interest."""
+    import logging
+
+    logging.getLogger("wharfinger").setLevel(logging.ERROR)
+
+
 def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
     """The inputs of files, folders and `-`; a configuration file overrides the one among them. Raises BadInput."""
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import files_of, read_inputs
 
+    quiet()
     inputs = read_inputs(files_of(paths, sys.stdin), registry())
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)

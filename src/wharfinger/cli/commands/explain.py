@@ -107,6 +107,7 @@ def _asked(
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
+    from wharfinger.api.kinds.builtin import NODES
     from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
     from wharfinger.client.timers import SystemClock
 
@@ -127,6 +128,8 @@ def _asked(
     async def live() -> T:
         client = open_client(kubeconfig, context)
         try:
+            # Informers would wait for a server that does not answer; a person wants to know.
+            await client.list(NODES, limit=1)
             return await ask(client, SystemClock(), configuration, registry())
         finally:
             await client.close()
