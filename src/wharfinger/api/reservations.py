@@ -34,6 +34,7 @@ NOT_PREEMPTIBLE = f"{DOMAIN}/disable-preemptible"
 PRE_ALLOCATION_REQUIRED = f"{DOMAIN}/pre-allocation-required"
 PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
 PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
+PREEMPTOR = "wharfinger.dev/preemptor"  # label: the uid of the pod for which victims are evicted
 RESERVE_POD = f"{DOMAIN}/reserve-pod"
 RESERVATION_NAME = f"{DOMAIN}/reservation-name"
 RESERVATION_NODE = f"{DOMAIN}/reservation-node"

@@ -31,6 +31,8 @@ from wharfinger.controllers.placement import (
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.reservation.lifecycle import ReservationController
+from wharfinger.controllers.reservation.migration import PodMigrationController
+from wharfinger.controllers.reservation.sets import ReservationSetController
 from wharfinger.controllers.resource_class import ResourceClassController
 from wharfinger.controllers.resource_policy import ResourcePolicyController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
@@ -64,6 +66,8 @@ FACTORIES: dict[str, Factory] = {
     "schedulingpolicy": SchedulingPolicyController,
     "resourcepolicy": ResourcePolicyController,
     "reservation": ReservationController,
+    "reservationset": ReservationSetController,
+    "podmigration": PodMigrationController,
     "managedcluster": ClusterController,
     "managedclusterset": ClusterSetController,
     "managedclustersetbinding": BindingController,

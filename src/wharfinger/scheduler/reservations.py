@@ -11,9 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import FOREIGN_NAMES, BadReservation, fake_pod, reservation_name, template_of
+from wharfinger.api.reservations import FOREIGN_NAMES, BadReservation, fake_pod, is_fake, reservation_name, template_of
 from wharfinger.api.views import Pod, view
 from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.events import EventRecorder
@@ -24,11 +25,13 @@ from wharfinger.engine import Engine
 from wharfinger.plugins.reservation import Reservation as ReservationPlugin
 from wharfinger.plugins.reservation import phase_bound
 from wharfinger.plugins.reservation_ledger import Holding, Ledger, ledger_of
+from wharfinger.scheduler.guarantees import guarantee, guarantee_name
 from wharfinger.scheduler.reservation_status import available, promoted, resized, unschedulable
 
 log = logging.getLogger(__name__)
 
 _TRIES = 8
+GUARANTEE_SECONDS = 30.0  # how long evictions wait for the reservation of what they free
 
 Change = Callable[[Reservation], Document | None]
 """From the present object to the members of its status to write; None for nothing."""
@@ -61,6 +64,7 @@ class Reservations:
         self._said: dict[str, tuple[str, str]] = {}  # uid to the reason and message said last
         self._promoting: set[str] = set()
         self._growing: set[str] = set()  # uids whose growth waits for room
+        self._awaited: dict[str, asyncio.Event] = {}  # guarantees by name that are to find their node
 
     # -- fake pods
 
@@ -140,6 +144,37 @@ class Reservations:
             self._recorder.event(
                 RESERVATIONS, reservation, "Normal" if type == "Normal" else "Warning", reason, message
             )
+
+    # -- preemption with a guarantee
+
+    def guaranteed(self, pod: Pod) -> bool:
+        """Whether room is reserved, or about to be, for a pod for which others were evicted."""
+        found = self.informer.get(guarantee_name(pod.metadata.uid)) if self.informer is not None else None
+        return found is not None and not found.ended and not found.terminating
+
+    async def guarantee(self, pod: Pod, node: str) -> bool:
+        """Reserves a node for a preemptor before its victims go; False where that is off, or does not come about."""
+        if not self._preempts or self.informer is None or is_fake(pod):
+            return False
+        name, row = guarantee_name(pod.metadata.uid), self._engine.tables.row_of.get(node)
+        aligned = row is not None and any(self.ledger.policies_on(row))
+        found = self._awaited[name] = asyncio.Event()
+        try:
+            document = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            await self._client.create(RESERVATIONS, guarantee(document, node, aligned=aligned))
+            await asyncio.wait_for(found.wait(), GUARANTEE_SECONDS)
+        except (ApiError, TimeoutError) as error:
+            log.warning("no guarantee for pod %s/%s on node %s: %s", *pod.metadata.key, node, error)
+            return False
+        finally:
+            self._awaited.pop(name, None)
+        return True
+
+    def holding(self, reservation: Reservation) -> None:
+        """A reservation holds a node."""
+        awaited = self._awaited.get(reservation.metadata.name)
+        if awaited is not None:
+            awaited.set()
 
     # -- what is said of those that found no node
 

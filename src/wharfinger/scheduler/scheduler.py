@@ -225,7 +225,7 @@ class Scheduler:
     def _no_room(self, item: QueuedPod, diagnosis: Diagnosis, now: float, began: float) -> None:
         """No node fits: make room by preemption if that helps, and wait for something to change."""
         pod = item.pod
-        if self.engine.profile(pod).at["postFilter"] and not (is_fake(pod) and pod.spec.preemption_policy == "Never"):
+        if self.engine.profile(pod).at["postFilter"] and not self._waits_for_reservation(pod):
             self.metrics.preemption_attempts.inc()
             result = self.engine.preempt(pod, diagnosis)
             if result.node is not None:
@@ -236,6 +236,12 @@ class Scheduler:
                 return
         self._refuse(item, diagnosis.message, diagnosis.plugins, now, began)
 
+    def _waits_for_reservation(self, pod: Pod) -> bool:
+        """Whether nobody needs to be evicted: for a reservation that may not, or a pod for which others went already."""
+        if is_fake(pod):
+            return pod.spec.preemption_policy == "Never"
+        return self.reservations.guaranteed(pod)
+
     def _make_room(self, item: QueuedPod, node: str, victims: Iterable[Pod], diagnosis: Diagnosis) -> None:
         """Evicts beside the decisions. Until that is done the pod is not tried again, or it would choose new victims."""
         pod, chosen = item.pod, list(victims)
@@ -243,6 +249,8 @@ class Scheduler:
         self._preempting.add(item.key)
 
         async def evict() -> None:
+            if await self.reservations.guarantee(pod, node):
+                self.engine.set_nominated(pod, None)  # from here on its reservation keeps the room
             gone = await self._preemptor.evict(pod, chosen, node)
             self._preempting.discard(item.key)
             now = asyncio.get_running_loop().time()
@@ -343,6 +351,7 @@ class Scheduler:
         if released is not None:
             self._happened(ClusterEvent(POD, Action.DELETE, released, None))
         if new is not None and new.holds:
+            reservations.holding(new)
             if self._synced:
                 reservations.resize(new)
             self._wake_owners(new)

@@ -116,3 +116,35 @@ class ReservationAffinity(View, frozen=True):
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
     tolerations: tuple[Toleration, ...] = ()
+
+
+class PodMigrationJobSpec(View, frozen=True):
+    pod_ref: ObjectReference = field(default_factory=ObjectReference)
+    paused: bool = False
+    ttl: str = "5m"
+    mode: str = "ReservationFirst"
+    reservation_options: dict[str, Any] | None = None
+    delete_options: dict[str, Any] | None = None
+
+
+class PodMigrationJobStatus(View, frozen=True):
+    phase: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ref: ObjectReference | None = None
+    node_name: str = ""
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class PodMigrationJob(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodMigrationJobSpec = field(default_factory=PodMigrationJobSpec)
+    status: PodMigrationJobStatus = field(default_factory=PodMigrationJobStatus)
+
+    @property
+    def ended(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed", "Aborted")

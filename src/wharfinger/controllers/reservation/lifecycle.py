@@ -13,7 +13,7 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import BadReservation, expires_at
+from wharfinger.api.reservations import PREEMPTOR, BadReservation, expires_at
 from wharfinger.api.times import BadTime
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.reservation import Reservation
@@ -41,6 +41,9 @@ class ReservationController(Controller[str]):
         self._by_node = self._reservations.index(
             "node", lambda each: [each.status.node_name] if each.status.node_name else []
         )
+        self._by_preemptor = self._reservations.index(
+            "preemptor", lambda each: [uid] if (uid := each.metadata.labels.get(PREEMPTOR)) else []
+        )
         self._by_uid = self._reservations.index("uid", lambda each: [each.metadata.uid])
         self._reservations.add_handler(self._seen, lambda old, new: self._seen(new))
         self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
@@ -56,13 +59,13 @@ class ReservationController(Controller[str]):
         self.queue.add(reservation.metadata.name)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
-        if uses(old) != uses(new) or (uses(new) and old.spec != new.spec):
+        if uses(old) != uses(new) or old.spec != new.spec or old.terminal != new.terminal:
             self._pod_changed(old)
             self._pod_changed(new)
 
     def _pod_changed(self, pod: Pod) -> None:
         uid = uses(pod)
-        for reservation in self._by_uid.get(uid) if uid else ():
+        for reservation in (*(self._by_uid.get(uid) if uid else ()), *self._by_preemptor.get(pod.metadata.uid)):
             self.queue.add(reservation.metadata.name)
 
     def _node_gone(self, node: Node) -> None:
@@ -80,6 +83,9 @@ class ReservationController(Controller[str]):
         if reservation is None or reservation.ended:
             return
         if await self._expire(reservation) or await self._lose_node(reservation):
+            return
+        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_pointless(reservation):
+            await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
             return
         if reservation.phase == "Available":
             await self._record_use(reservation)
@@ -116,6 +122,20 @@ class ReservationController(Controller[str]):
         except NotFound:
             return True
         return False
+
+    async def _is_pointless(self, reservation: Reservation) -> bool:
+        """Whether the preemptor it is for is gone, or went elsewhere."""
+        uid = reservation.metadata.labels[PREEMPTOR]
+        owner = next((each.object for each in reservation.spec.owners if each.object is not None), None)
+        if owner is None:
+            return False
+        try:
+            pod = await self._client.get(PODS, owner.name, owner.namespace, view=Pod)
+        except NotFound:
+            return True
+        if pod.metadata.uid != uid or pod.terminal or pod.terminating:
+            return True
+        return bool(pod.spec.node_name) and uses(pod) != reservation.metadata.uid
 
     async def _fail(self, reservation: Reservation, message: str) -> None:
         ended = condition("Ready", False, EXPIRED, message, self._context.now())

@@ -1,0 +1,97 @@
+"""What a migration asks for: the reservation at the target, made from the pod and from what the job says. Pure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from wharfinger.api.kinds.ours import POD_MIGRATION_JOBS, RESERVATIONS
+from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_duration, parse_time
+from wharfinger.api.views.reservation import PodMigrationJob
+from wharfinger.controllers.parts.pods import controller_reference
+
+ABORT = "wharfinger.dev/abort"
+JOB_LABEL = "wharfinger.dev/pod-migration-job"
+NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
+EXPIRED, TAKEN, EVICTED = "ReservationExpired", "ReservationTaken", "EvictComplete"
+
+_NOT_COPIED = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "priority", "preemptionPolicy")
+
+
+def deadline(job: PodMigrationJob) -> float | None:
+    ttl = parse_duration(job.spec.ttl)
+    return parse_time(job.metadata.creation_timestamp) + ttl if ttl else None
+
+
+def reservation_name(job: PodMigrationJob) -> str:
+    options = job.spec.reservation_options or {}
+    reference = options.get("reservationRef") or {}
+    named = (options.get("template") or {}).get("metadata") or {}
+    return str(reference.get("name") or named.get("name") or f"migration-{job.metadata.uid}")
+
+
+def uses_given(job: PodMigrationJob) -> bool:
+    """Whether the reservation was there before: it is neither made nor deleted by us."""
+    return bool(((job.spec.reservation_options or {}).get("reservationRef") or {}).get("name"))
+
+
+def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
+    """The template is the pod without its node, kept off that node; owners are whoever comes in its place."""
+    given = deepcopy((job.spec.reservation_options or {}).get("template") or {})
+    spec: Document = given.get("spec") or {}
+    metadata: Document = given.get("metadata") or {}
+    template: Document = spec.setdefault("template", {})
+    pod_metadata = pod["metadata"]
+    template["metadata"] = {
+        "namespace": pod_metadata["namespace"],
+        "labels": dict(pod_metadata.get("labels") or {}),
+        **(template.get("metadata") or {}),
+    }
+    pinned = (template.get("spec") or {}).get("nodeName")
+    body = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _NOT_COPIED}
+    body |= template.get("spec") or {}
+    if not pinned:
+        _keep_off(body, pod["spec"]["nodeName"])
+    template["spec"] = body
+    spec.setdefault("owners", owners_of(pod))
+    spec.setdefault("allocateOnce", True)
+    if not spec.get("expires"):
+        # Room to spare: the job's own end comes first and says why.
+        spec.setdefault(
+            "ttl", "0s" if parse_duration(job.spec.ttl) == 0 else f"{int(parse_duration(job.spec.ttl)) + 60}s"
+        )
+    return {
+        "apiVersion": RESERVATIONS.api_version,
+        "kind": RESERVATIONS.kind,
+        "metadata": {
+            **metadata,
+            "name": reservation_name(job),
+            "labels": {**(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
+        },
+        "spec": spec,
+    }
+
+
+def owners_of(pod: Document) -> list[Document]:
+    """The pod's controller makes the replacement; without one, a pod of the same name is it."""
+    metadata = pod["metadata"]
+    controller = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+    if controller is None:
+        return [{"object": {"namespace": metadata["namespace"], "name": metadata["name"]}}]
+    named = {name: controller[name] for name in ("apiVersion", "kind", "name", "uid")}
+    return [{"controller": {**named, "controller": True, "namespace": metadata["namespace"]}}]
+
+
+def _keep_off(spec: Document, node: str) -> None:
+    """Adds to the required node affinity, term by term, that it is not this node."""
+    other = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    affinity = spec.setdefault("affinity", {})
+    node_affinity = affinity.setdefault("nodeAffinity", {})
+    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: list[dict[str, Any]] = required.setdefault("nodeSelectorTerms", [])
+    if not terms:
+        terms.append({})
+    for term in terms:
+        term["matchFields"] = [*(term.get("matchFields") or ()), other]

@@ -1,0 +1,209 @@
+"""Keeps the reservations of a ReservationSet: numbered, so that making one twice is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from wharfinger.api.conditions import condition
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.kinds.ours import RESERVATION_SETS, RESERVATIONS
+from wharfinger.api.registry import Document
+from wharfinger.api.reservations import DEFAULT_TTL
+from wharfinger.api.times import format_time, parse_duration, parse_time
+from wharfinger.api.views import ObjectMeta, view
+from wharfinger.api.views.reservation import Reservation
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.pods import controller_reference
+from wharfinger.controllers.parts.statuses import condition_of, patch_status
+
+SET_LABEL = "wharfinger.dev/reservation-set"
+_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be done, by numbers of reservations, and how many there are of each sort."""
+
+    create: list[int] = field(default_factory=list)
+    delete: list[int] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def plan(wanted: int, there: Mapping[int, Reservation], *, replace_used: bool, over: bool) -> Plan:
+    """`over` says that the time of the set has passed: nothing is made any more."""
+    made = Plan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    counted = number = 0
+    for number in sorted(there):
+        reservation = there[number]
+        if reservation.terminating:
+            continue
+        if reservation.phase == "Failed":
+            if not over:
+                made.delete.append(number)
+            continue
+        if reservation.phase != "Succeeded" or not replace_used:
+            counted += 1
+        made.counts[reservation.phase] += 1
+    if counted > wanted:
+        made.delete += _surplus(there, counted - wanted)
+    number = 0
+    while counted < wanted and not over:
+        if number not in there:
+            made.create.append(number)
+            counted += 1
+        number += 1
+    return made
+
+
+def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
+    """The least useful first: without a node, then unused; those in use or used up stay."""
+    rank = {"Pending": 0, "Waiting": 1, "Available": 2}
+    candidates = [
+        number
+        for number, each in there.items()
+        if each.phase in rank and not each.terminating and not each.status.current_owners
+    ]
+    return sorted(candidates, key=lambda number: (rank[there[number].phase], -number))[:count]
+
+
+def expiry(document: Document) -> tuple[str, float | None]:
+    """What each reservation gets as its end, as it is written and in seconds; empty and None for never."""
+    spec, created = document["spec"], parse_time(document["metadata"]["creationTimestamp"])
+    moments = []
+    if spec.get("ttl") is not None or not spec.get("expires"):
+        ttl = parse_duration(spec.get("ttl") or DEFAULT_TTL)
+        if ttl == 0:
+            return "", None
+        moments.append(created + ttl)
+    if spec.get("expires"):
+        moments.append(parse_time(spec["expires"]))
+    return format_time(min(moments)), min(moments)
+
+
+def reservation_of(document: Document, number: int) -> Document:
+    """The reservation of that number."""
+    metadata, spec = document["metadata"], document["spec"]
+    body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
+    expires, _ = expiry(document)
+    body |= {"expires": expires} if expires else {"ttl": "0s"}
+    return {
+        "apiVersion": RESERVATIONS.api_version,
+        "kind": RESERVATIONS.kind,
+        "metadata": {
+            "name": f"{metadata['name']}-{number}",
+            "labels": {**(metadata.get("labels") or {}), SET_LABEL: metadata["name"]},
+            "ownerReferences": [controller_reference(RESERVATION_SETS, view(metadata, ObjectMeta))],
+        },
+        "spec": body,
+    }
+
+
+class ReservationSetController(Controller[str]):
+    name = "reservationset"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._client = context.client
+        self._sets = context.documents(RESERVATION_SETS)
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._by_owner = self._reservations.index("controller", _owner_uid)
+        self._sets.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._reservations.add_handler(
+            self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
+        )
+
+    def _seen(self, document: Document) -> None:
+        self.queue.add(document["metadata"]["name"])
+
+    def _reservation_changed(self, reservation: Reservation) -> None:
+        owner = reservation.metadata.controller
+        if owner is not None and owner.kind == RESERVATION_SETS.kind:
+            self.queue.add(owner.name)
+
+    async def reconcile(self, key: str) -> None:
+        document = self._sets.get(key)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            return
+        there = self._numbered(document)
+        spec, now = document["spec"], self._context.now()
+        _, end = expiry(document)
+        made = plan(
+            spec.get("replicas", 1),
+            there,
+            replace_used=bool(spec.get("replaceUsed")),
+            over=end is not None and now > end,
+        )
+        for number in made.delete:
+            await self._delete(there[number])
+        for number in made.create:
+            try:
+                await self._client.create(RESERVATIONS, reservation_of(document, number))
+            except AlreadyExists:
+                continue  # made before, and not seen yet; or somebody else's
+        for number, reservation in there.items():
+            if number not in made.delete and not reservation.ended:
+                await self._update(document, number, reservation)
+        await self._tell(document, made)
+
+    def _numbered(self, document: Document) -> dict[int, Reservation]:
+        prefix = f"{document['metadata']['name']}-"
+        found = {}
+        for each in self._by_owner.get(document["metadata"]["uid"]):
+            number = each.metadata.name.removeprefix(prefix)
+            if number.isdecimal():
+                found[int(number)] = each
+        return found
+
+    async def _delete(self, reservation: Reservation) -> None:
+        try:
+            await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
+        except NotFound:
+            return
+
+    async def _update(self, document: Document, number: int, reservation: Reservation) -> None:
+        """A changed set changes its reservations; the scheduler resizes them."""
+        wanted = reservation_of(document, number)["spec"]
+        if wanted.get("template") == reservation.spec.template and wanted.get("expires") == reservation.spec.expires:
+            return
+        change = {"template": wanted["template"], "expires": wanted.get("expires")}
+        try:
+            current = await self._client.get(RESERVATIONS, reservation.metadata.name)
+            if all(current["spec"].get(name) == value for name, value in change.items()):
+                return
+            # A merge patch would keep what the new template leaves out.
+            current["spec"] = {
+                **current["spec"],
+                **{name: value for name, value in change.items() if value is not None},
+            }
+            await self._client.update(RESERVATIONS, current)
+        except NotFound:
+            return
+
+    async def _tell(self, document: Document, made: Plan) -> None:
+        counts, wanted = made.counts, document["spec"].get("replicas", 1)
+        ready = counts["Available"] + counts["Succeeded"] >= wanted
+        message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
+        current = condition_of((document.get("status") or {}).get("conditions") or (), "Ready")
+        new = condition("Ready", ready, "AllAvailable" if ready else "NotYetAvailable", message, self._context.now())
+        del new["lastProbeTime"]
+        if current is not None and current["status"] == new["status"]:
+            new["lastTransitionTime"] = current["lastTransitionTime"]
+        status = {
+            "replicas": sum(counts.values()),
+            "available": counts["Available"],
+            "waiting": counts["Waiting"],
+            "pending": counts["Pending"],
+            "used": counts["Succeeded"],
+            "observedGeneration": document["metadata"].get("generation", 0),
+            "conditions": [new],
+        }
+        await patch_status(self._client, RESERVATION_SETS, document, status)
+
+
+def _owner_uid(reservation: Reservation) -> list[str]:
+    owner = reservation.metadata.controller
+    return [owner.uid] if owner is not None and owner.kind == RESERVATION_SETS.kind else []
