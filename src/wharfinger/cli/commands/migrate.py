@@ -1,0 +1,58 @@
+"""`wharf migrate`: moves a pod to another node, its place reserved first."""
+
+from __future__ import annotations
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@click.argument("kind", metavar="pod", type=click.Choice(["pod"]))
+@click.argument("target", metavar="NAMESPACE/NAME")
+@cluster_options
+@click.option("--to", metavar="NODE", default="", help="The node to go to.  [default: the best other one]")
+@click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
+@click.option("--directly", is_flag=True, help="Evict without reserving a place first.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to follow it to its end.")
+def command(
+    kind: str,
+    target: str,
+    kubeconfig: str | None,
+    context: str | None,
+    to: str,
+    ttl: str,
+    directly: bool,
+    wait: bool,
+) -> None:
+    """Move a pod: reserve at the target, evict, let the replacement take its place.
+
+    Exits with 0 when the replacement runs there, with 1 when the migration failed; the pod then stays where it is."""
+    import asyncio
+    import sys
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.cli import reserving
+
+    namespace, _, name = target.rpartition("/")
+    try:
+        seconds = parse_duration(ttl) or 24 * 3600.0
+    except BadTime as error:
+        raise click.UsageError(str(error)) from error
+
+    async def run() -> bool:
+        client = open_client(kubeconfig, context)
+        try:
+            job = await reserving.migrate(
+                client, name, namespace or "default", click.echo, to=to, ttl=ttl, directly=directly
+            )
+            # The job ends itself when its time is over; a little more lets it say so.
+            return await reserving.follow_job(client, job, click.echo, seconds + 30) if wait else True
+        finally:
+            await client.close()
+
+    try:
+        sys.exit(0 if asyncio.run(run()) else 1)
+    except (ApiError, reserving.Refused) as error:
+        raise click.ClickException(str(error)) from error

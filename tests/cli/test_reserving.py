@@ -1,0 +1,111 @@
+"""`wharf reserve` and `wharf migrate` against the whole control plane in virtual time: what they make, say and answer."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.scheduler.test_live import Stage, node
+
+from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS, STATEFUL_SETS
+from wharfinger.cli import reserving
+from wharfinger.cli.commands.migrate import command as migrate_command
+from wharfinger.cli.commands.reserve import command as reserve_command
+
+
+def workload(kind: str, name: str, replicas: int, cpu: str) -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]},
+    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {**spec, "serviceName": name}}
+
+
+@pytest.fixture
+def stage() -> Any:
+    made = Stage()
+    yield made
+    made.world.close()
+
+
+def run(stage: Stage, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def go() -> Any:
+        return await work()
+
+    return stage.world.loop.complete(go())
+
+
+def test_reserving_for_a_deployment_waits_and_shows_progress(stage: Stage) -> None:
+    deployment = workload("Deployment", "web", 1, "1")
+    del deployment["spec"]["serviceName"]
+    stage.apply(node("n1", "4"), deployment)
+    said: list[str] = []
+
+    async def work() -> bool:
+        name = await reserving.reserve(
+            stage.client, DEPLOYMENTS, "web", "default", said.append, replicas=3, name="", ttl="2h"
+        )
+        return await reserving.follow_set(stage.client, name, said.append, 60)
+
+    assert run(stage, work) is True
+    assert said[0] == "reservationset default-web created: 3 for deployment default/web"
+    assert said[-1] == "3/3 available"
+
+    async def more() -> bool:
+        name = await reserving.reserve(
+            stage.client, DEPLOYMENTS, "web", "default", said.append, replicas=5, name="", ttl="2h"
+        )
+        return await reserving.follow_set(stage.client, name, said.append, 5)
+
+    assert run(stage, more) is False
+    assert said[-2] == "3/5 available, 2 pending"
+    assert said[-1].startswith("  2: 0/1 nodes are available: 1 Insufficient cpu")
+
+
+def test_reserving_for_what_is_not_there_is_refused(stage: Stage) -> None:
+    async def work() -> None:
+        await reserving.reserve(stage.client, DEPLOYMENTS, "ghost", "default", print, replicas=1, name="")
+
+    with pytest.raises(reserving.Refused, match="Deployment default/ghost is not there"):
+        run(stage, work)
+
+
+def test_a_migration_is_followed_to_its_end(stage: Stage) -> None:
+    stage.apply(node("n1", "4"), workload("StatefulSet", "db", 1, "2"))
+    stage.apply(node("n2", "4"))
+    assert stage.world.store.peek(STATEFUL_SETS, "db", "default") is not None
+    said: list[str] = []
+
+    async def work() -> bool:
+        job = await reserving.migrate(stage.client, "db-0", "default", said.append, to="n2")
+        return await reserving.follow_job(stage.client, job, said.append, 300)
+
+    assert run(stage, work) is True
+    assert stage.pod("db-0")["spec"]["nodeName"] == "n2"
+    assert said[-1] == "Succeeded: pod default/db-0 runs on node n2"
+    assert any("is evicted from node n1" in line for line in said)
+
+
+@pytest.mark.parametrize(("name", "to", "why"), [("ghost", "", "is not there"), ("a", "n1", "is on node n1 already")])
+def test_impossible_migrations_are_refused(stage: Stage, name: str, to: str, why: str) -> None:
+    stage.apply(node("n1", "4"))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"}}
+    stage.apply({**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    assert stage.world.store.peek(PODS, "a", "default") is not None
+
+    async def work() -> None:
+        await reserving.migrate(stage.client, name, "default", print, to=to)
+
+    with pytest.raises(reserving.Refused, match=why):
+        run(stage, work)
+
+
+@pytest.mark.parametrize("arguments", [["web"], ["nonsense/web"], ["deployment/web", "--ttl", "soon"]])
+def test_bad_arguments_are_told_before_anything_is_sent(arguments: list[str]) -> None:
+    assert CliRunner().invoke(reserve_command, arguments).exit_code == 2
+
+
+def test_only_pods_are_migrated() -> None:
+    assert CliRunner().invoke(migrate_command, ["node", "n1"]).exit_code == 2
