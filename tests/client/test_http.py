@@ -501,3 +501,16 @@ class TestWatch:
 
         _, found = self.watch(script, watch_inactivity=0.1)
         assert [event.type for event in found] == [EventType.ADDED]
+
+
+def test_warnings_of_the_server_are_told() -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        data = b'{"metadata": {"name": "a"}}'
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(data)}\r\nContent-Type: application/json\r\n"
+        head += 'Warning: 299 - "spec.a: say \\"b\\" instead"\r\nWarning: 299 - "one, two"\r\n\r\n'
+        reply.writer.write(head.encode() + data)
+        await reply.writer.drain()
+
+    told: list[str] = []
+    talk(script, lambda c: c.create(PODS, {"metadata": {"name": "a"}}, "ns"), on_warning=told.append)
+    assert told == ['spec.a: say "b" instead', "one, two"]

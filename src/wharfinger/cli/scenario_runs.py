@@ -22,6 +22,7 @@ class Verdict:
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
     bad_input: bool = False
+    skipped: str = ""  # why it was not played
 
     @property
     def ok(self) -> bool:
@@ -71,7 +72,7 @@ def run_file(file: Path, seed: int) -> list[Verdict]:
         began = time.perf_counter()
         try:
             report = simulate(inputs, Options(seed=seed), [scenario])
-            problems = tuple(_problems(report["expectations"]))
+            problems = tuple(problem_lines(report["expectations"]))
         except Exception as error:  # one broken scenario must not hide the others
             problems = (f"the simulation broke: {type(error).__name__}: {error}",)
         title = f"{file}: {name}" if name else str(file)
@@ -79,7 +80,8 @@ def run_file(file: Path, seed: int) -> list[Verdict]:
     return verdicts
 
 
-def _problems(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
+def problem_lines(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
+    """What did not hold, for a person."""
     from wharfinger.cli.report_text import failure
 
     for each in expectations:
@@ -94,12 +96,15 @@ def junit_xml(verdicts: Sequence[Verdict]) -> str:
         name="wharf test",
         tests=str(len(verdicts)),
         failures=str(len(failed)),
+        skipped=str(sum(bool(verdict.skipped) for verdict in verdicts)),
         time=f"{sum(verdict.seconds for verdict in verdicts):.3f}",
     )
     for verdict in verdicts:
         case = ElementTree.SubElement(
             suite, "testcase", classname=verdict.file, name=verdict.name, time=f"{verdict.seconds:.3f}"
         )
+        if verdict.skipped:
+            ElementTree.SubElement(case, "skipped", message=verdict.skipped)
         if not verdict.ok:
             failure = ElementTree.SubElement(case, "failure", message=verdict.problems[0])
             failure.text = "\n".join(verdict.problems)

@@ -10,7 +10,7 @@ import asyncio
 import platform
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from wharfinger.client.backoff import Backoff
 from wharfinger.client.interface import Page, PatchType, WatchEvent
 from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import AiohttpTransport, Headers, Response, Transport, TransportError
-from wharfinger.client.wire import lines, read_error, read_event, read_object, read_page
+from wharfinger.client.wire import lines, read_error, read_event, read_object, read_page, read_warnings
 
 T = TypeVar("T")
 
@@ -54,8 +54,10 @@ class HttpClient:
         retries: int = RETRIES,
         transport: Transport | None = None,
         rng: random.Random | None = None,
+        on_warning: Callable[[str], None] | None = None,
     ) -> None:
-        """`in_flight` limits how many requests (watches aside) are under way at once; 0 means no limit."""
+        """`in_flight` limits how many requests (watches aside) are under way at once; 0 means no limit. `on_warning` is
+        told what the server warns of."""
         self.access = access
         self._transport: Transport = transport or (
             AiohttpTransport(access) if access.proxy else PooledTransport(access)
@@ -65,6 +67,7 @@ class HttpClient:
         self._watch_inactivity = watch_inactivity
         self._retries = retries
         self._rng = rng or random.Random()
+        self._on_warning = on_warning
         self._limit = asyncio.Semaphore(in_flight) if in_flight else None
         self._manager = component or "wharfinger"
         agent = f"wharf/{wharfinger.__version__} ({platform.system().lower()}/{platform.machine()})"
@@ -274,6 +277,9 @@ class HttpClient:
                     raise ServiceUnavailable(str(error)) from error
                 await asyncio.sleep(backoff.next())
                 continue
+            if self._on_warning is not None:
+                for warning in read_warnings(answer):
+                    self._on_warning(warning)
             if answer.status < 300:
                 return answer
             if answer.status == 401 and not renewed and self.access.credentials.refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,7 @@ from wharfinger.client.transport import Response
 
 T = TypeVar("T")
 
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 BIG = 256 * 1024  # bytes of a list from which on the collector is kept out
 
 
@@ -142,3 +144,10 @@ def read_error(answer: Response) -> ApiError:
     if header.isdecimal():
         error.retry_after = float(header)
     return error
+
+
+def read_warnings(answer: Response) -> list[str]:
+    """What the server warned of; each warning has the form `299 - "text"`."""
+    every = getattr(answer.headers, "getall", None)  # one transport keeps repeated headers apart, the other joins them
+    header = ", ".join(every("Warning", ())) if every is not None else answer.headers.get("Warning", "")
+    return [re.sub(r"\\(.)", r"\1", found) for found in _WARNING.findall(header)]

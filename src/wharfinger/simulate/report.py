@@ -36,19 +36,24 @@ def build(
         ],
         "unscheduled": list(_unscheduled(objects, reasons)),
         "events": sorted(events, key=_event_order),
-        "expectations": [
-            *(
-                {
-                    "step": where,
-                    "expect": outcome.expectation.describe(),
-                    "ok": outcome.ok,
-                    **({"problems": list(outcome.problems)} if outcome.problems else {}),
-                }
-                for where, outcome in results.outcomes
-            ),
-            *({"step": where, "ok": False, "problems": [problem]} for where, problem in results.failures),
-        ],
+        "expectations": expectations(results),
     }
+
+
+def expectations(results: Results) -> list[Document]:
+    """How each expectation went, and the steps that went otherwise than they said."""
+    return [
+        *(
+            {
+                "step": where,
+                "expect": outcome.expectation.describe(),
+                "ok": outcome.ok,
+                **({"problems": list(outcome.problems)} if outcome.problems else {}),
+            }
+            for where, outcome in results.outcomes
+        ),
+        *({"step": where, "ok": False, "problems": [problem]} for where, problem in results.failures),
+    ]
 
 
 def _unscheduled(

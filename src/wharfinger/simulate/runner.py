@@ -60,8 +60,8 @@ class Stage(Protocol):
 
     async def fault(self, fault: Fault) -> None: ...
 
-    async def expect(self, expectation: Expectation) -> Outcome:
-        """Checks, waiting as the expectation allows."""
+    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+        """Checks each, waiting as it allows."""
         ...
 
 
@@ -75,8 +75,8 @@ async def run(scenario: Scenario, stage: Stage, results: Results) -> None:
         await _act(step, where, stage, results)
         if step.expect and step.acts:
             await stage.settle()
-        for number, expectation in enumerate(step.expect):
-            results.outcomes.append((f"{where}.expect[{number}]", await stage.expect(expectation)))
+        for number, outcome in enumerate(await stage.expect(step.expect)):
+            results.outcomes.append((f"{where}.expect[{number}]", outcome))
 
 
 async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
@@ -108,7 +108,10 @@ class World:
             change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
             await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
 
-    async def expect(self, expectation: Expectation) -> Outcome:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+        return [await self._expect(expectation) for expectation in expectations]
+
+    async def _expect(self, expectation: Expectation) -> Outcome:
         until = self.loop.time() + (expectation.within or 0.0)
         while True:
             outcome = check(expectation, self.objects(expectation.resource))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from wharfinger.cli.scenario_runs import Verdict
 
 
 @click.command
@@ -14,12 +19,34 @@ import click
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of every scenario.")
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Scenarios at a time.  [default: the number of cores]")
 @click.option("-v", "--verbose", is_flag=True, help="Name scenarios that pass, too.")
-def command(paths: tuple[str, ...], junit: Path | None, seed: int, jobs: int | None, verbose: bool) -> None:
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Play them on the cluster of this kubeconfig instead of simulating one."
+)
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="The WharfingerConfiguration that the cluster's components run with (--kubeconfig).",
+)
+def command(
+    paths: tuple[str, ...],
+    junit: Path | None,
+    seed: int,
+    jobs: int | None,
+    verbose: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    config: str | None,
+) -> None:
     """Run the scenarios in these files and folders: unit tests for scheduling policies.
+
+    With --kubeconfig they are played on a real cluster on which the components run; whatever a scenario makes is taken
+    away after it. Scenarios that need virtual time beyond a minute, faults that only a simulation has, or another
+    configuration than --config are skipped, and named.
 
     Exits with 0, with 1 if an expectation failed, with 2 if a file is bad."""
     from wharfinger.cli.output import paint
-    from wharfinger.cli.scenario_runs import Verdict, collect, junit_xml, run_all
+    from wharfinger.cli.scenario_runs import collect, junit_xml, run_all
 
     files = collect(paths)
     if not files:
@@ -27,10 +54,14 @@ def command(paths: tuple[str, ...], junit: Path | None, seed: int, jobs: int | N
             "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
         )
         sys.exit(2)
+    if kubeconfig is None and (context is not None or config is not None):
+        raise click.UsageError("--context and --config belong to --kubeconfig")
     verdicts: list[Verdict] = []
-    for verdict in run_all(files, seed, jobs):
+    for verdict in run_all(files, seed, jobs) if kubeconfig is None else _live(files, kubeconfig, context, config):
         verdicts.append(verdict)
-        if verdict.ok and verbose:
+        if verdict.skipped:
+            click.echo(f"{paint('SKIP', 'yellow')} {verdict.name}: {verdict.skipped}")
+        elif verdict.ok and verbose:
             click.echo(f"{paint('PASS', 'green')} {verdict.name} ({verdict.seconds:.1f} s)")
         elif not verdict.ok:
             click.echo(f"{paint('FAIL', 'red', bold=True)} {verdict.name}")
@@ -39,6 +70,22 @@ def command(paths: tuple[str, ...], junit: Path | None, seed: int, jobs: int | N
     if junit is not None:
         junit.write_text(junit_xml(verdicts))
     failed = sum(not verdict.ok for verdict in verdicts)
-    summary = f"{len(verdicts) - failed} passed, {failed} failed"
+    skipped = sum(bool(verdict.skipped) for verdict in verdicts)
+    summary = f"{len(verdicts) - failed - skipped} passed, {failed} failed" + (
+        f", {skipped} skipped" if skipped else ""
+    )
     click.echo(paint(summary, "red" if failed else "green", bold=True))
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
+
+
+def _live(files: Sequence[Path], kubeconfig: str, context: str | None, config: str | None) -> Iterator[Verdict]:
+    from wharfinger.cli.live_scenarios import run_live
+    from wharfinger.cli.options import read_configuration
+    from wharfinger.client.kubeconfig import KubeconfigError, load_access
+
+    configuration, _ = read_configuration(config)
+    try:
+        access = load_access(kubeconfig, context)
+    except KubeconfigError as error:
+        raise click.ClickException(str(error)) from error
+    return run_live(files, access, configuration)

@@ -1,0 +1,93 @@
+"""Running scenarios on a real cluster, one after the other, since they share it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wharfinger.cli.scenario_runs import Verdict, problem_lines
+
+if TYPE_CHECKING:
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.client.access import ClusterAccess
+    from wharfinger.simulate.inputs import Inputs
+    from wharfinger.simulate.scenario import Scenario
+
+
+def run_live(files: Sequence[Path], access: ClusterAccess, configuration: Configuration) -> Iterator[Verdict]:
+    """Verdicts in order. `configuration` is what the cluster's components run with: scenarios that need another are
+    skipped."""
+    from wharfinger.simulate.live_stage import tidy
+
+    run = uuid.uuid4().hex[:8]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # being told to end must leave the cluster clean, too
+    with asyncio.Runner() as runner:
+        try:
+            for file in files:
+                yield from _run_file(file, access, configuration, run, runner)
+        finally:
+            runner.run(tidy(access, run))
+
+
+def _run_file(
+    file: Path, access: ClusterAccess, configuration: Configuration, run: str, runner: asyncio.Runner
+) -> Iterator[Verdict]:
+    from wharfinger.api.kinds import registry
+    from wharfinger.simulate.inputs import BadInput, read_inputs
+    from wharfinger.simulate.live_stage import NotPlayable, why_not
+
+    try:
+        inputs = read_inputs([(str(file), file.read_bytes())], registry())
+    except BadInput as error:
+        yield Verdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)
+        return
+    for number, (scenario, _) in enumerate(inputs.scenarios, 1):
+        name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
+        title = f"{file}: {name}" if name else str(file)
+        if reason := _other_configuration(inputs.configuration, configuration) or why_not(scenario):
+            yield Verdict(title, str(file), skipped=reason)
+            continue
+        began = time.perf_counter()
+        try:
+            problems = runner.run(_play(scenario, inputs, access, run))
+        except NotPlayable as error:
+            yield Verdict(title, str(file), skipped=str(error))
+            continue
+        except Exception as error:  # one broken scenario must not hide the others
+            problems = [f"the scenario broke: {type(error).__name__}: {error}"]
+        yield Verdict(title, str(file), time.perf_counter() - began, tuple(problems))
+
+
+async def _play(scenario: Scenario, inputs: Inputs, access: ClusterAccess, run: str) -> list[str]:
+    from wharfinger.simulate import applying, report, runner
+    from wharfinger.simulate.live_stage import LiveStage
+
+    stage, results = LiveStage(access, run), runner.Results()
+    try:
+        await stage.open(scenario, inputs.manifests)
+        admin = stage.client("", lambda warning: None)
+        for manifest in inputs.manifests:
+            document = manifest.document
+            for refusal in await runner.request(document, "", applying.apply(admin, document, stage.registry)):
+                results.failures.append((str(manifest.source), f"the API refused it: {refusal.message}"))
+        await runner.run(scenario, stage, results)
+    finally:
+        left = await stage.close()
+    return [*problem_lines(report.expectations(results)), *(f"afterwards: {each}" for each in left)]
+
+
+def _other_configuration(wanted: Configuration, running: Configuration) -> str:
+    """Which block of a scenario's configuration differs from what runs; how nodes are simulated makes no difference."""
+    import msgspec
+
+    for field in msgspec.structs.fields(type(wanted)):
+        if field.name in ("metadata", "nodes"):
+            continue
+        if getattr(wanted, field.name) != getattr(running, field.name):
+            return f"it needs another configuration of {field.encode_name} (see --config)"
+    return ""

@@ -1,0 +1,319 @@
+"""A real cluster as the stage of scenarios: expectations are polled, waits are real, and everything is put back at the end.
+
+The components must already run there; this only makes requests. What a scenario needs and a real cluster cannot give is
+told by `why_not`, before anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.kinds import registry as all_kinds
+from wharfinger.api.kinds.builtin import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICE_ACCOUNTS,
+    STATEFUL_SETS,
+    SUBJECT_ACCESS_REVIEWS,
+)
+from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
+from wharfinger.api.manifests import Manifest
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import format_time
+from wharfinger.client.access import ClusterAccess
+from wharfinger.client.http import HttpClient
+from wharfinger.controllers.placement.clusters import AGENT_STOPPED
+from wharfinger.node.annotations import DOWN
+from wharfinger.simulate.applying import namespace_of
+from wharfinger.simulate.expectations import Outcome, check
+from wharfinger.simulate.live_client import Footprint, Place, ScenarioClient
+from wharfinger.simulate.scenario import Expectation, Fault, Scenario
+
+LONGEST = 60.0  # seconds of virtual time that a scenario may need
+POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
+STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
+LABEL = "wharfinger.dev/scenario-run"
+_POLL = 0.2
+_RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
+_MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
+_CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+
+
+def why_not(scenario: Scenario) -> str:
+    """Why a scenario cannot be played on a real cluster; empty if it can."""
+    if scenario.start_given:
+        return "it starts at a time of its own"
+    for step in scenario.steps:
+        if (step.at or 0.0) > LONGEST:
+            return "it needs more than a minute of virtual time"
+        if any((expectation.within or 0.0) > LONGEST for expectation in step.expect):
+            return "an expectation waits for more than a minute"
+        for fault in step.faults:
+            if fault.bind:
+                return "bindings cannot be made to fail or be slow"
+            if fault.restart:
+                return f"it restarts {fault.restart}"
+            if fault.provision:
+                return "volume provisioning cannot be made to fail"
+    return ""
+
+
+class NotPlayable(Exception):
+    """The cluster is not one on which this scenario can be played."""
+
+
+class LiveStage:
+    """Implements `wharfinger.simulate.runner.Stage`. One for each scenario; `run` names the test run it is part of."""
+
+    def __init__(self, access: ClusterAccess, run: str) -> None:
+        self.registry = all_kinds()
+        self._access = access
+        self._run = run
+        self._admin = HttpClient(access, component="wharf-test")
+        self._clients: list[HttpClient] = [self._admin]
+        self._footprint = Footprint()
+        self._kinds: set[Resource] = set()
+        self._began = time.monotonic()
+
+    async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> None:
+        """Looks at what is there, lets the users act that the scenario names, and makes its namespaces. Raises NotPlayable
+        when the scenario would not mean the same on this cluster."""
+        documents = [manifest.document for manifest in manifests]
+        documents += [document for step in scenario.steps for document in step.apply]
+        kinds = {self.registry.resource_of(document) for document in documents}
+        for step in scenario.steps:
+            kinds |= {patch.target.resource for patch in step.patches}
+            kinds |= {delete.target.resource for delete in step.deletes}
+            kinds |= {expectation.resource for expectation in step.expect}
+        self._kinds = {kind for kind in kinds if kind is not None} | set(_MOVING)
+        for kind in self._kinds:
+            for document in await self.objects(kind):
+                metadata = document["metadata"]
+                self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
+        brings_nodes = any(document.get("kind") == "Node" for document in documents)
+        others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
+        if brings_nodes and others:
+            name = others[0]["metadata"]["name"]
+            raise NotPlayable(f"it brings its own nodes, and pods could go to others, such as {name}: cordon them")
+        for user in sorted({step.user for step in scenario.steps if step.user}):
+            await self._allow(user)
+        for namespace in self._namespaces(documents):
+            await self._ensure_namespace(namespace)
+        self._began = time.monotonic()
+
+    # -- the stage
+
+    def client(self, user: str, on_warning: Callable[[str], None]) -> ScenarioClient:
+        client = ScenarioClient(self._access, user, self._footprint, on_warning)
+        self._clients.append(client)
+        return client
+
+    async def advance(self, moment: float) -> None:
+        await asyncio.sleep(max(0.0, self._began + moment - time.monotonic()))
+
+    async def settle(self) -> None:
+        """Until nothing of what the scenario speaks of has changed for a moment."""
+        end = time.monotonic() + SETTLED
+        seen, since = await self._versions(), time.monotonic()
+        while time.monotonic() < min(end, since + STABLE):
+            await asyncio.sleep(_POLL)
+            now = await self._versions()
+            if now != seen:
+                seen, since = now, time.monotonic()
+
+    async def fault(self, fault: Fault) -> None:
+        if fault.node:
+            change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
+            await self._admin.patch(NODES, fault.node, change)
+        elif fault.agent:
+            since = format_time(time.time()) if fault.stopped else None
+            change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
+            await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
+        else:
+            raise AssertionError(fault)  # why_not names it before
+
+    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+        return list(await asyncio.gather(*map(self._expect, expectations)))
+
+    async def _expect(self, expectation: Expectation) -> Outcome:
+        end = time.monotonic() + max(POSITIVE, expectation.within or 0.0)
+        while not (outcome := await self._look(expectation)).ok and time.monotonic() < end:
+            await asyncio.sleep(_POLL)
+        if is_negative(expectation):
+            end = time.monotonic() + NEGATIVE
+            while outcome.ok and time.monotonic() < end:
+                await asyncio.sleep(_POLL)
+                outcome = await self._look(expectation)
+        return outcome
+
+    async def _look(self, expectation: Expectation) -> Outcome:
+        documents = await self.objects(expectation.resource, expectation.namespace)
+        if not expectation.name:
+            # What the cluster had before is none of the scenario's business, unless it is asked for by name.
+            documents = [document for document in documents if not self._foreign(expectation.resource, document)]
+        return check(expectation, documents)
+
+    # -- what there is
+
+    async def objects(self, resource: Resource, namespace: str = "") -> list[Document]:
+        """All objects of a kind; none of a kind that is not served."""
+        try:
+            return list((await self._admin.list(resource, namespace)).items)
+        except NotFound:
+            return []
+
+    def _foreign(self, resource: Resource, document: Document) -> bool:
+        metadata = document["metadata"]
+        place = (resource, str(metadata.get("namespace") or ""), metadata["name"])
+        before = self._footprint.before.get(place)
+        return before is not None and before["metadata"].get("uid") == metadata.get("uid")
+
+    async def _versions(self) -> set[tuple[str, str]]:
+        listed = await asyncio.gather(*(self.objects(kind) for kind in self._kinds if kind not in _RESTLESS))
+        return {(item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for items in listed for item in items}
+
+    # -- before and after
+
+    def _namespaces(self, documents: Iterable[Document]) -> list[str]:
+        """Those that the scenario speaks of without making them itself."""
+        found: dict[str, None] = {}
+        for document in documents:
+            resource = self.registry.resource_of(document)
+            if resource is not None and resource.namespaced:
+                found[namespace_of(document, resource)] = None
+        for document in documents:
+            if document.get("kind") == "Namespace":
+                found.pop(str((document.get("metadata") or {}).get("name")), None)
+        return list(found)
+
+    async def _ensure_namespace(self, name: str) -> None:
+        """Made for the whole run, since namespaces take long to go; `tidy` takes them away."""
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {LABEL: self._run}}}
+        await self._make(NAMESPACES, made)
+        await self._until(lambda: self._admin.get(SERVICE_ACCOUNTS, "default", name))
+
+    async def _allow(self, user: str) -> None:
+        """Simulated users may make any request; here they need a role for it. It does not give the use of policies."""
+        name = f"wharf-test-{user.replace(':', '-').lower()}"
+        metadata = {"name": name, "labels": {LABEL: self._run}}
+        rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": _CRUD}
+        version = CLUSTER_ROLES.api_version
+        role = {"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+        binding = {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": CLUSTER_ROLES.group, "kind": "User", "name": user}],
+        }
+        await self._make(CLUSTER_ROLES, role)
+        await self._make(CLUSTER_ROLE_BINDINGS, binding)
+        asked = {"user": user, "resourceAttributes": {"verb": "create", "resource": "pods", "namespace": "default"}}
+
+        async def allowed() -> None:
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked}
+            if not (await self._admin.create(SUBJECT_ACCESS_REVIEWS, review))["status"]["allowed"]:
+                raise NotFound(f"{user} may not act yet")
+
+        await self._until(allowed)
+
+    async def _make(self, resource: Resource, document: Document) -> None:
+        try:
+            await self._admin.create(resource, document)
+        except AlreadyExists:
+            return
+
+    async def _until(self, attempt: Callable[[], Awaitable[object]]) -> None:
+        end = time.monotonic() + POSITIVE
+        while True:
+            try:
+                await attempt()
+                return
+            except NotFound:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_POLL)
+
+    async def close(self) -> list[str]:
+        """Takes away what the scenario made and puts back what it changed; what could not be, in words."""
+        problems: list[str] = []
+        try:
+            made = list(self._footprint.made.items())
+            # Pods go before what they run on and belong to; what owns others goes with them.
+            for group in (
+                [each for each in made if each[0][0].namespaced and each[0][0] != PODS],
+                [each for each in made if each[0][0] == PODS],
+                [each for each in made if not each[0][0].namespaced and each[0][0] != NODES],
+                [each for each in made if each[0][0] == NODES],
+            ):
+                problems += filter(None, await asyncio.gather(*(self._remove(*each) for each in group)))
+            for (resource, namespace, name), before in self._footprint.changed.items():
+                problems += await self._restore(resource, namespace, name, before)
+        finally:
+            await asyncio.gather(*(client.close() for client in self._clients))
+        return problems
+
+    async def _remove(self, place: Place, uid: str) -> str:
+        resource, namespace, name = place
+        end = time.monotonic() + 2 * POSITIVE
+        grace = 0 if resource == PODS else None
+        while time.monotonic() < end:
+            try:
+                found = await self._admin.get(resource, name, namespace)
+                if found["metadata"]["uid"] != uid:
+                    return ""
+                if not found["metadata"].get("deletionTimestamp"):
+                    await self._admin.delete(
+                        resource, name, namespace, uid=uid, propagation="Foreground", grace_period=grace
+                    )
+            except NotFound:
+                return ""
+            except ApiError as error:
+                return f"cannot delete {resource.kind} {name}: {error.message}"
+            await asyncio.sleep(_POLL)
+        return f"{resource.kind} {name} does not go away"
+
+    async def _restore(self, resource: Resource, namespace: str, name: str, before: Document) -> list[str]:
+        try:
+            now = (await self._admin.get(resource, name, namespace))["metadata"]["resourceVersion"]
+            metadata = {**before["metadata"], "resourceVersion": now}
+            await self._admin.update(resource, {**before, "metadata": metadata}, namespace)
+        except ApiError as error:
+            return [f"cannot put back {resource.kind} {name}: {error.message}"]
+        return []
+
+
+def is_negative(expectation: Expectation) -> bool:
+    """Whether it says that something does not happen, so that being true at once proves nothing."""
+    if expectation.absent or expectation.count == 0:
+        return True
+    for field in expectation.fields:
+        wanted = field.wanted
+        if wanted is None or (isinstance(wanted, dict) and (wanted.get("exists") is False or "not" in wanted)):
+            return True
+        if field.path.text == "status.phase" and wanted == "Pending":
+            return True
+    return False
+
+
+async def tidy(access: ClusterAccess, run: str) -> None:
+    """Takes away the namespaces and roles that a run of scenarios made; does not wait for the namespaces."""
+    client = HttpClient(access, component="wharf-test")
+    try:
+        for resource in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES):
+            for document in (await client.list(resource, label_selector=f"{LABEL}={run}")).items:
+                await client.delete(resource, document["metadata"]["name"])
+    finally:
+        await client.close()
