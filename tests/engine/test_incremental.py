@@ -235,3 +235,15 @@ def test_kept_answers_equal_fresh_ones_after_every_event(first: list[Any], then:
     for name, *arguments in then:
         getattr(world, name)(*arguments)
         world.check()
+
+
+def test_a_zone_that_loses_its_only_pod_by_relabelling_is_open_again() -> None:
+    """The zone's key stops being shared by nodes in the very step that takes the pod out of it."""
+    world = World()
+    world.set_node("n4", 1, "", 2, 4, False)
+    world.set_node("n0", 1, "", 0, 4, False)
+    world.set_node("n2", 2, "", 0, 4, False)
+    world.bind("p7", 7, "n0", "default", False)
+    world.check()
+    world.set_node("n0", 0, "", 2, 1, True)
+    world.check()

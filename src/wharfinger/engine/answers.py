@@ -6,7 +6,7 @@ asked for again only when they changed: a few one by one, many as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,7 +33,7 @@ class Scorer:
     weight: int
     raw: Ints | None = None
     same: bool = False  # whether all rows' raw scores are equal, so that normalising cannot tell rows apart
-    version: int = -1
+    version: Hashable = None
     active: bool = False
     final: Ints | None = None  # the normalised scores of `rows`
     rows: Rows | None = None
@@ -46,7 +46,7 @@ class ClusterPart:
 
     prepared: Prepared
     weight: int
-    version: int = -1
+    version: Hashable = None
     accepted: Bools | None = None  # None: all
     scores: Ints | None = None  # None: nothing scored
 
@@ -238,9 +238,9 @@ class Answers:
         self._constant = 0  # normalised scores that are the same for all rows
         self.value = Column(size, REFUSED)
         for part in (*self._cluster_filters, *self._cluster_scorers):
-            part.version = -1
+            part.version = None
         for scorer in self._normalized:
-            scorer.version = -1
+            scorer.version = None
             scorer.final = scorer.rows = None
             scorer.ready = False
             scorer.raw = np.zeros(size, dtype=np.int64)

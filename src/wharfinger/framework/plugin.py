@@ -65,18 +65,18 @@ class Prepared:
         self.simulates = type(self).pod_simulated is not Prepared.pod_simulated
 
     @property
-    def version(self) -> int:
+    def version(self) -> Hashable:
         """For cluster scope: moves when answers for all rows may have changed. Only looked at after pods counted by the
         tables or nodes changed, or the plugin said so by `Tables.moved`."""
         return 0
 
     @property
-    def filter_version(self) -> int:
+    def filter_version(self) -> Hashable:
         """The same for `filter` alone."""
         return self.version
 
     @property
-    def score_version(self) -> int:
+    def score_version(self) -> Hashable:
         """The same for `score` and `normalize` alone."""
         return self.version
 

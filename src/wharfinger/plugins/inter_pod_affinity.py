@@ -6,7 +6,7 @@ pod's terms, and how many carry terms that match the incoming pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -211,25 +211,24 @@ class _Affinity(Prepared):
     # pods changed are asked for again anyway. The versions leave such counts out, but for going from none to some.
 
     @property
-    def filter_version(self) -> int:
+    def filter_version(self) -> Hashable:
         self._look_at_terms()
-        moved = self._terms_version + self._node_changes
-        for counter in (*self._affinity, *(counter for _, counter in self._anti), *self._existing):
-            # Only whether there are any in a domain counts.
-            moved += (counter.total > 0) << 40 if counter.column.unique else counter.crossings
-        return moved
+        some, moved = 0, 0
+        for index, counter in enumerate((*self._affinity, *(each for _, each in self._anti), *self._existing)):
+            some |= (counter.total > 0) << index
+            if not counter.column.unique:
+                moved += counter.crossings  # only whether there are any in a domain counts
+        return self._tables.node_log.position, self._terms_version, some, moved
 
     @property
-    def score_version(self) -> int:
+    def score_version(self) -> Hashable:
         self._look_at_terms()
-        moved = self._terms_version + self._node_changes
-        for counter, _ in self._scored():
-            moved += (counter.total > 0) << 40 if counter.column.unique else counter.version
-        return moved
-
-    @property
-    def _node_changes(self) -> int:
-        return self._tables.node_log.position
+        some, moved = 0, 0
+        for index, (counter, _) in enumerate(self._scored()):
+            some |= (counter.total > 0) << index
+            if not counter.column.unique:
+                moved += counter.version
+        return self._tables.node_log.position, self._terms_version, some, moved
 
     # filtering
 

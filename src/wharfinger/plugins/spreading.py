@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -242,13 +242,11 @@ class Spread(Prepared):
         return self._full_version
 
     @property
-    def score_version(self) -> int:
-        moved = self._tables.node_log.position + self._source_version()
+    def score_version(self) -> Hashable:
         if self._read_version != self._source_version():
             self._read_constraints()
-        for domains in self._soft:
-            moved += domains.counter.version
-        return moved
+        moved = sum(domains.counter.version for domains in self._soft)
+        return self._tables.node_log.position, self._read_version, moved
 
     # filtering
 
