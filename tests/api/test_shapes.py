@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
+from wharfinger.api import shapes
+from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds import known_kinds
+from wharfinger.api.shape_types import Typed
 from wharfinger.api.shapes import Shape, check, kind_shape, unknown_fields
 
 
@@ -73,3 +78,51 @@ def test_every_built_in_kind_has_a_shape_in_every_version(kind: Any) -> None:
     for group in (kind.group, *kind.alias_groups):
         for version in kind.versions:
             assert kind_shape(group, version, kind.kind) is not None
+
+
+_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
+    "spec": {
+        "containers": [
+            {
+                "name": "c",
+                "ports": [{"containerPort": 80}],
+                "livenessProbe": {"httpGet": {"port": 80}},
+                "resources": {"requests": {"cpu": "1"}},
+            }
+        ],
+        "hostNetwork": False,
+        "activeDeadlineSeconds": 30,
+    },
+    "status": {"startTime": "2026-01-01T00:00:00Z"},
+}
+_ODD: list[Any] = [None, 1, 1.5, True, "x", [], {}, [None], {"a": None}, 1 << 31, 1 << 63, -(1 << 63), 1 << 70]
+_ODD += ["2026-01-01T00:00:00Z", "1Gi", float("nan"), [1], ["a"], {"a": 1}, {"a": "b"}, [{"name": 1}]]
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield (*path, key)
+        yield from _places(item, (*path, key))
+
+
+@pytest.mark.parametrize("place", _places(_POD), ids=lambda place: ".".join(map(str, place)))
+def test_the_quick_look_at_a_document_agrees_with_the_one_that_names_faults(place: tuple[Any, ...]) -> None:
+    shape = pod_shape()
+    typed = Typed(shape, lambda shape, value: not faults_of(shape, value))
+    for odd in _ODD:
+        document = deepcopy(_POD)
+        owner: Any = document
+        for step in place[:-1]:
+            owner = owner[step]
+        owner[place[-1]] = odd
+        assert typed.fits(document) == (not faults_of(shape, document)), odd
+
+
+def faults_of(shape: Shape, value: Any) -> list[FieldError]:
+    found: list[FieldError] = []
+    shapes._check(shape, value, "", found)
+    return found

@@ -229,3 +229,23 @@ def test_an_object_that_goes_in_between_is_not_found(run: Run) -> None:
             await store.delete(CONFIG_MAPS, "c", "default")
 
     run(scenario, chain=Chain(remote_validating=[meddler]))
+
+
+def test_a_reviewer_is_asked_only_about_writes_that_concern_it(run: Run) -> None:
+    class OfPods(Reviewer):
+        def concerns(self, group: str, plural: str, subresource: str) -> bool:
+            return (group, plural, subresource) == ("", "pods", "")
+
+    picky, late = OfPods(), OfPods()
+    chain = Chain(validating=[picky])
+
+    async def scenario(store: Store) -> None:
+        await store.create(CONFIG_MAPS, config(), "default")
+        await store.create(PODS, pod("a"), "default")
+        await bind(store, "a", "n1")
+        assert [(seen.resource, seen.subresource) for seen in picky.seen] == [(PODS, "")]
+        chain.validating.append(late)
+        await store.create(PODS, pod("b"), "default")
+        assert [seen.name for seen in late.seen] == ["b"]
+
+    run(scenario, chain=chain)

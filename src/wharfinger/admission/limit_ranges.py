@@ -33,6 +33,9 @@ class LimitDefaultsReviewer:
     def __init__(self, ranges: RangesOf) -> None:
         self._ranges = ranges
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PODS.plural and not group and not subresource
+
     def review(self, request: Request) -> Review:
         if not _is(request, PODS.plural) or request.operation != "CREATE" or request.object is None:
             return PASS
@@ -73,6 +76,9 @@ class LimitRangeReviewer:
 
     def __init__(self, ranges: RangesOf) -> None:
         self._ranges = ranges
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural in (PODS.plural, PERSISTENT_VOLUME_CLAIMS.plural) and not group and not subresource
 
     def review(self, request: Request) -> Review:
         document = request.object

@@ -40,6 +40,9 @@ class ClusterDefaultsReviewer:
         self._now = now
         self._default_set = default_set
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
+
     def review(self, request: Request) -> Review:
         if not _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
             return PASS
@@ -147,6 +150,9 @@ class PermissionReviewer:
     def __init__(self, authorize: Authorize) -> None:
         self._authorize = authorize
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
+
     def review(self, request: Request) -> Review:
         for right in needed(request):
             if not self._authorize(right.question):
@@ -159,6 +165,9 @@ class ShapeReviewer:
 
     def __init__(self, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
         self._terminating = terminating
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
 
     def review(self, request: Request) -> Review:
         if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE", "UPDATE"):

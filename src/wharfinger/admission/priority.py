@@ -48,6 +48,9 @@ class PriorityReviewer:
         self._find = find
         self._all = all
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PODS.plural and not group and not subresource
+
     def review(self, request: Request) -> Review:
         if request.resource.plural != PODS.plural or request.resource.group or request.subresource:
             return PASS
@@ -94,6 +97,9 @@ class PriorityClassReviewer:
 
     def __init__(self, all: Callable[[], Iterable[PriorityClass]]) -> None:
         self._all = all
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PRIORITY_CLASSES.plural and group == PRIORITY_CLASSES.group
 
     def review(self, request: Request) -> Review:
         if request.resource.plural != PRIORITY_CLASSES.plural or request.resource.group != PRIORITY_CLASSES.group:

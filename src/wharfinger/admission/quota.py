@@ -85,6 +85,9 @@ class QuotaReviewer:
         self._names: Mapping[str, str] = {}
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return not subresource or (subresource == "resize" and plural == "pods" and not group)
+
     def review(self, request: Request) -> Review:
         if request.object is None or not request.namespace or not _concerns(request):
             return PASS

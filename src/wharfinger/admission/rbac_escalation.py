@@ -102,6 +102,9 @@ class EscalationReviewer:
     def __init__(self, index: RbacIndex) -> None:
         self._index = index
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == GROUP and not subresource
+
     def review(self, request: Request) -> Review:
         if (
             request.resource.group != GROUP

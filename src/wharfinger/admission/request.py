@@ -61,6 +61,10 @@ PASS = Review()
 
 
 class Reviewer(Protocol):
-    """One concern of admission that decides in process. Mutating ones run before all validating ones."""
+    """One concern of admission that decides in process. Mutating ones run before all validating ones.
+
+    A reviewer may have a method `concerns(group, plural, subresource)` that says, once and for all, which writes it has
+    anything to say about; it is asked for no others then.
+    """
 
     def review(self, request: Request) -> Review: ...

@@ -25,6 +25,9 @@ class ServiceAccountReviewer:
     def __init__(self, find: FindAccount | None = None) -> None:
         self._find = find
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PODS.plural and not group and not subresource
+
     def review(self, request: Request) -> Review:
         if request.resource.plural != PODS.plural or request.resource.group or request.subresource:
             return PASS

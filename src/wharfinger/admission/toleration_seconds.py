@@ -14,6 +14,9 @@ TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 class TolerationSecondsReviewer:
     """Mutates pods on create and update, as upstream's DefaultTolerationSeconds."""
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PODS.plural and not group and not subresource
+
     def review(self, request: Request) -> Review:
         if request.resource.plural != PODS.plural or request.resource.group or request.subresource:
             return PASS

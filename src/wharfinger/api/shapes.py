@@ -19,6 +19,7 @@ import msgspec
 
 from wharfinger.api.fields import FieldError, wrong_type
 from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
+from wharfinger.api.shape_types import Typed
 from wharfinger.api.times import BadTime, parse_time
 
 
@@ -94,6 +95,7 @@ class Shape:
     map_keys: tuple[str, ...] = ()
     atomic_map: bool = False  # apply: an object or map that is replaced as a whole
     name: str = ""  # the definition it stands for
+    typed: Typed | None = None  # made when the first value is checked against it
 
 
 _SCALARS = {
@@ -195,42 +197,17 @@ def named_shape(definition: str) -> Shape:
 def check(shape: Shape, value: Any, path: str = "") -> list[FieldError]:
     """Every value of the wrong type below `value`. Null is absent, and fields the shape does not know are let pass."""
     errors: list[FieldError] = []
-    if not _fits(shape, value):
+    if shape.typed is None:
+        shape.typed = Typed(shape, _fits)
+    if not shape.typed.fits(value):
         _check(shape, value, path, errors)
     return errors
 
 
 def _fits(shape: Shape, value: Any) -> bool:
-    """Whether `_check` would find nothing, without working out paths; a doubt is a no."""
-    kind = shape.type
-    if kind == "object":
-        if type(value) is not dict:
-            return False
-        fields = shape.fields
-        for key, item in value.items():
-            if item is not None:
-                known = fields.get(key)
-                if known is not None and not (type(item) is str if known.type == "string" else _fits(known, item)):
-                    return False
-        return True
-    if kind == "list":
-        assert shape.item is not None
-        inner = shape.item
-        return type(value) is list and all(item is not None and _fits(inner, item) for item in value)
-    if kind == "map":
-        assert shape.item is not None
-        inner = shape.item
-        if type(value) is not dict:
-            return False
-        if inner.type == "string":
-            return all(type(item) is str for item in value.values())
-        return all(item is None or _fits(inner, item) for item in value.values())
-    if kind == "string":
-        return type(value) is str
-    if kind == "any":
-        return True
+    """Whether `_check` finds nothing: for what has no type, as shapes that hold themselves."""
     errors: list[FieldError] = []
-    _check_scalar(kind, value, "", errors)
+    _check(shape, value, "", errors)
     return not errors
 
 

@@ -100,6 +100,9 @@ def _columns(version: Document) -> tuple[Column, ...]:
 class DefinitionReviewer:
     """Validating: definitions whose rules do not compile are refused."""
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural) == (CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.plural)
+
     def review(self, request: Request) -> Review:
         at = request.resource
         if (at.group, at.plural) != (CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.plural):

@@ -5,11 +5,11 @@ Reviewers see documents in the storage version; `request.resource` is the resour
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wharfinger.admission.request import Request, Review, Reviewer
+from wharfinger.admission.request import PASS, Request, Review, Reviewer
 
 
 class RemoteReviewer(Protocol):
@@ -31,6 +31,9 @@ class Chain:
     validating: list[Reviewer] = field(default_factory=list)
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
+    _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
+        default_factory=dict, repr=False
+    )  # by phase and what is written: the phase's reviewers when they were chosen from, and those that it concerns
 
     @property
     def mutates(self) -> bool:
@@ -41,25 +44,37 @@ class Chain:
         return bool(self.remote_mutating or self.remote_validating)
 
     async def mutate(self, request: Request, warnings: list[str]) -> None:
-        _decide(self.mutating, request, warnings)
+        self._decide("mutating", self.mutating, request, warnings)
         for remote in self.remote_mutating:
             _take(await remote.review(request), warnings)
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
-        _decide(self.validating, request, warnings)
+        self._decide("validating", self.validating, request, warnings)
         for remote in self.remote_validating:
             _take(await remote.review(request), warnings)
 
     def finish(self, request: Request, warnings: list[str]) -> None:
-        _decide(self.final, request, warnings)
+        self._decide("final", self.final, request, warnings)
+
+    def _decide(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
+        resource = request.resource
+        key = (phase, resource.group, resource.plural, request.subresource)
+        known = self._chosen.get(key)
+        if known is None or known[0] != reviewers:  # they may be added to while the chain is in use
+            chosen = [one for one in reviewers if _concerned(one, resource.group, resource.plural, request.subresource)]
+            known = self._chosen[key] = (list(reviewers), chosen)
+        for reviewer in known[1]:
+            _take(reviewer.review(request), warnings)
 
 
-def _decide(reviewers: Iterable[Reviewer], request: Request, warnings: list[str]) -> None:
-    for reviewer in reviewers:
-        _take(reviewer.review(request), warnings)
+def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) -> bool:
+    concerns = getattr(reviewer, "concerns", None)
+    return concerns is None or bool(concerns(group, plural, subresource))
 
 
 def _take(review: Review, warnings: list[str]) -> None:
+    if review is PASS:
+        return
     warnings.extend(review.warnings)
     if review.denied is not None:
         raise review.denied

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest, NotFound, not_found
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.selectors import FieldRequirement, Requirements
+from wharfinger.api.views import strip_nulls
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
@@ -25,12 +26,12 @@ from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import DeleteOptions, Listing, Stored, Written, encode, key_of
+from wharfinger.store.objects import DeleteOptions, Listing, Stored, Written, decode_document, encode, key_of
 from wharfinger.store.patches import APPLY, apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import Selection
-from wharfinger.store.versions import copy, kind_of, outgoing, present, stored_as_is
+from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, stored_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -239,7 +240,14 @@ class Store:
             return await self._scale(call, lambda scale: apply_patch(call.kind, scale, patch, type))
         if subresource:
             self._check_subresource(call.kind, subresource)
-        return await self._writer.change(call, lambda present: copy(apply_patch(call.kind, present, patch, type)))
+        given = encoded(patch)
+        nulls = b"null" in given  # all that a document can come to hold come from the patch
+
+        def change(present: Document) -> Document:
+            changed = apply_patch(call.kind, present, decode_document(given), type)
+            return cast("Document", strip_nulls(changed)) if nulls else changed
+
+        return await self._writer.change(call, change)
 
     async def _apply(self, call: Call, patch: Any, manager: str, force: bool) -> Written:
         if not isinstance(patch, dict):

@@ -70,9 +70,16 @@ def _without_directives(value: Any) -> tuple[bool, Any]:
     if isinstance(value, dict):
         if _DIRECTIVE in value:
             return False, None
-        parts = ((name, _without_directives(item)) for name, item in value.items() if item is not None)
-        directives = (_RETAIN, _ORDER, _DELETE_VALUES)
-        return True, {name: item for name, (kept, item) in parts if kept and not name.startswith(directives)}
+        result = {}
+        for name, item in value.items():
+            if item is None or (name[:1] == "$" and name.startswith((_RETAIN, _ORDER, _DELETE_VALUES))):
+                continue
+            if type(item) is dict or type(item) is list:
+                kept, item = _without_directives(item)
+                if not kept:
+                    continue
+            result[name] = item
+        return True, result
     if isinstance(value, list):
         return True, [item for kept, item in map(_without_directives, value) if kept]
     return True, value

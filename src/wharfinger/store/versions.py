@@ -28,12 +28,16 @@ def stored_as_is(kind: Kind, resource: Resource) -> bool:
 
 def copy(document: Any) -> Document:
     """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent."""
-    try:
-        data = encode(document)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise BadRequest(f"the object provided cannot be written as JSON: {error}") from None
+    data = encoded(document)
     copied = decode_document(data)
     return cast("Document", strip_nulls(copied) if b"null" in data else copied)
+
+
+def encoded(document: Any) -> bytes:
+    try:
+        return encode(document)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise BadRequest(f"the object provided cannot be written as JSON: {error}") from None
 
 
 def incoming(kind: Kind, resource: Resource, document: Document) -> Document:

@@ -56,6 +56,16 @@ class SchedulingPolicyReviewer:
         self._mutating = mutating
         self._own_namespace = namespace  # of our own components on a real cluster; never judged
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        if subresource == "binding" or (group, plural) == ("", "bindings"):
+            return not self._mutating and not group
+        if subresource:
+            return False
+        if (group, plural) == ("", "pods"):
+            return True
+        policy = plural == SCHEDULING_POLICIES.plural and group in GROUPS
+        return not self._mutating and (policy or (group, plural) in TEMPLATES)
+
     def review(self, request: Request) -> Review:
         outcome = self.judge(request)
         if outcome.operations and request.object is not None:

@@ -24,8 +24,44 @@ from wharfinger.api.views import Pod, view
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
+_KEPT = 512  # specs; pods of one workload share theirs
+_LONGEST = 32 * 1024
+_defaulted: dict[bytes, bytes] = {}
+"""Specs as JSON before and after defaulting, which depends on nothing else."""
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
+
+
 def default_pod(document: Document) -> None:
-    spec = made_child(document, "spec")
+    made_child(document, "spec")
+    spec = _with_defaults(document)
+    status = child(document, "status")
+    if status.get("qosClass") and not spec.get("nodeName"):
+        status["qosClass"] = _qos(document)  # reviewers of a new pod may have changed what it asks for
+    _container_statuses(status)
+
+
+def _with_defaults(document: Document) -> Document:
+    """The spec of a pod, with its defaults."""
+    spec = document["spec"]
+    if not isinstance(spec, dict):
+        return {}  # validation speaks about it
+    try:
+        given = _encode(spec)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        given = b""  # not from JSON
+    known = _defaulted.get(given)
+    if known is not None:
+        document["spec"] = spec = _decode(known)
+        return spec
+    _default_spec_of_pod(document, spec)
+    if given and len(given) < _LONGEST:
+        if len(_defaulted) >= _KEPT:
+            _defaulted.clear()
+        _defaulted[given] = _encode(spec)
+    return spec
+
+
+def _default_spec_of_pod(document: Document, spec: Document) -> None:
     default_pod_spec(spec)
     for container in (*children(spec, "containers"), *children(spec, "initContainers")):
         _requests_from_limits(container)
@@ -36,14 +72,10 @@ def default_pod(document: Document) -> None:
             for port in children(container, "ports"):
                 if port.get("hostPort") in (None, 0) and "containerPort" in port:
                     port["hostPort"] = port["containerPort"]
-    status = child(document, "status")
-    if status.get("qosClass") and not spec.get("nodeName"):
-        status["qosClass"] = _qos(document)  # reviewers of a new pod may have changed what it asks for
     # serviceAccount is the old name; both are always shown.
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
-    _container_statuses(status)
 
 
 def default_pod_status(document: Document) -> None:

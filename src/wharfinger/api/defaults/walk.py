@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.quantity import BadQuantity, canonical_milli
 from wharfinger.api.registry import DefaultFn, Document
 
@@ -63,8 +65,20 @@ def canonical_quantities(owner: Any, *names: str) -> None:
                     continue  # validation refuses it by path
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def drop_nulls(value: Any) -> None:
     """Removes null members in place: Kubernetes reads them as absent."""
+    try:
+        if b"null" not in _encode(value):
+            return  # looking for the word takes far less than looking through the members
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        pass
+    _drop_nulls(value)
+
+
+def _drop_nulls(value: Any) -> None:
     if isinstance(value, dict):
         items = value.values()
         if None in items:
@@ -72,11 +86,11 @@ def drop_nulls(value: Any) -> None:
                 del value[name]
         for item in items:
             if type(item) is dict or type(item) is list:
-                drop_nulls(item)
+                _drop_nulls(item)
     elif isinstance(value, list):
         for item in value:
             if type(item) is dict or type(item) is list:
-                drop_nulls(item)
+                _drop_nulls(item)
 
 
 def with_status(**counts: int) -> DefaultFn:

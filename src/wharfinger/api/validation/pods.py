@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, required
 from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.registry import Document, ValidateFn
@@ -23,6 +25,8 @@ from wharfinger.api.validation.resources import (
 from wharfinger.api.validation.scheduling import affinity_faults, gates_faults, spread_faults, tolerations_faults
 from wharfinger.api.validation.selectors import annotations_faults, each, labels_faults
 
+_encode = msgspec.json.Encoder().encode
+
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
 _MUTABLE = (
@@ -35,16 +39,42 @@ _MUTABLE = (
 def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
     """Validation of pods; `unqualified` says which resource names without a slash pass (see `validation.resources`)."""
 
+    faultless = _Faultless()
+
     def rules(document: Document, old: Document | None) -> Iterator[FieldError]:
         metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
         yield from _annotation_faults(metadata.get("annotations") or {}, spec)
-        yield from pod_spec_faults(spec, "spec", unqualified)
+        if spec not in faultless:
+            faults = list(pod_spec_faults(spec, "spec", unqualified))
+            yield from faults
+            if not faults:
+                faultless.add(spec)
         if old is None:
             yield from _create_faults(spec)
         else:
             yield from update_faults(spec, old.get("spec") or {})
 
     return checked("v1", "Pod", rules)
+
+
+class _Faultless:
+    """Specs in which no fault was found, as JSON: the pods of one workload share theirs."""
+
+    _MOST = 1024
+    _LONGEST = 32 * 1024
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def __contains__(self, spec: Any) -> bool:
+        return _encode(spec) in self._known
+
+    def add(self, spec: Any) -> None:
+        data = _encode(spec)
+        if len(data) < self._LONGEST:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            self._known.add(data)
 
 
 def pod_status_validator() -> ValidateFn:
