@@ -109,7 +109,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from _places(item, (*path, key))
 
 
-@pytest.mark.parametrize("place", _places(_POD), ids=lambda place: ".".join(map(str, place)))
+@pytest.mark.parametrize("place", list(_places(_POD)), ids=lambda place: ".".join(map(str, place)))
 def test_the_quick_look_at_a_document_agrees_with_the_one_that_names_faults(place: tuple[Any, ...]) -> None:
     shape = pod_shape()
     typed = Typed(shape, lambda shape, value: not faults_of(shape, value))

@@ -27,6 +27,9 @@ class ClassReviewer:
         self._classes = classes
         self._groups = groups
 
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural, subresource) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural, "")
+
     def review(self, request: Request) -> Review:
         if not _is_class(request) or request.object is None:
             return PASS
@@ -53,6 +56,9 @@ class RecordReviewer:
 
     def __init__(self, schedulers: Collection[str]) -> None:
         self._schedulers = schedulers
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural) == ("", "pods")
 
     def review(self, request: Request) -> Review:
         if (

@@ -68,8 +68,9 @@ def extend_chain(
         found = store.peek(PRIORITY_CLASSES, name)
         return None if found is None else found.view(PriorityClass)
 
-    def priority_classes() -> Iterable[PriorityClass]:
-        return (item.view(PriorityClass) for item in store.scan(PRIORITY_CLASSES))
+    priority_classes = Derived(
+        store, PRIORITY_CLASSES, lambda found: [decode(each.data, PriorityClass) for each in found]
+    ).get
 
     def account(namespace: str, name: str) -> Document | None:
         found = store.peek(SERVICE_ACCOUNTS, name, namespace)
