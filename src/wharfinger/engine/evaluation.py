@@ -169,9 +169,15 @@ def overridden(tables: Tables, answers: Answers, pod: Pod, special: Bools) -> Bo
     if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
         judged.forget()
     by_row = judged.by_row
-    for row in np.flatnonzero(special & (by_row < 0)).tolist():
-        by_row[row] = bool(tables.alive[row]) and judge(tables, answers, filters, pod, row) is None
     accepted = answers.accepted()
+    unknown = special & (by_row < 0)
+    if not tables.nominated and all(each.widens for each in answers.overlaying):
+        unknown &= ~accepted  # the others are feasible as they are
+        special = special & ~accepted
+    # What follows from the node alone is the same whatever is imagined there.
+    narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
+    for row in np.flatnonzero(unknown).tolist():
+        by_row[row] = answers.node_accepts(row) and judge(tables, answers, narrow, pod, row) is None
     before = None if answers.overlaying else accepted.copy()
     np.copyto(accepted, by_row > 0, where=special)
     return None if before is not None and np.array_equal(before, accepted) else accepted

@@ -162,20 +162,19 @@ def resource_policies() -> Iterator[Document]:
         }
 
 
-OWNERS = 10
 RESERVED = 5000
 
 
 def owner(name: str, namespace: str) -> Document:
-    """Every other pod may use a reservation of its application; the others may not."""
+    """Every other pod may use a reservation; the others may not."""
     number = int(name.rpartition("-")[2])
-    return pod(name, namespace, labels={"app": f"app-{number // 2 % OWNERS}"} if number % 2 else {})
+    return pod(name, namespace, labels={"app": "reserved"} if number % 2 else {})
 
 
 def reservations() -> Iterator[Document]:
-    """One on each node, for the applications in turn."""
+    """One on each node, all for one application."""
+    app = {"app": "reserved"}
     for number in range(RESERVED):
-        app = {"app": f"app-{number % OWNERS}"}
         template = pod("", labels=app)
         requests = template["spec"]["containers"][0]["resources"]["requests"]
         yield {

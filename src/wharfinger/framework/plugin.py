@@ -57,6 +57,7 @@ class Prepared:
     normalizes: bool = False
     nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
     follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
+    widens: bool = False  # every row with overlays also counts as it is, so that they can only add feasible rows
     replaces: frozenset[str] = frozenset()  # plugins whose filters this one stands in for
 
     def __init__(self) -> None:

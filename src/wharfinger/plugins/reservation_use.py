@@ -65,6 +65,7 @@ class Using(Prepared):
         self._classes = frozenset(classes)
         self._evicts = evicts
         self.required = demands.required
+        self.widens = not self.required
         self._requests = {**shape.requests, PODS: 1}
         self._wanted = tables.charge(shape)
         self._no_match = self.refuse(unresolvable(NO_MATCH))
