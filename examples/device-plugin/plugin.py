@@ -1,0 +1,156 @@
+"""A device plugin to try things with: its devices are what a JSON file says, and follow the file as it changes.
+
+    python plugin.py --resource example.com/gpu --devices devices.json --plugin-dir /var/lib/kubelet/device-plugins
+
+The file lists devices; properties are the extension, everything else is the kubelet's own device-plugin API v1beta1:
+
+    [{"id": "gpu-0", "healthy": true, "numa": 0, "properties": {"gpuType": "p100", "memory": "16Gi"}}]
+
+With `--plain` it says nothing of properties, as an unmodified plugin does. When the kubelet (or `wharf device-agent`)
+starts anew, the plugin notices the new socket and registers again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from wharfinger.node.device_agent import api
+from wharfinger.node.device_agent.protobuf import decode, encode
+
+POLL = 0.2  # seconds between looks at the file and at the kubelet's socket
+
+
+class Plugin:
+    def __init__(
+        self, resource: str, devices: Path, folder: Path, *, plain: bool = False, prefer_last: bool = False
+    ) -> None:
+        self.resource = resource
+        self.allocated: list[tuple[str, ...]] = []  # what Allocate was called with
+        self._devices = devices
+        self._folder = folder
+        self._plain = plain
+        self._prefer_last = prefer_last
+        self._endpoint = f"{resource.replace('/', '-')}.sock"
+        self._server: Any = None
+
+    def listed(self) -> api.ListAndWatchResponse:
+        return api.ListAndWatchResponse(tuple(map(self._device, json.loads(self._devices.read_text()))))
+
+    def _device(self, entry: dict[str, Any]) -> api.Device:
+        topology = api.TopologyInfo((api.NumaNode(entry["numa"]),)) if "numa" in entry else None
+        health = api.HEALTHY if entry.get("healthy", True) else "Unhealthy"
+        return api.Device(entry["id"], health, topology, {} if self._plain else entry.get("properties", {}))
+
+    # the service
+
+    async def options(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
+        return api.DevicePluginOptions(get_preferred_allocation_available=self._prefer_last)
+
+    async def list_and_watch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
+        told = None
+        while True:
+            now = self.listed()
+            if now != told:
+                told = now
+                yield now
+            await asyncio.sleep(POLL)
+
+    async def preferred(self, request: api.PreferredAllocationRequest, context: Any) -> api.PreferredAllocationResponse:
+        chosen = (
+            api.ContainerPreferredAllocationResponse(tuple(sorted(each.available)[-each.size :]))
+            for each in request.containers
+        )
+        return api.PreferredAllocationResponse(tuple(chosen))
+
+    async def allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+        self.allocated += [each.ids for each in request.containers]
+        known = {device.id for device in self.listed().devices}
+        for each in request.containers:
+            if not known.issuperset(each.ids):
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown devices: {set(each.ids) - known}")
+        variable = self.resource.rpartition("/")[2].upper().replace("-", "_")
+        answers = (
+            api.ContainerAllocateResponse({f"{variable}_IDS": ",".join(each.ids)}) for each in request.containers
+        )
+        return api.AllocateResponse(tuple(answers))
+
+    # its life
+
+    async def start(self) -> None:
+        """Serves on a socket of its own."""
+        socket = self._folder / self._endpoint
+        socket.unlink(missing_ok=True)
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        methods = {
+            "GetDevicePluginOptions": unary(self.options, lambda data: decode(data, api.Empty), encode),
+            "ListAndWatch": stream(self.list_and_watch, lambda data: decode(data, api.Empty), encode),
+            "GetPreferredAllocation": unary(
+                self.preferred, lambda data: decode(data, api.PreferredAllocationRequest), encode
+            ),
+            "Allocate": unary(self.allocate, lambda data: decode(data, api.AllocateRequest), encode),
+        }
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(api.DEVICE_PLUGIN, methods),))
+        self._server.add_insecure_port(f"unix:{socket}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+    async def register(self) -> None:
+        async with grpc.aio.insecure_channel(f"unix:{self._folder / api.KUBELET_SOCKET}") as channel:
+            call = channel.unary_unary(
+                f"/{api.REGISTRATION}/Register",
+                request_serializer=encode,
+                response_deserializer=lambda data: decode(data, api.Empty),
+            )
+            await call(api.RegisterRequest(api.VERSION, self._endpoint, self.resource), timeout=10)
+
+    async def run(self) -> None:
+        """Serves, and registers whenever the kubelet's socket is a new one."""
+        await self.start()
+        try:
+            await self._keep_registered()
+        finally:
+            await self.stop()
+
+    def _kubelet(self) -> int | None:
+        """What tells one socket of the kubelet from the next: when it was made."""
+        try:
+            return (self._folder / api.KUBELET_SOCKET).stat().st_ctime_ns
+        except FileNotFoundError:
+            return None
+
+    async def _keep_registered(self) -> None:
+        seen = None
+        while True:
+            current = self._kubelet()
+            if current is not None and current != seen:
+                try:
+                    await self.register()
+                    seen = current
+                    print(f"registered {self.resource}", flush=True)
+                except grpc.aio.AioRpcError as error:
+                    print(f"cannot register: {error.details()}", flush=True)
+            await asyncio.sleep(POLL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A device plugin whose devices are what a file says.")
+    parser.add_argument("--resource", default="example.com/gpu")
+    parser.add_argument("--devices", type=Path, required=True)
+    parser.add_argument("--plugin-dir", type=Path, default=Path(api.PLUGIN_FOLDER))
+    parser.add_argument("--plain", action="store_true", help="say nothing of properties")
+    given = parser.parse_args()
+    asyncio.run(Plugin(given.resource, given.devices, given.plugin_dir, plain=given.plain).run())
+
+
+if __name__ == "__main__":
+    main()
