@@ -163,6 +163,7 @@ def test_costs_follow_the_units_that_have_room() -> None:
             stage.advance(2)
         assert [stage.cost(f"p{index}") for index in range(3)] == ["9", "1", "1"]
         assert stage.counts() == {"a": 1, "b": 0, "again": 2}
+        assert stage.get(RESOURCE_POLICIES, "p")["status"]["summary"] == "a 1/1, b 0, again 2"
         assert stage.conditions() == {"Valid": "True", "Overlapping": "True", "Conflicting": "False"}
         stage.delete(PODS, "p0", grace_period=0)
         assert [stage.cost(f"p{index}") for index in (1, 2)] == ["9", "1"]

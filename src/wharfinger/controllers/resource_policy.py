@@ -144,18 +144,20 @@ class ResourcePolicyController(Controller[Key]):
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         policy = self._world.policies.get(namespace, {}).get(name)
         conditions = [_valid(self._world.faults.get((namespace, name), ""))]
-        units: list[Document] | None = None
+        status: Document = {"units": None, "summary": None}
         if policy is not None:
             conditions += [_overlapping(policy), _conflicting(policy)]
-            units = [
-                {"name": unit.name, "count": count}
-                for unit, count in zip(policy.rules.units, policy.counts(), strict=True)
-            ]
+            counted = list(zip(policy.rules.units, policy.counts(), strict=True))
+            status["units"] = [{"name": unit.name, "count": count} for unit, count in counted]
+            status["summary"] = ", ".join(
+                f"{unit.name} {count}" + (f"/{unit.limit.count}" if unit.limit.count is not None else "")
+                for unit, count in counted
+            )
         before = (document.get("status") or {}).get("conditions") or []
         now = format_time(self._context.now())
         dated = [_dated(condition, before, metadata.get("generation", 0), now) for condition in conditions]
         await patch_status(
-            self._context.client, RESOURCE_POLICIES, document, {"conditions": dated, "units": units}, locked=True
+            self._context.client, RESOURCE_POLICIES, document, {"conditions": dated, **status}, locked=True
         )
         for condition in conditions:
             self._tell(document, condition, before)

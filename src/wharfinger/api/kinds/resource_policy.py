@@ -100,6 +100,7 @@ class ResourcePolicyStatus(Model):
 
     conditions: Conditions = field(default_factory=list)
     units: Annotated[list[UnitStatus], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
+    summary: Annotated[str, doc("The same in one line, such as `static 2/2, spot 3`.")] = ""
 
 
 class ResourcePolicy(Model):
@@ -185,8 +186,8 @@ KIND = Kind(
     status=True,
     columns=(
         Column("Strategy", "spec.strategy", description="Whether nodes of no unit are refused or come last."),
-        Column("Units", "spec.units[*].name", description="The kinds of node, as listed."),
-        Column("Counts", "status.units[*].count", description="Pods charged to each unit.", priority=1),
+        # One line of its own: a column of a custom resource shows only the first item of a list.
+        Column("Units", "status.summary", description="Pods in each unit, of those it takes at most."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=defaulter(ResourcePolicy, _name_units),

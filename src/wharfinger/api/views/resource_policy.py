@@ -45,6 +45,7 @@ class UnitStatus(View, frozen=True):
 class ResourcePolicyStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     units: tuple[UnitStatus, ...] = ()
+    summary: str = ""
 
 
 class ResourcePolicy(View, frozen=True):
