@@ -153,6 +153,8 @@ class Chance:
         policy = source.choice(["", "Aligned", "Restricted"])
         if policy:
             spec["allocatePolicy"] = policy
+        if policy == "Restricted" and source.random() < 0.3:
+            spec |= {"preAllocation": True, "preAllocationPolicy": {"enableMultiple": source.random() < 0.5}}
         return {
             "apiVersion": "scheduling.koordinator.sh/v1alpha1",
             "kind": "Reservation",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from wharfinger.api.reservations import (
     AFFINITY,
     ALLOCATED,
@@ -20,13 +22,14 @@ from wharfinger.api.reservations import (
     allocation_text,
     is_fake,
 )
-from wharfinger.api.views import Pod
+from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.reservation import Reservation as ReservationView
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import SUCCESS, Status, error, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.reservation_adoption import Adopting, adopts
 from wharfinger.plugins.reservation_demands import BadDemand, demands_of
 from wharfinger.plugins.reservation_fakes import FakePod
 from wharfinger.plugins.reservation_ledger import ledger_of
@@ -35,6 +38,10 @@ from wharfinger.plugins.reservation_use import NOT_MET, Ignoring, Using
 RESERVATION = "Reservation"
 PHASE = "wharfinger.dev/reservation-phase"
 """What `pre_bind` says of a reservation that found its node: Available or Waiting. It stays inside the scheduler."""
+
+
+ADOPTED = "wharfinger.dev/adopted-pods"
+"""And which pods it takes over: namespace, name and uid of each."""
 
 
 class ReservationArgs(Args, frozen=True):
@@ -50,6 +57,7 @@ class Key(NamedTuple):
     exact: str | None = None
     ignoring: bool = False
     fake: tuple[str, str, bool] | None = None  # pinned node, policy, pre-allocation
+    adopting: str = ""  # the uid of a reservation that takes over pods: no two are alike
 
 
 class Reservation(Plugin):
@@ -65,6 +73,7 @@ class Reservation(Plugin):
         super().__init__(tables, args)
         self.ledger = ledger_of(tables)
         self._short: set[tuple[str, str]] = set()  # pre-allocations that must wait
+        self._adopted: dict[tuple[str, str], list[ObjectMeta]] = {}  # pods that a reservation takes over
 
     # -- what happens in the cluster
 
@@ -89,7 +98,8 @@ class Reservation(Plugin):
             spec = None if reservation is None else reservation.spec
             pinned = pod.metadata.annotations.get(RESERVATION_NODE, "")
             policy, pre = ("", False) if spec is None else (spec.allocate_policy, spec.pre_allocation)
-            return Key(fake=(pinned, policy, pre))
+            adopting = reservation is not None and adopts(reservation)
+            return Key(fake=(pinned, policy, pre), adopting=pod.metadata.uid if adopting else "")
         metadata = pod.metadata
         if self.args.honour_ignored_label and metadata.labels.get(IGNORED) == "true":
             return Key(ignoring=True)
@@ -104,6 +114,9 @@ class Reservation(Plugin):
         key = next((each for each in keys if isinstance(each, Key)), None)
         if key is None:
             return None
+        adopting = self.ledger.reservations.get(key.adopting) if key.adopting else None
+        if key.fake is not None and adopting is not None:
+            return Adopting(self.tables, self.ledger, shape, key.fake[0], adopting)
         if key.fake is not None:
             return FakePod(self.tables, self.ledger, shape, *key.fake)
         if key.ignoring:
@@ -131,7 +144,9 @@ class Reservation(Plugin):
         )
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
-        if isinstance(prepared, FakePod):
+        if isinstance(prepared, Adopting):
+            self._adopted[pod.metadata.key] = [each.pod.metadata for each in prepared.adoptees(row)]
+        elif isinstance(prepared, FakePod):
             if prepared.short(row):
                 self._short.add(pod.metadata.key)
         elif isinstance(prepared, Using):
@@ -145,13 +160,15 @@ class Reservation(Plugin):
     def unreserve(self, pod: Pod, row: int) -> None:
         self.ledger.unassume(pod.metadata.key)
         self._short.discard(pod.metadata.key)
+        self._adopted.pop(pod.metadata.key, None)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
         key = pod.metadata.key
         if is_fake(pod):
             phase = "Waiting" if key in self._short else "Available"
             self._short.discard(key)
-            return {PHASE: phase}
+            adopted = [[each.namespace, each.name, each.uid] for each in self._adopted.pop(key, ())]
+            return {PHASE: phase, **({ADOPTED: msgspec.json.encode(adopted).decode()} if adopted else {})}
         holding = self.ledger.assumed(key)
         if holding is not None:
             return {ALLOCATED: allocation_text(holding.name, holding.uid)}
@@ -161,6 +178,10 @@ class Reservation(Plugin):
 
 def phase_bound(annotations: Mapping[str, Any]) -> str:
     return str(annotations.get(PHASE, "Available"))
+
+
+def pods_adopted(annotations: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    return msgspec.json.decode(annotations.get(ADOPTED, "[]"), type=list[tuple[str, str, str]])
 
 
 plugins = (Reservation,)

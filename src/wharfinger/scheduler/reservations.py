@@ -14,7 +14,16 @@ from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import FOREIGN_NAMES, BadReservation, fake_pod, is_fake, reservation_name, template_of
+from wharfinger.api.reservations import (
+    ALLOCATED,
+    FOREIGN_NAMES,
+    BadReservation,
+    allocation_text,
+    fake_pod,
+    is_fake,
+    reservation_name,
+    template_of,
+)
 from wharfinger.api.views import Pod, view
 from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.events import EventRecorder
@@ -22,8 +31,8 @@ from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.engine import Engine
+from wharfinger.plugins.reservation import ADOPTED, PHASE, phase_bound, pods_adopted
 from wharfinger.plugins.reservation import Reservation as ReservationPlugin
-from wharfinger.plugins.reservation import phase_bound
 from wharfinger.plugins.reservation_ledger import Holding, Ledger, ledger_of
 from wharfinger.scheduler.guarantees import guarantee, guarantee_name
 from wharfinger.scheduler.reservation_status import available, promoted, resized, unschedulable
@@ -117,6 +126,37 @@ class Reservations:
     async def bind(self, fake: Pod, node: str, annotations: Mapping[str, str]) -> None:
         """Raises ApiError; Conflict when it is no longer to be bound."""
         name, phase = reservation_name(fake), phase_bound(annotations)
+        adopted = pods_adopted(annotations)
+        try:
+            record = allocation_text(name, fake.metadata.uid)
+            for namespace, pod, uid in adopted:
+                await self._annotate(namespace, pod, uid, record)
+            await self._record_devices(fake, annotations)
+            await self._bind(fake, node, phase)
+        except ApiError:
+            for namespace, pod, uid in adopted:
+                await self._release(namespace, pod, uid)
+            raise
+
+    async def _annotate(self, namespace: str, pod: str, uid: str, record: str | None) -> None:
+        patch = {"metadata": {"uid": uid, "annotations": {ALLOCATED: record}}}
+        await self._client.patch(PODS, pod, patch, namespace)
+
+    async def _release(self, namespace: str, pod: str, uid: str) -> None:
+        try:
+            await self._annotate(namespace, pod, uid, None)
+        except ApiError as error:
+            log.info("pod %s/%s keeps the record of a reservation that did not come about: %s", namespace, pod, error)
+
+    async def _record_devices(self, fake: Pod, annotations: Mapping[str, str]) -> None:
+        """What other plugins put on a Binding stands on the reservation: devices that its pods are to get."""
+        own = {key: value for key, value in annotations.items() if key not in (PHASE, ADOPTED)}
+        if own:
+            patch = {"metadata": {"uid": fake.metadata.uid, "annotations": own}}
+            await self._client.patch(RESERVATIONS, reservation_name(fake), patch)
+
+    async def _bind(self, fake: Pod, node: str, phase: str) -> None:
+        name = reservation_name(fake)
         for attempt in range(_TRIES):
             document = await self._client.get(RESERVATIONS, name)
             found = view(document, Reservation)
