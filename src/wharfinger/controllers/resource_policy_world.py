@@ -22,12 +22,13 @@ Labels = Mapping[str, str]
 class Policy:
     """One policy that can be read, with what it counts."""
 
-    def __init__(self, rules: Rules, nodes: Mapping[str, Labels]) -> None:
+    def __init__(self, rules: Rules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
+        """`moved` collects the pods whose charge changed."""
         self.rules = rules
         self.counting = Counting(rules)
         self.overlapping: set[str] = set()  # nodes in several units
         self.shared: Counter[str] = Counter()  # other policies, with the number of pods that both match
-        self.moved: set[Order] = set()  # pods whose charge changed since this was emptied
+        self._moved = moved
         self._groups: dict[Signature, Group] = {}  # those that counted pods see
         self._members: Counter[Signature] = Counter()
         self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
@@ -55,7 +56,7 @@ class Policy:
         signature = self.rules.signature(pod.metadata.labels)
         if signature not in self._groups:
             group = self._groups[signature] = self.counting.acquire(signature)
-            group.moved = self.moved
+            group.moved = self._moved
         self._members[signature] += 1
         size = self.rules.size(requests(pod)) if self.rules.sized else NOTHING
         self.counting.add(pod.metadata.key, order(pod.metadata), signature, self.units_of(labels), size)
@@ -112,6 +113,7 @@ class World:
         self._governing: dict[Key, tuple[str, ...]] = {}  # names of the policies that match a pod, where there are any
         self._nodes: dict[str, Labels] = {}
         self._on: dict[str, set[Key]] = {}  # pods by node
+        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
 
     def governing(self, key: Key) -> list[Policy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
@@ -135,8 +137,7 @@ class World:
             self._govern(new)
             if marked(metadata.annotations) or metadata.key in self._governing:
                 self.pods_to_see.add(metadata.key)
-        if metadata.namespace in self.policies:
-            self._gather(metadata.namespace)
+        self._gather(metadata.namespace)
 
     def _resized(self, old: Pod, new: Pod) -> bool:
         """Whether a pod asks for more or less now, where some policy goes by that."""
@@ -191,10 +192,10 @@ class World:
 
     def _gather(self, namespace: str) -> None:
         """Pods whose charge changed with that of another."""
-        for policy in self.policies.get(namespace, {}).values():
-            if policy.moved:
-                self.pods_to_see.update((namespace, name) for _, _, name in policy.moved)
-                policy.moved.clear()
+        moved = self._moved.get(namespace)
+        if moved:
+            self.pods_to_see.update((namespace, name) for _, _, name in moved)
+            moved.clear()
 
     # -- nodes
 
@@ -239,7 +240,7 @@ class World:
         self.faults.pop(key, None)
         if new is not None:
             try:
-                policies[name] = Policy(read(new), self._nodes)
+                policies[name] = Policy(read(new), self._nodes, self._moved.setdefault(namespace, set()))
             except BadPolicy as fault:
                 self.faults[key] = str(fault)
         if name in policies:
@@ -250,9 +251,10 @@ class World:
         for each in concerned:
             self._govern(pods[each])
         self.pods_to_see |= concerned
+        self._gather(namespace)
         if not policies:
             del self.policies[namespace]
-        self._gather(namespace)
+            self._moved.pop(namespace, None)
 
 
 def _same(old: Pod, new: Pod) -> bool:
