@@ -49,12 +49,20 @@ async def run_until_stopped(work: Callable[[], Awaitable[None]]) -> None:
             raise
 
 
-async def lead(client: Client, name: str, clock: Clock, work: Callable[[Client], Awaitable[None]]) -> None:
+async def lead(
+    client: Client,
+    name: str,
+    clock: Clock,
+    work: Callable[[Client], Awaitable[None]],
+    *,
+    namespace: str = LEASE_NAMESPACE,
+    **timing: float,
+) -> None:
     """Works while this process holds the lease of that name, through a client that refuses to write without it."""
     from wharfinger.client.fence import fenced
     from wharfinger.client.leases import Leader, process_identity
 
-    leader = Leader(client, name, LEASE_NAMESPACE, process_identity(), clock)
+    leader = Leader(client, name, namespace, process_identity(), clock, **timing)  # type: ignore[arg-type]  # only floats
     guarded = fenced(client, leader.check)
     await leader.run(lambda: work(guarded))
 

@@ -61,40 +61,25 @@ async def _run(
     metrics_host: str,
     debug_port: int | None,
 ) -> None:
-    import asyncio
-    import signal
-
     from wharfinger.api.kinds import registry
     from wharfinger.api.metrics import Metrics
+    from wharfinger.cli.live import lead, run_until_stopped, serving_health
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.events import EventRecorder
-    from wharfinger.client.fence import fenced
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
-    from wharfinger.client.leases import Leader, process_identity
-    from wharfinger.client.metrics import HealthServer
     from wharfinger.client.timers import SystemClock
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.controllers.placement import PlacementController, PlacementMetrics, placement_controllers
     from wharfinger.controllers.placement.debug import DebugServer, PlacementDebug
 
-    clock = SystemClock()
-    informers: InformerSet | None = None
-    metrics = Metrics()
+    clock, metrics = SystemClock(), Metrics()
     measured = PlacementMetrics(metrics)
-    health = None
-    if metrics_port is not None:
-        health = HealthServer(
-            metrics,
-            ready=lambda: "" if informers is not None and informers.synced else "the hub is not loaded yet",
-            host=metrics_host,
-            port=metrics_port,
-        )
-        await health.start()
+    current: list[InformerSet] = []
 
-    async def work(writer: Client) -> None:
-        nonlocal informers
+    async def control(writer: Client) -> None:
         informers = InformerSet(writer)
+        current[:] = [informers]
         recorder = EventRecorder(writer, "placement", clock)
         recorder.start()
         context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
@@ -111,22 +96,16 @@ async def _run(
                 await debug.stop()
             await recorder.stop()
 
-    async def lead() -> None:
-        if not leader_elect:
-            await work(client)
-            return
-        leader = Leader(client, "wharf-placement", leader_elect_namespace, process_identity(), clock)
-        guarded = fenced(client, leader.check)
-        await leader.run(lambda: work(guarded))
+    async def work() -> None:
+        if leader_elect:
+            await lead(client, "wharf-placement", clock, control, namespace=leader_elect_namespace)
+        else:
+            await control(client)
 
-    task = asyncio.create_task(lead())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    def ready() -> str:
+        return "" if current and current[0].synced else "the hub is not loaded yet"
+
     try:
-        await task
-    except asyncio.CancelledError:
-        return
+        await run_until_stopped(lambda: serving_health(metrics, metrics_host, metrics_port, ready, work))
     finally:
-        if health is not None:
-            await health.stop()
         await client.close()

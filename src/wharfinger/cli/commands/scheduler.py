@@ -102,37 +102,22 @@ async def _run(
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
-    import asyncio
-    import signal
-
     from wharfinger.api.kinds import registry
     from wharfinger.api.metrics import Metrics
+    from wharfinger.cli.live import lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
-    from wharfinger.client.fence import fenced
     from wharfinger.client.interface import Client
-    from wharfinger.client.leases import Leader, process_identity
-    from wharfinger.client.metrics import HealthServer
     from wharfinger.client.timers import SystemClock
     from wharfinger.scheduler.metrics import SchedulerMetrics
     from wharfinger.scheduler.scheduler import Scheduler
 
     clock, metrics = SystemClock(), Metrics()
     measured = SchedulerMetrics(metrics)
-    scheduler: Scheduler | None = None
+    current: list[Scheduler] = []
     name = configuration.profiles[0].scheduler_name
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
-    health = None
-    if metrics_port is not None:
-        health = HealthServer(
-            metrics,
-            ready=lambda: "" if scheduler is not None and scheduler.ready else "the cluster is not loaded yet",
-            host=metrics_host,
-            port=metrics_port,
-        )
-        await health.start()
 
     async def schedule(client: Client) -> None:
-        nonlocal scheduler
         recorder = EventRecorder(client, name, clock) if events else None
         if recorder is not None:
             recorder.start()
@@ -147,6 +132,7 @@ async def _run(
             nodes=nodes,
             alone=True,
         )
+        current[:] = [scheduler]
         try:
             await scheduler.run()
         finally:
@@ -158,28 +144,21 @@ async def _run(
             await schedule(plain)
             return
         election = configuration.leader_election
-        leader = Leader(
+        await lead(
             plain,
             election.resource_name,
-            election.resource_namespace,
-            process_identity(),
             clock,
+            schedule,
+            namespace=election.resource_namespace,
             lease_duration=election.lease_duration,
             renew_deadline=election.renew_deadline,
             retry_period=election.retry_period,
         )
-        guarded = fenced(plain, leader.check)
-        await leader.run(lambda: schedule(guarded))
 
-    task = asyncio.create_task(work())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    def ready() -> str:
+        return "" if current and current[0].ready else "the cluster is not loaded yet"
+
     try:
-        await task
-    except asyncio.CancelledError:
-        pass
+        await run_until_stopped(lambda: serving_health(metrics, metrics_host, metrics_port, ready, work))
     finally:
-        if health is not None:
-            await health.stop()
         await plain.close()
