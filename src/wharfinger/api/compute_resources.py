@@ -24,6 +24,9 @@ from wharfinger.api.views.resource_class import NodeComputeResources
 RECORD = "scheduling.sigs.x-k8s.io/allocated-compute-resources"
 """The annotation of a pod, a Binding or a Reservation that names the devices held."""
 
+OVERLAID = "scheduling.sigs.x-k8s.io/overlaid-requests"
+"""The annotation that tells, by container, how much of a raw request stands for classes that are asked for as well."""
+
 HASH_DIGITS = 10
 
 Allocation = dict[str, dict[str, dict[str, int]]]
@@ -117,6 +120,24 @@ def device_requests(container: Container) -> dict[str, int]:
         return {}
     amounts = {**resources.limits, **resources.requests}
     return {name: value(amount) for name, amount in amounts.items() if is_device(name) and value(amount) > 0}
+
+
+def overlaid_requests(pod: Pod) -> dict[str, dict[str, int]]:
+    """By container the raw amounts that only stand for classes, and must not be counted beside them."""
+    text = pod.metadata.annotations.get(OVERLAID)
+    return {} if text is None else parse_overlaid(text)
+
+
+def parse_overlaid(text: str) -> dict[str, dict[str, int]]:
+    """What the annotation says; nothing where it is unreadable."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, int]])
+    except msgspec.DecodeError:
+        return {}
+
+
+def format_overlaid(amounts: Mapping[str, Mapping[str, int]]) -> str:
+    return msgspec.json.encode({name: dict(sorted(amounts[name].items())) for name in sorted(amounts)}).decode()
 
 
 def recorded(pod: Pod) -> Allocation | None:

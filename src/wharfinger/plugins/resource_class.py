@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.compute_resources import (
+    OVERLAID,
     RECORD,
     Allocation,
     BadRecord,
@@ -102,9 +103,12 @@ class ResourceClasses(Plugin):
             names.update(each.resources.limits, each.resources.requests)
         for each in pod.spec.init_containers:
             names.update(each.resources.limits, each.resources.requests)
-        record = pod.metadata.annotations.get(RECORD)
+        annotations = pod.metadata.annotations
+        record = annotations.get(RECORD)
         if names <= _PLAIN and record is None:
             return None
+        if OVERLAID in annotations:
+            record = f"{record} over {annotations[OVERLAID]}"
         self._ledger.sync()
         version = self._ledger.catalogue.version
         meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name))))

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.api.compute_resources import (
+    OVERLAID,
     Allocation,
     BadRecord,
     capacity,
     compute_resource_name,
     device_requests,
     named,
+    overlaid_requests,
     recorded,
 )
 from wharfinger.api.quantity import value
@@ -57,7 +59,16 @@ def requested(pod: Pod) -> dict[str, Amounts]:
     """By container what it asks for, in the order of the pod; containers that ask for no devices are left out."""
     spec = pod.spec
     every = spec.containers if not spec.init_containers else (*spec.init_containers, *spec.containers)
-    return {each.name: amounts for each in every if (amounts := device_requests(each))}
+    found = {each.name: amounts for each in every if (amounts := device_requests(each))}
+    if OVERLAID in pod.metadata.annotations:
+        for container, raws in overlaid_requests(pod).items():
+            amounts = found.get(container, {})
+            for raw, amount in raws.items():
+                if amounts.get(raw, 0) > amount:
+                    amounts[raw] -= amount
+                else:
+                    amounts.pop(raw, None)
+    return found
 
 
 def effective(pod: Pod, by_container: Mapping[str, Mapping[str, int]]) -> Amounts:

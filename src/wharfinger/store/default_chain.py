@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wharfinger.admission.class_names import OverlaidReviewer
 from wharfinger.admission.class_quota import alias_names
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.placement import placement_reviewers
@@ -86,8 +87,8 @@ def extend_chain(
     ]
     chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), *access, checking]
     schedulers = SCHEDULERS | set(settings.scheduling_policy.scheduler_identities)
-    chain.validating.append(RecordReviewer(schedulers))
     classes = Derived(store, RESOURCE_CLASSES, lambda found: [decode(each.data, ResourceClass) for each in found])
+    chain.validating += [RecordReviewer(schedulers), OverlaidReviewer(classes.get, overlay=False)]
     aliases = Derived(
         store, RESOURCE_CLASSES, lambda found: alias_names(decode(each.data, ResourceClass) for each in found)
     )
