@@ -78,10 +78,19 @@ class Usage:
 
 
 class QuotaReviewer:
-    def __init__(self, objects: Objects, now: Callable[[], float], *, aliases: Aliases | None = None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        now: Callable[[], float],
+        *,
+        aliases: Aliases | None = None,
+        reserved: Callable[[str, Pod | None], Amounts] | None = None,
+    ) -> None:
+        """`reserved` tells what reservations cost in a namespace once a pod has come."""
         self._objects = objects
         self._now = now
         self._aliases = aliases
+        self._reserved = reserved
         self._names: Mapping[str, str] = {}
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
@@ -130,6 +139,8 @@ class QuotaReviewer:
         if not delta:
             return ""
         used = self._used(quota, request, now)
+        if self._reserved is not None and not rules.is_scoped(quota) and _is_pod(request):
+            rules.add(used, self._reserved(request.namespace, view(request.object, Pod)))
         over = sorted(name for name, amount in delta.items() if used.get(name, 0) + amount > limits[name])
         if not over:
             return ""
@@ -154,6 +165,10 @@ def _concerns(request: Request) -> bool:
     if request.resource.group == "" and request.resource.plural == "pods":
         return request.subresource in ("", "resize")
     return request.subresource == ""
+
+
+def _is_pod(request: Request) -> bool:
+    return request.resource.group == "" and request.resource.plural == "pods"
 
 
 def _is_new_pod(request: Request) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from wharfinger.admission.class_quota import alias_names
+from wharfinger.admission.reservation_quota import charged_namespace, reserved
 from wharfinger.api import quota as rules
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
@@ -16,12 +17,13 @@ from wharfinger.api.kinds.builtin import (
     SECRETS,
     SERVICES,
 )
-from wharfinger.api.kinds.ours import RESOURCE_CLASSES
+from wharfinger.api.kinds.ours import RESERVATIONS, RESOURCE_CLASSES
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
+from wharfinger.api.views.reservation import Reservation
 from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer, Key
@@ -56,6 +58,12 @@ class ResourceQuotaController(Controller[Key]):
         self._counted: dict[Resource, Index[Any]] = {}
         self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self.reservations: Informer[Reservation] | None = None
+        if context.configuration.reservation.charge_quota:
+            self.reservations = context.informers.of(RESERVATIONS, Reservation)
+            self.reservations.add_handler(
+                self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
+            )
         self.classes.add_handler(self._class_changed, self._class_updated, self._class_changed)
 
     async def reconcile(self, key: Key) -> None:
@@ -92,6 +100,8 @@ class ResourceQuotaController(Controller[Key]):
                     again = left if again is None else min(again, left)
         if rules.is_scoped(quota):
             return total, again
+        if self.reservations is not None:
+            rules.add(total, reserved(self.reservations, self.pods_by_namespace.get(namespace), namespace))
         for resource in self._resources(quota):
             for item in await self._objects(resource, namespace):
                 rules.add(total, rules.usage(resource, item, now))
@@ -143,6 +153,9 @@ class ResourceQuotaController(Controller[Key]):
             or old.spec != new.spec
         ):
             self._pod_changed(new)
+
+    def _reservation_changed(self, changed: Reservation) -> None:
+        self._namespace_changed(charged_namespace(changed))
 
     def _class_changed(self, changed: ResourceClass) -> None:
         for quota in self.quotas:

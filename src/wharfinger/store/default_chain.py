@@ -15,6 +15,7 @@ from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewe
 from wharfinger.admission.quota import QuotaReviewer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.reads import Derived
+from wharfinger.admission.reservation_quota import ReservationQuotaReviewer
 from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
 from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
@@ -92,7 +93,9 @@ def extend_chain(
     aliases = Derived(
         store, RESOURCE_CLASSES, lambda found: alias_names(decode(each.data, ResourceClass) for each in found)
     )
-    chain.final += [
-        ClassReviewer(classes.get, groups=settings.resource_class.groups),
-        QuotaReviewer(store, store.now, aliases=aliases.get),
-    ]
+    chain.final.append(ClassReviewer(classes.get, groups=settings.resource_class.groups))
+    if settings.reservation.charge_quota:
+        reserving = ReservationQuotaReviewer(store, store.now)
+        chain.final += [reserving, QuotaReviewer(store, store.now, aliases=aliases.get, reserved=reserving.used)]
+    else:
+        chain.final.append(QuotaReviewer(store, store.now, aliases=aliases.get))

@@ -1,0 +1,163 @@
+"""Quota for reservations, where that is switched on: what is reserved and not in use is charged in the namespace of the
+template. Pods that come to use a reservation are charged instead of it, not beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api import quota as rules
+from wharfinger.api.errors import forbidden
+from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.ours import RESERVATIONS
+from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Resource
+from wharfinger.api.reservations import BadReservation, allocation_of, template_of, wanted_quantities
+from wharfinger.api.resources import Amounts, requests_nano
+from wharfinger.api.selectors import BadSelector
+from wharfinger.api.views import Pod, ResourceQuota, decode, view
+from wharfinger.api.views.pods import Container, PodSpec, Resources
+from wharfinger.api.views.reservation import Reservation
+from wharfinger.plugins.reservation_owners import compile_owners, owned_by
+
+
+class Kept(Protocol):
+    @property
+    def data(self) -> bytes: ...
+
+
+class Objects(Protocol):
+    """The latest state of everything; the store's `scan`."""
+
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
+
+
+def charged_namespace(reservation: Reservation) -> str:
+    try:
+        return template_of(reservation).metadata.namespace or "default"
+    except BadReservation:
+        return "default"
+
+
+def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str) -> Amounts:
+    """What reservations cost in a namespace, by quota names. `pods` are those of the namespace."""
+    found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
+    if not found:
+        return {}
+    running = [pod for pod in pods if not pod.terminal]
+    waiting = sorted(
+        (pod for pod in running if not pod.spec.node_name),
+        key=lambda pod: (pod.metadata.creation_timestamp or "~", pod.metadata.name),
+    )
+    total: Amounts = {}
+    for reservation in sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
+        left = _left(reservation, running)
+        for pod in _owners_among(reservation, waiting):
+            # A pod is expected to use one reservation, so it stands for that much of it.
+            waiting.remove(pod)
+            for name, amount in requests_nano(pod).items():
+                if name in left:
+                    left[name] -= amount
+            if reservation.once or not any(amount > 0 for amount in left.values()):
+                break
+        for name, amount in left.items():
+            if amount > 0:
+                total[name] = total.get(name, 0) + amount
+    return _quota_names(total)
+
+
+def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
+    try:
+        quantities = reservation.status.allocatable if reservation.holds else wanted_quantities(reservation)
+        left = {name: parse_nano(quantity) for name, quantity in quantities.items()}
+    except (BadReservation, BadQuantity):
+        return {}
+    for pod in pods:
+        record = allocation_of(pod.metadata) if pod.spec.node_name else None
+        if record is not None and record.uid == reservation.metadata.uid:
+            if reservation.once:
+                return {}  # used up: what is left is about to be given back
+            for name, amount in requests_nano(pod).items():
+                if name in left:
+                    left[name] -= amount
+    return left
+
+
+def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
+    try:
+        owners = compile_owners(reservation.spec.owners)
+    except BadSelector:
+        return []
+    return [pod for pod in pods if owned_by(owners, pod)]
+
+
+def _quota_names(amounts: Mapping[str, int]) -> Amounts:
+    """The names under which a pod with these requests is charged, apart from being a pod."""
+    requests = {name: f"{amount}n" for name, amount in amounts.items()}
+    pod = Pod(spec=PodSpec(containers=(Container(name="reserved", resources=Resources(requests=dict(requests))),)))
+    return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
+
+
+class ReservationQuotaReviewer:
+    """Refuses reservations that go beyond a quota, and tells the reviewer of pods what is reserved."""
+
+    def __init__(self, objects: Objects, now: Callable[[], float]) -> None:
+        self._objects = objects
+        self._now = now
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural, subresource) == (RESERVATIONS.group, RESERVATIONS.plural, "")
+
+    def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
+        """What is reserved in a namespace, when this pod has come."""
+        pods = self._pods(namespace, pod)
+        return reserved(self._reservations(), pods, namespace)
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation not in ("CREATE", "UPDATE"):
+            return PASS
+        new = view(request.object, Reservation)
+        namespace = charged_namespace(new)
+        others = [each for each in self._reservations() if each.metadata.name != new.metadata.name]
+        pods = self._pods(namespace, None)
+        after = reserved([*others, new], pods, namespace)
+        before = reserved(self._reservations(), pods, namespace)
+        for kept in self._objects.scan(RESOURCE_QUOTAS, namespace):
+            quota = decode(kept.data, ResourceQuota)
+            if rules.is_scoped(quota):
+                continue
+            limits, used = rules.hard(quota), _pods_used(pods, self._now())
+            over = sorted(
+                name
+                for name, amount in after.items()
+                if name in limits and amount > before.get(name, 0) and used.get(name, 0) + amount > limits[name]
+            )
+            if over:
+                numbers = ", ".join(
+                    f"{word}: {','.join(f'{name}={rules.shown(name, amounts.get(name, 0))}' for name in over)}"
+                    for word, amounts in (
+                        ("requested", {name: after[name] - before.get(name, 0) for name in over}),
+                        ("used", {name: used.get(name, 0) + before.get(name, 0) for name in over}),
+                        ("limited", limits),
+                    )
+                )
+                why = f"exceeded quota: {quota.metadata.name}, {numbers}"
+                return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why))
+        return PASS
+
+    def _reservations(self) -> list[Reservation]:
+        return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
+
+    def _pods(self, namespace: str, coming: Pod | None) -> list[Pod]:
+        found = [decode(kept.data, Pod) for kept in self._objects.scan(PODS, namespace)]
+        if coming is None:
+            return found
+        return [*(pod for pod in found if pod.metadata.name != coming.metadata.name), coming]
+
+
+def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
+    total: Amounts = {}
+    for pod in pods:
+        rules.add(total, rules.pod_usage(pod, now))
+    return total
