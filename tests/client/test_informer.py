@@ -11,7 +11,7 @@ import pytest
 from tests.client.scripted import ScriptedClient, pod
 from tests.client.virtual import run_virtual
 
-from wharfinger.api.errors import ApiError, Expired, Forbidden, ServiceUnavailable, TooManyRequests
+from wharfinger.api.errors import ApiError, Expired, Forbidden, NotFound, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.informer import Informer, InformerSet
@@ -231,3 +231,19 @@ def test_a_set_shares_informers_of_the_same_collection_view_and_selectors() -> N
         assert len(client.lists) == 3
 
     run_virtual(main())
+
+
+def test_a_kind_that_is_not_served_may_count_as_empty() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        informer.optional = True
+        client.fail_list = [NotFound("no such resource")] * 3
+        await informer.wait_synced()
+        assert told == []
+        await asyncio.sleep(120)
+        assert told == [("add", "a")], "found once it is served"
+        client.fail_watch, client.fail_list = [Expired("too old")], [NotFound("no such resource")]
+        client.close_watches()
+        await asyncio.sleep(120)
+        assert told == [("add", "a"), ("delete", "a", ""), ("add", "a")]
+
+    with_informer(body, pod("a"))

@@ -104,6 +104,7 @@ class Informer(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
+        self.optional = False  # whether a kind that the server does not serve counts as one without objects
         self.last_error: ApiError | None = None
         self.relists = 0  # lists after the first
         self._client = client
@@ -194,6 +195,9 @@ class Informer(Generic[T]):
                     self._backoff.failures = 1
             except ApiError as error:
                 self._version = ""
+                if self.optional and isinstance(error, NotFound):
+                    self._replace([])
+                    self._synced.set()
                 await self._pause(error)
 
     async def _pause(self, error: ApiError | None) -> None:
@@ -201,7 +205,8 @@ class Informer(Generic[T]):
         delay = self._backoff.next()
         if error is not None:
             self.last_error = error
-            log.warning("cannot follow %s, next try in %.1f s: %s", self.resource.group_plural, delay, error)
+            level = logging.INFO if self.optional and isinstance(error, NotFound) else logging.WARNING
+            log.log(level, "cannot follow %s, next try in %.1f s: %s", self.resource.group_plural, delay, error)
         if delay >= RETRY_LIMIT or isinstance(error, NotFound | Forbidden | Unauthorized):
             await background_sleep(delay)
         else:

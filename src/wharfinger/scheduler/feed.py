@@ -53,6 +53,8 @@ class Feed:
         for kind in sorted(set(OTHERS) | _wanted(engine)):
             resource, view = OTHERS.get(kind) or _resource(registry, kind)
             self.others[kind] = informers.of(resource, view)
+            # A cluster may do without some of our kinds; Kubernetes' own are there, sooner or later.
+            self.others[kind].optional = "." in resource.group and not resource.group.endswith(".k8s.io")
             self._follow(kind, self.others[kind])
 
     def _follow(self, kind: str, informer: Informer[Any]) -> None:
