@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.apiserver.running import Api, config_map
+from tests.apiserver.running import Api, config_map, pod
 
 from wharfinger.apiserver.certificates import prepare_certificates
 
@@ -50,7 +50,7 @@ class Hook:
         context.load_cert_chain(certificates.certificate, certificates.key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"https://127.0.0.1:{self._server.server_port}/review"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -108,7 +108,7 @@ def test_a_webhook_may_refuse(api: Api, base: str, hook: Hook, register: Callabl
     hook.decide = lambda request: {"allowed": False}
     answer = api.ask("POST", f"{base}/configmaps", config_map("c"))
     assert (answer.status, answer.message) == (
-        403,
+        400,
         'admission webhook "check.example.com" denied the request without explanation',
     )
     hook.decide = lambda request: {"allowed": True, "warnings": ["careful"]}
@@ -170,9 +170,179 @@ def test_an_answer_to_another_question_is_a_failure(
     assert api.ask("POST", f"{base}/configmaps", config_map()).status == 500
 
 
-def test_a_dry_run_does_not_reach_webhooks_with_side_effects(
+def test_a_dry_run_reaches_webhooks_and_is_told_to_them(
     api: Api, base: str, hook: Hook, register: Callable[..., None]
 ) -> None:
-    register(sideEffects="None")
+    register(sideEffects="NoneOnDryRun")
     assert api.ask("POST", f"{base}/configmaps?dryRun=All", config_map()).status == 201
     assert hook.asked[0]["dryRun"] is True
+    assert hook.asked[0]["options"]["dryRun"] == ["All"]
+    assert api.ask("GET", f"{base}/configmaps/c").status == 404
+
+
+@pytest.mark.parametrize("effects", ["Some", "Unknown", None])
+def test_webhooks_with_side_effects_cannot_be_registered(
+    api: Api, hook: Hook, namespace: str, effects: str | None
+) -> None:
+    webhook = {"name": "a.example.com", "clientConfig": {"url": hook.url}, "admissionReviewVersions": ["v1"]}
+    body = {"metadata": {"name": namespace}, "webhooks": [{**webhook, "sideEffects": effects}]}
+    answer = api.ask("POST", f"{REGISTRATION}/validatingwebhookconfigurations", body)
+    assert answer.status == 422
+    assert "webhooks[0].sideEffects" in answer.message
+
+
+CONDITIONS = [
+    ([{"name": "a", "expression": "object.data.check == 'yes'"}], "Fail", 201, 1),
+    ([{"name": "a", "expression": "object.data.check == 'no'"}], "Fail", 201, 0),
+    ([{"name": "a", "expression": "object.nothing.here == 1"}], "Fail", 403, 0),
+    ([{"name": "a", "expression": "object.nothing.here == 1"}], "Ignore", 201, 0),
+    (
+        [{"name": "a", "expression": "object.nothing.here == 1"}, {"name": "b", "expression": "request.name == 'x'"}],
+        "Fail",
+        201,
+        0,
+    ),
+    ([{"name": "a", "expression": "request.userInfo.username.startsWith('system:')"}], "Fail", 201, 1),
+    ([{"name": "a", "expression": "request.operation == 'CREATE' && oldObject == null"}], "Fail", 201, 1),
+]
+
+
+@pytest.mark.parametrize(("conditions", "policy", "status", "calls"), CONDITIONS)
+def test_match_conditions_decide_who_is_asked(
+    api: Api,
+    base: str,
+    hook: Hook,
+    register: Callable[..., None],
+    conditions: list[dict[str, str]],
+    policy: str,
+    status: int,
+    calls: int,
+) -> None:
+    register(matchConditions=conditions, failurePolicy=policy)
+    answer = api.ask("POST", f"{base}/configmaps", config_map("c", check="yes"))
+    assert (answer.status, len(hook.asked)) == (status, calls)
+    if status == 403:
+        expected = "configmaps \"c\" is forbidden: expression 'object.nothing.here == 1' resulted in error: no such key"
+        assert answer.message.startswith(expected)
+
+
+def test_conditions_that_do_not_compile_are_refused(api: Api, hook: Hook, namespace: str) -> None:
+    webhook = {
+        "name": "a.example.com",
+        "clientConfig": {"url": hook.url},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "matchConditions": [{"name": "a", "expression": "object."}, {"name": "b", "expression": "'text'"}],
+    }
+    body = {"metadata": {"name": namespace}, "webhooks": [webhook]}
+    message = api.ask("POST", f"{REGISTRATION}/mutatingwebhookconfigurations", body).message
+    assert 'webhooks[0].matchConditions[0].expression: Invalid value: "object.": compilation failed: ERROR' in message
+    assert "must evaluate to bool but got string" in message
+
+
+def json_patch(*operations: dict[str, Any]) -> dict[str, Any]:
+    patch = b64encode(json.dumps(operations).encode()).decode()
+    return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+
+@pytest.mark.parametrize(("policy", "calls"), [("Never", 1), ("IfNeeded", 2)])
+def test_a_webhook_is_called_again_when_a_later_one_changed_the_object(
+    api: Api, base: str, hook: Hook, namespace: str, policy: str, calls: int
+) -> None:
+    common = {
+        "clientConfig": {"url": hook.url, "caBundle": hook.bundle},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    second = {
+        **common,
+        "name": "second.example.com",
+        "matchConditions": [{"name": "b", "expression": "has(object.data.first)"}],
+    }
+    first = {**common, "name": "first.example.com", "reinvocationPolicy": policy}
+    second["clientConfig"] = {**common["clientConfig"], "url": hook.url + "/second"}  # type: ignore[dict-item]
+    path = f"{REGISTRATION}/mutatingwebhookconfigurations"
+    api.create(path, {"metadata": {"name": namespace}, "webhooks": [first, second]})
+
+    def decide(request: dict[str, Any]) -> dict[str, Any]:
+        data = request["object"].get("data") or {}
+        if "first" not in data:
+            return json_patch({"op": "add", "path": "/data", "value": {"first": "1"}})
+        if "second" not in data:
+            return json_patch({"op": "add", "path": "/data/second", "value": "2"})
+        return {"allowed": True}
+
+    hook.decide = decide
+    made = api.create(f"{base}/configmaps", config_map())
+    api.ask("DELETE", f"{path}/{namespace}")
+    assert made["data"] == {"first": "1", "second": "2"}
+    assert len(hook.asked) == calls + 1
+
+
+def test_what_webhooks_change_in_pods_is_seen_by_the_server_again(
+    api: Api, base: str, hook: Hook, register: Callable[..., None]
+) -> None:
+    """A priority class that a webhook sets is resolved as if the user had set it."""
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    register("Mutating", rules=[rule])
+    hook.decide = lambda request: json_patch(
+        {"op": "add", "path": "/spec/priorityClassName", "value": "system-node-critical"},
+        {"op": "remove", "path": "/spec/priority"},
+        {"op": "remove", "path": "/spec/preemptionPolicy"},
+    )
+    made = api.create(f"{base}/pods", pod())
+    assert made["spec"]["priority"] == 2000001000
+
+
+SERVICES = [
+    (None, 'service "hook" not found'),
+    ({"ports": [{"port": 443}]}, "there is no cluster network"),
+    ({"type": "ExternalName", "externalName": "localhost"}, 'Post "https://localhost:1/x?timeout=2s"'),
+]
+
+
+@pytest.mark.parametrize(("spec", "said"), SERVICES)
+def test_services_of_webhooks_are_followed_where_that_can_be(
+    api: Api,
+    base: str,
+    namespace: str,
+    register: Callable[..., None],
+    spec: dict[str, Any] | None,
+    said: str,
+) -> None:
+    if spec is not None:
+        api.create(f"{base}/services", {"metadata": {"name": "hook"}, "spec": spec})
+    service = {"name": "hook", "namespace": namespace, "port": 1, "path": "/x"}
+    register(clientConfig={"service": service}, timeoutSeconds=2)
+    answer = api.ask("POST", f"{base}/configmaps", config_map())
+    assert answer.status == 500
+    assert answer.message.startswith(
+        'Internal error occurred: failed calling webhook "check.example.com": failed to call webhook: '
+    )
+    assert said in answer.message
+
+
+@pytest.mark.parametrize(("policy", "calls"), [("Equivalent", 1), ("Exact", 0)])
+def test_objects_are_matched_and_shown_under_their_other_names(
+    api: Api, base: str, hook: Hook, namespace: str, register: Callable[..., None], policy: str, calls: int
+) -> None:
+    """Events of the core group are the events of events.k8s.io."""
+    rule = {"operations": ["CREATE"], "apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "resources": ["events"]}
+    register("Mutating", rules=[rule], matchPolicy=policy)
+    hook.decide = lambda request: json_patch({"op": "add", "path": "/note", "value": "changed"})
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace},
+        "message": "first",
+        "reason": "Tested",
+        "type": "Normal",
+    }
+    made = api.create(f"{base}/events", event)
+    assert len(hook.asked) == calls
+    assert made["message"] == ("changed" if calls else "first")
+    if calls:
+        asked = hook.asked[0]
+        assert (asked["kind"]["group"], asked["requestKind"]["group"]) == ("events.k8s.io", "")
+        assert (asked["object"]["apiVersion"], asked["object"]["note"]) == ("events.k8s.io/v1", "first")

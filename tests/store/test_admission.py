@@ -45,7 +45,7 @@ def test_reviewers_run_in_their_order_around_validation(run: Run) -> None:
         def __init__(self, name: str) -> None:
             self._name = name
 
-        async def review(self, request: Request) -> Review:
+        async def review(self, request: Request, repeat: Callable[[], None] = lambda: None) -> Review:
             if request.resource != NAMESPACES:
                 order.append(self._name)
                 await asyncio.sleep(0)

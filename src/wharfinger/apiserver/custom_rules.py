@@ -1,43 +1,23 @@
 """Validation rules in CEL that schemas of custom resources carry (`x-kubernetes-validations`).
 
-Values are dynamic here: a rule that Kubernetes would refuse for its types is refused when it is evaluated. Costs are not
-limited beyond what the size of a body limits. Immutability (`self == oldSelf`) is checked with the schema itself.
+Values are dynamic here: a rule that Kubernetes would refuse for its types is refused when it is evaluated. Immutability
+(`self == oldSelf`) is checked with the schema itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
 from typing import Any
-
-from cel_expr_python import cel
 
 from wharfinger.api import structural
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required
 from wharfinger.api.registry import Document
-from wharfinger.placement.cel.environment import extensions
+from wharfinger.apiserver.expressions import BadExpression, Failed, Input, expression
 
 _TRANSITION = re.compile(r"\boldSelf\b")
 _NONE: Any = object()
-
-
-class BadRule(ValueError):
-    """The rule does not compile."""
-
-
-@cache
-def _environment() -> cel.Env:
-    anything = cel.Type.DYN
-    return cel.NewEnv(variables={"self": anything, "oldSelf": anything}, extensions=extensions())
-
-
-@lru_cache(maxsize=2048)
-def _program(text: str) -> Any:
-    try:
-        return _environment().compile(text)
-    except RuntimeError as error:
-        raise BadRule(str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")) from None
+_NAMES = ("self", "oldSelf")
 
 
 def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
@@ -49,10 +29,10 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
         for part in ("rule", "messageExpression"):
             if isinstance(rule, dict) and rule.get(part):
                 try:
-                    _program(str(rule[part]))
-                except BadRule as error:
+                    expression(str(rule[part]), _NAMES)
+                except BadExpression as error:
                     here = f"{path}.{structural.RULES}[{index}].{part}"
-                    yield invalid(here, rule[part], f"compilation failed: {error}")
+                    yield invalid(here, rule[part], str(error))
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, dict) else ():
         yield from schema_faults(inner, f"{path}.properties[{name}]")
@@ -103,20 +83,20 @@ def _evaluate(rule: Document, schema: Document, value: Any, old: Any, path: str)
     text = str(rule.get("rule") or "")
     if _TRANSITION.search(text) and old is _NONE:
         return
-    activation = _environment().Activation({"self": value, "oldSelf": None if old is _NONE else old})
+    given = Input({"self": value, "oldSelf": None if old is _NONE else old})
     try:
-        result = _program(text).eval(activation)
-        if result.type() != cel.Type.BOOL:  # errors are values here
-            raise RuntimeError(str(result.value()))
-        if result.value() is True:
-            return
-    except RuntimeError as error:
-        yield invalid(path, schema.get("type"), f"{_clean(error)} evaluating rule: {rule.get('message') or text}")
+        held = expression(text, _NAMES).value(given)
+        if not isinstance(held, bool):
+            raise Failed("the rule is neither true nor false")
+    except Failed as error:
+        yield invalid(path, schema.get("type"), f"{error} evaluating rule: {rule.get('message') or text}")
         return
-    except BadRule as error:
-        yield invalid(path, schema.get("type"), f"compilation failed: {error}")
+    except BadExpression as error:
+        yield invalid(path, schema.get("type"), str(error))
         return
-    message = _message(rule, activation) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
+    if held:
+        return
+    message = _message(rule, given) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
     here = path + str(rule.get("fieldPath") or "")
     match rule.get("reason"):
         case "FieldValueForbidden":
@@ -131,19 +111,12 @@ def _evaluate(rule: Document, schema: Document, value: Any, old: Any, path: str)
             yield invalid(here, value, message)
 
 
-def _message(rule: Document, activation: Any) -> str:
+def _message(rule: Document, given: Input) -> str:
     """What the message expression says; nothing when it fails, so that the plain message counts."""
     if not rule.get("messageExpression"):
         return ""
     try:
-        result = _program(str(rule["messageExpression"])).eval(activation)
-    except (RuntimeError, BadRule):
+        said = expression(str(rule["messageExpression"]), _NAMES).value(given)
+    except (Failed, BadExpression):
         return ""
-    said = str(result.value()) if result.type() == cel.Type.STRING else ""
-    return "" if "\n" in said else said.strip()
-
-
-def _clean(error: RuntimeError) -> str:
-    """The error in cel-go's words, where they are known."""
-    text = re.sub(r" \[[A-Z_]+\]$", "", re.sub(r"^[A-Z_]+: ", "", str(error)))
-    return re.sub(r'^Key not found in map : "?([^"]*)"?$', r"no such key: \1", text)
+    return said.strip() if isinstance(said, str) and "\n" not in said else ""

@@ -105,8 +105,8 @@ class Discovery:
                 "kind": kind.kind,
                 "verbs": sorted(kind.verbs),
             }
-            if kind.short_names:
-                entry["shortNames"] = list(kind.short_names)
+            if short := _short_names(kind, group):
+                entry["shortNames"] = short
             if kind.categories:
                 entry["categories"] = list(kind.categories)
             resources.append(entry)
@@ -157,8 +157,8 @@ class Discovery:
                 "singularResource": kind.singular or kind.kind.lower(),
                 "verbs": sorted(kind.verbs),
             }
-            if kind.short_names:
-                entry["shortNames"] = list(kind.short_names)
+            if short := _short_names(kind, group):
+                entry["shortNames"] = short
             if kind.categories:
                 entry["categories"] = list(kind.categories)
             below = [
@@ -173,6 +173,11 @@ class Discovery:
                 entry["subresources"] = below
             found.append(entry)
         return found
+
+
+def _short_names(kind: Kind, group: str) -> list[str]:
+    """A short name leads to one group of our kinds only: kubectl would call it ambiguous otherwise."""
+    return list(kind.short_names) if group == kind.group or not kind.ours else []
 
 
 def subresources(kind: Kind, group: str, version: str) -> dict[str, tuple[str, str, str, tuple[str, ...]]]:

@@ -32,8 +32,10 @@ from wharfinger.apiserver.credentials import Credentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.policies import PolicyReviewer
 from wharfinger.apiserver.protocol import GatheringProtocol
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
+from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
@@ -70,7 +72,12 @@ async def open_application(
     now = SystemClock().now
     keeper = RbacKeeper(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
-    store.chain.validating += [EscalationReviewer(keeper.index), DefinitionReviewer()]
+    store.chain.validating += [
+        EscalationReviewer(keeper.index),
+        DefinitionReviewer(),
+        RegistrationReviewer(),
+        PolicyReviewer(store),
+    ]
     await bootstrap(store)
     await provision(LocalClient(store))
     await keeper.start()

@@ -4,7 +4,7 @@ One store, two back ends: in memory for simulation, SQLite for the embedded API 
 parameter and knows no HTTP.
 """
 
-from wharfinger.store.chain import Chain, RemoteReviewer
+from wharfinger.store.chain import Chain, RemoteMutator, RemoteReviewer
 from wharfinger.store.collection import Limits
 from wharfinger.store.objects import DeleteOptions, Listing, Stored, StoreEvent, Written
 from wharfinger.store.store import Store
@@ -15,6 +15,7 @@ __all__ = [
     "DeleteOptions",
     "Limits",
     "Listing",
+    "RemoteMutator",
     "RemoteReviewer",
     "Store",
     "StoreEvent",

@@ -5,7 +5,7 @@ Reviewers see documents in the storage version; `request.resource` is the resour
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,14 @@ class RemoteReviewer(Protocol):
     async def review(self, request: Request) -> Review: ...
 
 
+class RemoteMutator(Protocol):
+    """A reviewer that has to wait and may change the object."""
+
+    async def review(self, request: Request, repeat: Callable[[], None]) -> Review:
+        """`repeat` runs the mutating reviewers in process again, for an object that this one changed."""
+        ...
+
+
 @dataclass(slots=True)
 class Chain:
     """In order: mutating, remote mutating, (validation of the kind), validating, remote validating, final.
@@ -27,7 +35,7 @@ class Chain:
     """
 
     mutating: list[Reviewer] = field(default_factory=list)
-    remote_mutating: list[RemoteReviewer] = field(default_factory=list)
+    remote_mutating: list[RemoteMutator] = field(default_factory=list)
     validating: list[Reviewer] = field(default_factory=list)
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
@@ -46,7 +54,10 @@ class Chain:
     async def mutate(self, request: Request, warnings: list[str]) -> None:
         self._decide("mutating", self.mutating, request, warnings)
         for remote in self.remote_mutating:
-            _take(await remote.review(request), warnings)
+            _take(
+                await remote.review(request, lambda: self._decide("mutating", self.mutating, request, warnings)),
+                warnings,
+            )
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
         self._decide("validating", self.validating, request, warnings)

@@ -79,6 +79,25 @@ def _webhook(webhook: Document) -> None:
         fill(service, port=443)
 
 
+def default_admission_policy(document: Document) -> None:
+    spec = made_child(document, "spec")
+    fill(spec, failurePolicy="Fail")
+    _match_resources(child(spec, "matchConstraints"))
+
+
+def default_admission_policy_binding(document: Document) -> None:
+    _match_resources(child(child(document, "spec"), "matchResources"))
+
+
+def _match_resources(criteria: Document) -> None:
+    if not criteria:
+        return
+    fill(criteria, matchPolicy="Equivalent", namespaceSelector={}, objectSelector={})
+    for rules in ("resourceRules", "excludeResourceRules"):
+        for rule in children(criteria, rules):
+            fill(rule, scope="*")
+
+
 def default_definition(document: Document) -> None:
     """A CustomResourceDefinition."""
     spec = made_child(document, "spec")

@@ -1,4 +1,4 @@
-"""Kinds that extend an API server: webhook configurations and CustomResourceDefinitions."""
+"""Kinds that extend an API server: webhook configurations, admission policies and CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from wharfinger.api.columns import others as columns
 from wharfinger.api.defaults import others as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
+from wharfinger.api.validation import admission_policies as policies
 from wharfinger.api.validation import others as rules
 from wharfinger.api.validation.common import checked
 
@@ -33,6 +34,27 @@ VALIDATING_WEBHOOKS = Kind(
     ),
     columns=columns.WEBHOOK_COLUMNS,
 )
+ADMISSION_POLICIES = Kind(
+    _ADMISSION,
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    namespaced=False,
+    categories=("api-extensions",),
+    status=True,
+    default=typed(defaults.default_admission_policy),
+    validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", policies.policy_faults),
+    columns=columns.ADMISSION_POLICY_COLUMNS,
+)
+ADMISSION_POLICY_BINDINGS = Kind(
+    _ADMISSION,
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+    categories=("api-extensions",),
+    default=typed(defaults.default_admission_policy_binding),
+    validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", policies.binding_faults),
+    columns=columns.ADMISSION_POLICY_BINDING_COLUMNS,
+)
 CUSTOM_RESOURCE_DEFINITIONS = Kind(
     "apiextensions.k8s.io",
     "CustomResourceDefinition",
@@ -46,4 +68,10 @@ CUSTOM_RESOURCE_DEFINITIONS = Kind(
     columns=columns.DEFINITION_COLUMNS,
 )
 
-KINDS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, CUSTOM_RESOURCE_DEFINITIONS)
+KINDS = (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
+from wharfinger.api.fields import (
+    FieldError,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from wharfinger.api.names import dns_label, dns_subdomain, path_segment, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.structural import schema_faults
@@ -199,7 +208,7 @@ def _webhooks_faults(document: Document) -> Iterator[FieldError]:
             detail = "must include at least one of v1, v1beta1"
             yield invalid(f"{path}.admissionReviewVersions", versions, detail)
         for position, rule in each(webhook, "rules"):
-            yield from _webhook_rule_faults(rule, f"{path}.rules[{position}]")
+            yield from rule_faults(rule, f"{path}.rules[{position}]")
         yield from one_of(webhook.get("failurePolicy"), ("Fail", "Ignore"), f"{path}.failurePolicy", empty=True)
         yield from one_of(webhook.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy", empty=True)
         effects = webhook.get("sideEffects")
@@ -212,16 +221,42 @@ def _webhooks_faults(document: Document) -> Iterator[FieldError]:
             yield invalid(f"{path}.timeoutSeconds", timeout, "the timeout value must be between 1 and 30 seconds")
         for selector in ("namespaceSelector", "objectSelector"):
             yield from label_selector_faults(webhook.get(selector), f"{path}.{selector}")
+        yield from match_conditions_faults(webhook, path)
         yield from _client_config_faults(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
 
 
-def _webhook_rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def match_conditions_faults(owner: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Conditions of a webhook or a policy, all but whether their expressions compile."""
+    conditions, names = owner.get("matchConditions") or [], set()
+    if len(conditions) > 64:
+        yield too_many(f"{path}.matchConditions", len(conditions), 64)
+    for index, condition in enumerate(conditions):
+        here = f"{path}.matchConditions[{index}]"
+        name = condition.get("name") or ""
+        if not (condition.get("expression") or "").strip():
+            yield required(f"{here}.expression")
+        if not name:
+            yield required(f"{here}.name")
+        else:
+            yield from name_faults(qualified_name, name, f"{here}.name")
+        if name in names:
+            yield duplicate(f"{here}.name", name)
+        names.add(name)
+
+
+_NOUNS = {"apiGroups": "API groups", "apiVersions": "API versions"}
+
+
+def rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """A rule of a webhook or a policy: which operations on which resources it is about."""
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or []
         if not values:
             yield required(f"{path}.{name}")
         elif len(values) > 1 and "*" in values:
-            yield invalid(f"{path}.{name}", values, f"if '*' is present, must not specify other {name}")
+            yield invalid(
+                f"{path}.{name}", values, f"if '*' is present, must not specify other {_NOUNS.get(name, name)}"
+            )
     operations = rule.get("operations") or []
     if not operations:
         yield required(f"{path}.operations")

@@ -1,0 +1,107 @@
+"""A request as those outside see it who decide on it: the AdmissionReview of a webhook, the variables of an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wharfinger.admission.request import Request
+from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.apiserver.matching import is_namespace, labels_of
+from wharfinger.store.objects import Stored
+from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
+
+_OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
+_POSTED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+_HIDDEN_OF_NAMESPACES = ("managedFields", "ownerReferences", "selfLink")
+
+Peek = Callable[[Resource, str], Stored | None]
+
+
+def asked(request: Request, matched: Resource, identity: str = "") -> Document:
+    """The request without its objects; `matched` is the resource under which a rule found it."""
+    resource, user = request.resource, request.user
+    who: Document = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    if user.extra:
+        who["extra"] = {key: list(values) for key, values in user.extra.items()}
+    document: Document = {
+        "uid": identity,
+        "kind": _kind(matched, request.subresource),
+        "resource": _resource(matched),
+        "subResource": request.subresource,
+        "requestKind": _kind(resource, request.subresource),
+        "requestResource": _resource(resource),
+        "requestSubResource": request.subresource,
+        "name": request.name,
+        "namespace": request.name if is_namespace(resource) else request.namespace,
+        "operation": request.operation,
+        "userInfo": {key: value for key, value in who.items() if value},
+        "dryRun": request.dry_run,
+        "options": _options(request),
+    }
+    return {key: value for key, value in document.items() if value != "" or key == "uid"}
+
+
+def _kind(resource: Resource, subresource: str) -> Document:
+    group, version, kind = _POSTED.get(subresource, (resource.group, resource.version, resource.kind))
+    return {"group": group, "version": version, "kind": kind}
+
+
+def _resource(resource: Resource) -> Document:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+
+def _options(request: Request) -> Document | None:
+    kind = _OPTIONS.get(request.operation)
+    if kind is None:
+        return None
+    document: Document = {"kind": kind, "apiVersion": "meta.k8s.io/v1", **request.options}
+    return {**document, "dryRun": ["All"]} if request.dry_run else document
+
+
+def shown(document: Document | None, registry: Registry, matched: Resource, subresource: str) -> Document | None:
+    """An object of the request in the version that was matched; reviewers hold it in the version that is stored."""
+    kind = registry.of_plural(matched.group, matched.plural)
+    if document is None or subresource in _POSTED or kind is None:
+        return document
+    if stored_as_is(kind, matched):
+        return {**document, "apiVersion": matched.api_version, "kind": matched.kind}
+    return outgoing(kind, matched, copy(document))
+
+
+def taken(document: Document, registry: Registry, matched: Resource, subresource: str) -> Document:
+    """The way back: an object in the version that was matched becomes one in the version that is stored."""
+    kind = registry.of_plural(matched.group, matched.plural)
+    return document if kind is None or subresource in _POSTED else incoming(kind, matched, document)
+
+
+def namespace_of(request: Request, peek: Peek) -> Document | None:
+    """The namespace that the object is in, as expressions may see it; None for what is in none."""
+    if is_namespace(request.resource) or not request.namespace:
+        return None
+    stored = peek(NAMESPACES, request.namespace)
+    if stored is None:
+        return None
+    found = stored.document()
+    metadata = {key: value for key, value in found["metadata"].items() if key not in _HIDDEN_OF_NAMESPACES}
+    return {**found, "metadata": metadata}
+
+
+def namespace_labels(request: Request, peek: Peek) -> dict[str, str] | None:
+    """Of the object's namespace, or of the namespace that is written itself; None for what has none."""
+    if is_namespace(request.resource):
+        return labels_of(request.object or request.old or {})
+    if not request.namespace:
+        return None
+    stored = peek(NAMESPACES, request.namespace)
+    return {} if stored is None else dict(stored.labels)
+
+
+def variables(request: Request, registry: Registry, matched: Resource) -> dict[str, Any]:
+    """What every expression about a request may name."""
+    return {
+        "object": shown(request.object, registry, matched, request.subresource),
+        "oldObject": shown(request.old, registry, matched, request.subresource),
+        "request": asked(request, matched),
+    }
