@@ -187,7 +187,7 @@ class WebhookReviewer:
         except TimeoutError:
             raise CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise CallFailed(f'failed to call webhook: Post "{url}": {error or type(error).__name__}') from None
+            raise CallFailed(f'failed to call webhook: Post "{url}": {str(error) or type(error).__name__}') from None
         if response.status != 200:
             raise CallFailed(f"failed to call webhook: the server answered {response.status} {response.reason}")
         try:
