@@ -168,3 +168,11 @@ def test_a_refusal_fails_a_scenario_that_does_not_expect_it(tmp_path: Path) -> N
     assert "spec.containers: Required value" in done.stdout
     (tmp_path / "a.yaml").write_text(head + steps + "  rejected: spec.containers\n")
     assert wharf("test", str(tmp_path / "a.yaml")).returncode == 0
+
+
+def test_a_failed_expectation_of_a_waiting_pod_is_explained(tmp_path: Path) -> None:
+    base = "---".join([NODE, POD.replace("CPU", "9")]) + "---"
+    (tmp_path / "a.yaml").write_text(base + SCENARIO.replace("WHERE", "n1"))
+    done = wharf("test", str(tmp_path / "a.yaml"))
+    assert done.returncode == 1
+    assert "NodeResourcesFit refuses n1: Insufficient cpu" in done.stdout

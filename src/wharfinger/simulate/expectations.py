@@ -20,6 +20,7 @@ class Outcome:
     expectation: Expectation
     problems: tuple[str, ...] = ()
     culprits: tuple[Document, ...] = ()
+    explanation: tuple[str, ...] = ()  # why the culprits are as they are, in lines
 
     @property
     def ok(self) -> bool:

@@ -18,6 +18,7 @@ from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement.scheduling import PlacementController
+from wharfinger.engine import Engine
 from wharfinger.engine.outcome import Explanation
 from wharfinger.placement.explain import Explanation as ClusterStory
 from wharfinger.scheduler.configuration import SchedulerConfiguration
@@ -111,3 +112,25 @@ def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:
             victims = ", ".join(f"{victim.metadata.namespace}/{victim.metadata.name}" for victim in result.victims)
             notes.append(f"room can be made on {result.node} by preempting {victims}")
     return PodExplanation(pod, explanation, decision.node or "", message, tuple(notes))
+
+
+def brief(engine: Engine, pod: Pod) -> list[str]:
+    """In few lines why a pod is where it is, asked of an engine that goes on working."""
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if pod.spec.node_name:
+        return [f"{name} runs on {pod.spec.node_name}"]
+    if pod.spec.scheduler_name not in engine.profiles:
+        return [f"{name} waits for the scheduler {pod.spec.scheduler_name}, which does not run here"]
+    found = engine.explain(pod)
+    if found.pre_filter is not None:
+        return [f"{name} is refused as a whole by {found.pre_filter.plugin}: {found.pre_filter.message}"]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node, status in found.refused.items():
+        groups.setdefault((status.plugin, "; ".join(status.reasons)), []).append(node)
+    lines = [f"{name} waits:"]
+    for (plugin, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = ", ".join(sorted(nodes)[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+        lines.append(f"  {plugin} refuses {shown}: {reason}")
+    if found.scores:
+        lines.append(f"  feasible now: {', '.join(sorted(found.scores)[:5])}")
+    return lines

@@ -49,6 +49,7 @@ def expectations(results: Results) -> list[Document]:
                 "expect": outcome.expectation.describe(),
                 "ok": outcome.ok,
                 **({"problems": list(outcome.problems)} if outcome.problems else {}),
+                **({"explanation": "\n".join(outcome.explanation)} if outcome.explanation else {}),
             }
             for where, outcome in results.outcomes
         ),

@@ -6,16 +6,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry as all_kinds
-from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES
+from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
 from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
+from wharfinger.api.views import Pod, view
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import COMPONENTS
 from wharfinger.client.controller import Controller, run_controllers
@@ -33,6 +35,7 @@ from wharfinger.node.kubelet import Kubelets, Managed
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.simulate.expectations import Outcome, check
+from wharfinger.simulate.explaining import brief
 from wharfinger.simulate.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.simulate.scenario import Expectation, Fault
@@ -40,6 +43,8 @@ from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 
 log = logging.getLogger(__name__)
+
+_EXPLAINED = 3  # pods of a failed expectation that are explained
 
 
 class World:
@@ -115,9 +120,18 @@ class World:
         until = self.loop.time() + (expectation.within or 0.0)
         while True:
             outcome = check(expectation, self.objects(expectation.resource))
-            if outcome.ok or self.loop.time() >= until:
+            if outcome.ok:
                 return outcome
+            if self.loop.time() >= until:
+                return replace(outcome, explanation=self._explanation(outcome))
             await self.loop.next_moment(until)
+
+    def _explanation(self, outcome: Outcome) -> tuple[str, ...]:
+        """Why the pods that fail an expectation are where they are."""
+        if self.scheduler is None or outcome.expectation.resource != PODS:
+            return ()
+        pods = [view(document, Pod) for document in outcome.culprits[:_EXPLAINED]]
+        return tuple(line for pod in pods for line in brief(self.scheduler.engine, pod))
 
     # -- what there is
 
