@@ -244,6 +244,13 @@ class Cluster:
         assert not check or done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + ("" if check else done.stderr)
 
+    def kubeconfig_of(self, namespace: str, account: str) -> Path:
+        """A way in for a service account, as its pods would have it."""
+        file = self.folder / f"{namespace}-{account}.conf"
+        token = self.kubectl("create", "token", account, "-n", namespace, "--duration", "1h").strip()
+        self._write_kubeconfig(file, token)
+        return file
+
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         command = [str(self.binaries["kubectl"]), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kubernetes.binaries import NoBinaries, find_or_make
+from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
 from tests.kubernetes.cluster import Cluster
 from tests.support import missing
 
@@ -20,16 +20,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for the whole tier; tests keep to namespaces and nodes of their own."""
+def binaries() -> Binaries:
     try:
-        binaries = find_or_make()
+        return find_or_make()
     except NoBinaries as error:
         missing("kubernetes", str(error))
+
+
+@pytest.fixture(scope="session")
+def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for most of the tier; tests keep to namespaces and nodes of their own."""
     made = Cluster(binaries, tmp_path_factory.mktemp("cluster"))
     try:
         made.start()
         made.kubectl("apply", "--server-side", "-f", "-", stdin=made.run_wharf("crds"))
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def fresh_cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster without anything of ours, for tests that change all of it."""
+    made = Cluster(binaries, tmp_path_factory.mktemp("fresh"))
+    try:
+        made.start()
         yield made
     finally:
         made.stop()

@@ -4,16 +4,21 @@ where a real cluster needs a moment before it accepts what a simulated one takes
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wharfinger.api.errors import ApiError, Forbidden, NotFound
-from wharfinger.api.kinds.builtin import NODES
+from wharfinger.api.kinds.builtin import LEASES, NODES
+from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import format_time
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import PatchType
+from wharfinger.controllers.placement.clusters import AVAILABLE, JOINED, LEASE
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -77,6 +82,8 @@ class ScenarioClient(HttpClient):
                 await asyncio.sleep(0.25)
         if not subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
+            if resource.group_plural == MANAGED_CLUSTERS.group_plural:
+                await self._join(resource, written)
             if resource == NODES:
                 self._footprint.waiting.add(str(written["metadata"]["name"]))
         return written
@@ -92,6 +99,20 @@ class ScenarioClient(HttpClient):
             await self._ready(name)
         footprint.waiting.clear()
         await asyncio.sleep(PAUSE)
+
+    async def _join(self, resource: Resource, cluster: Document) -> None:
+        """Simulated clusters have agents that are well; here we do what an agent does when its cluster joins."""
+        now = format_time(time.time())
+        conditions = [
+            {"type": type, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now}
+            for type, reason in ((JOINED, "ManagedClusterJoined"), (AVAILABLE, "ManagedClusterAvailable"))
+        ]
+        name = str(cluster["metadata"]["name"])
+        with contextlib.suppress(NotFound):
+            await super().delete(LEASES, LEASE, name)  # of a cluster of that name in an earlier scenario
+        if "hubAcceptsClient" not in (cluster.get("spec") or {}):
+            await super().patch(resource, name, {"spec": {"hubAcceptsClient": True}})
+        await super().patch(resource, name, {"status": {"conditions": conditions}}, subresource="status")
 
     async def _ready(self, name: str) -> None:
         """Waits until a node is ready and rid of the taint that new nodes get; a node that never is, is the scenario's matter."""

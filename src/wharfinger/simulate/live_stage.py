@@ -28,13 +28,10 @@ from wharfinger.api.kinds.builtin import (
     STATEFUL_SETS,
     SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import format_time
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.http import HttpClient
-from wharfinger.controllers.placement.clusters import AGENT_STOPPED
 from wharfinger.node.annotations import DOWN
 from wharfinger.simulate.applying import namespace_of
 from wharfinger.simulate.expectations import Outcome, check
@@ -65,6 +62,8 @@ def why_not(scenario: Scenario) -> str:
                 return "bindings cannot be made to fail or be slow"
             if fault.restart:
                 return f"it restarts {fault.restart}"
+            if fault.agent:
+                return "agents of clusters cannot be stopped"
             if fault.provision:
                 return "volume provisioning cannot be made to fail"
     return ""
@@ -107,6 +106,9 @@ class LiveStage:
         if brings_nodes and others:
             name = others[0]["metadata"]["name"]
             raise NotPlayable(f"it brings its own nodes, and pods could go to others, such as {name}: cordon them")
+        for target in (delete.target for step in scenario.steps for delete in step.deletes):
+            if (target.resource, target.namespace, target.name) in self._footprint.before:
+                raise NotPlayable(f"it deletes {target.resource.kind} {target.name}, which the cluster has already")
         for user in sorted({step.user for step in scenario.steps if step.user}):
             await self._allow(user)
         for namespace in self._namespaces(documents):
@@ -134,15 +136,9 @@ class LiveStage:
                 seen, since = now, time.monotonic()
 
     async def fault(self, fault: Fault) -> None:
-        if fault.node:
-            change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
-            await self._admin.patch(NODES, fault.node, change)
-        elif fault.agent:
-            since = format_time(time.time()) if fault.stopped else None
-            change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
-            await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
-        else:
-            raise AssertionError(fault)  # why_not names it before
+        assert fault.node  # why_not names all others before
+        change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
+        await self._admin.patch(NODES, fault.node, change)
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
         return list(await asyncio.gather(*map(self._expect, expectations)))
@@ -205,12 +201,16 @@ class LiveStage:
         await self._until(lambda: self._admin.get(SERVICE_ACCOUNTS, "default", name))
 
     async def _allow(self, user: str) -> None:
-        """Simulated users may make any request; here they need a role for it. It does not give the use of policies."""
+        """Simulated users may make any request; here they need a role for it. It gives nothing that reviewers ask for:
+        the use of policies, the binding of sets, and the like."""
         name = f"wharf-test-{user.replace(':', '-').lower()}"
         metadata = {"name": name, "labels": {LABEL: self._run}}
-        rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": _CRUD}
+        groups: dict[str, list[str]] = {"": ["pods/binding", "pods/eviction", "bindings"]}
+        for kind in self.registry:
+            groups.setdefault(kind.group, []).extend((kind.plural, f"{kind.plural}/status"))
+        rules = [{"apiGroups": [group], "resources": names, "verbs": _CRUD} for group, names in groups.items()]
         version = CLUSTER_ROLES.api_version
-        role = {"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}
+        role = {"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": rules}
         binding = {
             "apiVersion": version,
             "kind": "ClusterRoleBinding",

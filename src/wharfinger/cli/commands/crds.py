@@ -15,11 +15,9 @@ def command(names: tuple[str, ...], output: str) -> None:
     wharf crds | kubectl apply --server-side -f -
     wharf crds resourcepolicy reservations
     """
-    import msgspec
-    import yaml
-
     from wharfinger.api.kinds import registry
     from wharfinger.api.schemas import crd, crds
+    from wharfinger.cli.manifest_output import write
 
     known = registry()
     if names:
@@ -31,12 +29,4 @@ def command(names: tuple[str, ...], output: str) -> None:
         manifests = [crd(kind) for kind in found if kind is not None]
     else:
         manifests = crds(known)
-    if output == "json":
-        document = {"apiVersion": "v1", "kind": "List", "items": manifests}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-        return
-    # The C dumper shares repeated nodes as anchors unless told otherwise; kubectl would take them, people would not.
-    dumper = type("Plain", (yaml.CSafeDumper,), {"ignore_aliases": lambda self, data: True})
-    for manifest in manifests:
-        click.echo("---")
-        click.echo(yaml.dump(manifest, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120), nl=False)
+    write(manifests, output)

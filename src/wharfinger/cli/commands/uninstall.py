@@ -1,0 +1,66 @@
+"""`wharf uninstall`: takes an installation out again, after saying what would be lost."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from wharfinger.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from wharfinger.install.cluster import Loss
+
+
+@click.command
+@cluster_options
+@click.option("--components", default="all", show_default=True, metavar="NAMES", help="Whose definitions to take out.")
+@click.option("--namespace", default="wharfinger-system", show_default=True, help="Where our own pods run.")
+@click.option("--keep-definitions", is_flag=True, help="Leave the definitions, and so all objects of users.")
+@click.option("--yes", is_flag=True, help="Do it, even if objects of users go with it.")
+def command(
+    kubeconfig: str | None, context: str | None, components: str, namespace: str, keep_definitions: bool, yes: bool
+) -> None:
+    """Take Wharfinger out of a cluster.
+
+    Without --yes it says what would be deleted and does nothing where objects of users are among it. Definitions that
+    others brought stay, and so do namespaces that we did not make.
+    """
+    import asyncio
+
+    from wharfinger.api.kinds import registry
+    from wharfinger.cli.options import open_client
+    from wharfinger.install.cluster import losses
+    from wharfinger.install.components import UnknownComponent, chosen
+    from wharfinger.install.removal import remove
+
+    try:
+        wanted = chosen(components.split(","))
+    except UnknownComponent as error:
+        raise click.BadParameter(str(error), param_hint="--components") from error
+
+    async def work() -> int:
+        client = open_client(kubeconfig, context, component="wharf-uninstall")
+        try:
+            lost = [] if keep_definitions else await losses(client, wanted, registry())
+            _tell(lost)
+            if any(loss.objects for loss in lost) and not yes:
+                click.echo("Nothing was done. Say --yes to delete them, or --keep-definitions to keep them.", err=True)
+                return 1
+            async for line in remove(client, namespace, [loss.definition for loss in lost]):
+                click.echo(line)
+            return 0
+        finally:
+            await client.close()
+
+    sys.exit(asyncio.run(work()))
+
+
+def _tell(lost: list[Loss]) -> None:
+    for loss in lost:
+        if loss.objects:
+            shown = ", ".join(loss.objects[:10]) + (
+                f" and {len(loss.objects) - 10} more" if len(loss.objects) > 10 else ""
+            )
+            click.echo(f"{loss.definition}: {len(loss.objects)} objects would be lost: {shown}")

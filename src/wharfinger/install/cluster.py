@@ -1,0 +1,122 @@
+"""What a cluster has already: definitions of others, controllers of others for the same kinds, and users' objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.admission.scheduling_policy import shipped
+from wharfinger.api.errors import NotFound
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+from wharfinger.api.kinds.ours import KOORDINATOR, OCM
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.client.interface import Client
+from wharfinger.install.components import Component
+from wharfinger.install.manifests import MANAGED_BY
+
+OTHERS = (KOORDINATOR, OCM)  # groups whose definitions may be someone else's
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    foreign: frozenset[str] = frozenset()  # definitions that others brought, by name
+    refusals: list[str] = field(default_factory=list)  # why a component cannot be installed
+
+
+async def look(client: Client, components: Sequence[Component], registry: Registry) -> Findings:
+    workloads = await _workloads(client)
+    foreign: set[str] = set()
+    refusals = []
+    for component in components:
+        for workload in _rivals(component, workloads):
+            refusals.append(
+                f"{component.name}: {workload} already controls the same kinds; stop it first, or leave {component.name} out"
+            )
+        for group, plural in component.kinds:
+            found = await _definition(client, f"{plural}.{group}")
+            if found is None or is_ours(found):
+                continue
+            foreign.add(f"{plural}.{group}")
+            kind = registry.of_plural(group, plural)
+            served = {version["name"] for version in found["spec"]["versions"] if version.get("served")}
+            if kind is not None and kind.storage.version not in served:
+                refusals.append(
+                    f"{component.name}: the cluster's definition {plural}.{group} does not serve {kind.storage.version}"
+                )
+    return Findings(frozenset(foreign), refusals)
+
+
+def is_ours(definition: Document) -> bool:
+    """Whether we brought a definition. Nobody else brings those of our own groups; of others' groups only the label tells."""
+    if definition["spec"]["group"] not in OTHERS:
+        return True
+    labels = definition["metadata"].get("labels") or {}
+    return MANAGED_BY.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A definition of ours and the users' objects that go with it."""
+
+    definition: str
+    objects: list[str]
+
+
+async def losses(client: Client, components: Iterable[Component], registry: Registry) -> list[Loss]:
+    """What uninstalling would delete: definitions that we brought, with everything of their kinds."""
+    found = []
+    for component in components:
+        for group, plural in component.kinds:
+            name = f"{plural}.{group}"
+            definition = await _definition(client, name)
+            kind = registry.of_plural(group, plural)
+            if definition is None or kind is None or not is_ours(definition):
+                continue
+            objects = [_name(item) for item in await _all(client, kind.storage) if not shipped.is_shipped(item)]
+            found.append(Loss(name, sorted(objects)))
+    return found
+
+
+async def _definition(client: Client, name: str) -> Document | None:
+    try:
+        return await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+    except NotFound:
+        return None
+
+
+async def _workloads(client: Client) -> list[Document]:
+    found: list[Document] = []
+    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS):
+        found += await _all(client, resource)
+    return found
+
+
+async def _all(client: Client, resource: Resource) -> list[Document]:
+    try:
+        return list((await client.list(resource)).items)
+    except NotFound:
+        return []
+
+
+def _rivals(component: Component, workloads: Iterable[Document]) -> list[str]:
+    """Workloads that run a rival's program: by their own name, or by that of a container, its image or its command."""
+    found = []
+    for workload in workloads:
+        spec = workload.get("spec") or {}
+        if spec.get("replicas") == 0:
+            continue
+        containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or ()
+        names = {str(workload["metadata"]["name"])}
+        for container in containers:
+            names.add(str(container.get("name")))
+            names.add(str(container.get("image") or "").rpartition("/")[2].partition("@")[0].partition(":")[0])
+            names.update(str(part).rpartition("/")[2] for part in (container.get("command") or ())[:1])
+        if names & set(component.rivals):
+            found.append(f"{workload['kind']} {_name(workload)}")
+    return found
+
+
+def _name(document: Document) -> str:
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

@@ -1,0 +1,287 @@
+"""Everything a cluster needs to run the chosen components, as manifests for `kubectl apply --server-side -f -`.
+
+Pure. The webhook configurations are printed without webhooks: the webhook itself fills them in once it can answer, so that
+a cluster in use never waits for a program that is still starting, and applying again takes nothing away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+import wharfinger
+from wharfinger.admission.scheduling_policy import shipped
+from wharfinger.api.registry import Document, Registry
+from wharfinger.api.schemas import crd
+from wharfinger.install.components import Component
+from wharfinger.install.roles import LEASES, RBAC, cluster_rules, rule
+
+NAME = "wharfinger"
+MANAGED_BY = {"app.kubernetes.io/managed-by": NAME}
+PROCESSES = ("scheduler", "controllers", "placement", "webhook")
+LEASE_NAMESPACE = "kube-system"
+LEASE_OF = {
+    "scheduler": "wharfinger-scheduler",
+    "controllers": "wharfinger-controllers",
+    "placement": "wharf-placement",
+}
+METRICS_PORT, WEBHOOK_PORT = 10290, 9443
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    components: Sequence[Component]
+    namespace: str = "wharfinger-system"
+    image: str = f"wharfinger:{wharfinger.__version__}"
+    replicas: int = 2
+    enforce: bool = False
+    scheduler_names: str = "wharfinger"
+    node_selector: str = ""
+    foreign: frozenset[str] = frozenset()  # definitions of others, which are used as they are
+
+    @property
+    def processes(self) -> list[str]:
+        wanted = {process for component in self.components for process in component.processes}
+        return [process for process in PROCESSES if process in wanted]
+
+    def has(self, component: str) -> bool:
+        return any(each.name == component for each in self.components)
+
+
+def manifests(options: Options, registry: Registry) -> list[Document]:
+    """In an order in which each finds what it needs."""
+    made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
+    made += definitions(options, registry)
+    if options.has("scheduling-policy"):
+        made += [*shipped.roles(), *shipped.bindings()]
+    made.append(_configuration(options))
+    for process in options.processes:
+        made += _access(process, options)
+    made += _flow_schemas(options)
+    if "webhook" in options.processes:
+        made += [_service(options), *_webhook_configurations()]
+    for process in options.processes:
+        made += [_deployment(process, options), _budget(process, options)]
+    return made
+
+
+def definitions(options: Options, registry: Registry) -> list[Document]:
+    """The CustomResourceDefinitions, but for those that others brought."""
+    found = []
+    for component in options.components:
+        for group, plural in component.kinds:
+            kind = registry.of_plural(group, plural)
+            if kind is not None and f"{plural}.{group}" not in options.foreign:
+                found.append(_labelled(crd(kind)))
+    return found
+
+
+def _labelled(document: Document, **labels: str) -> Document:
+    metadata = document["metadata"]
+    return {**document, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **MANAGED_BY, **labels}}}
+
+
+def _full(process: str) -> str:
+    return f"{NAME}-{process}"
+
+
+def _configuration(options: Options) -> Document:
+    document = {
+        "apiVersion": "wharfinger.dev/v1alpha1",
+        "kind": "WharfingerConfiguration",
+        "schedulingPolicy": {"mode": "enforce" if options.enforce else "warn"},
+    }
+    if "scheduler" in options.processes:
+        # Whoever binds pods must be known, or enforced policies would refuse our own scheduler.
+        account = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
+        document["schedulingPolicy"]["schedulerIdentities"] = [account]  # type: ignore[index]  # a dict, as written above
+    text = msgspec.yaml.encode(document).decode()
+    metadata = {"name": f"{NAME}-config", "namespace": options.namespace}
+    return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
+
+
+def _access(process: str, options: Options) -> list[Document]:
+    """A service account, its rights in the whole cluster, and those in single namespaces."""
+    name = _full(process)
+    account = {"kind": "ServiceAccount", "name": name, "namespace": options.namespace}
+    made: list[Document] = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": options.namespace}},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"system:{NAME}:{process}"},
+            "rules": cluster_rules(process, options.components, NAME),
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"system:{NAME}:{process}"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": f"system:{NAME}:{process}"},
+            "subjects": [account],
+        },
+    ]
+    if process in LEASE_OF:
+        rules = [
+            rule(LEASES, "leases", "create"),
+            rule(LEASES, "leases", "get patch update", [LEASE_OF[process]]),
+        ]
+        made += _local_role(name, LEASE_NAMESPACE, rules, account)
+    if process == "webhook":
+        rules = [rule("", "secrets", "create"), rule("", "secrets", "get patch update", [name])]
+        made += _local_role(name, options.namespace, rules, account)
+    return [_labelled(document) for document in made]
+
+
+def _local_role(name: str, namespace: str, rules: list[Document], account: Document) -> list[Document]:
+    metadata = {"name": name, "namespace": namespace}
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [account],
+        },
+    ]
+
+
+def _flow_schemas(options: Options) -> list[Document]:
+    """Without them accounts outside kube-system share one low level, and a busy tenant would starve the scheduler."""
+    subjects = [
+        {"kind": "ServiceAccount", "serviceAccount": {"name": _full(process), "namespace": options.namespace}}
+        for process in options.processes
+    ]
+    leases = {"apiGroups": [LEASES], "resources": ["leases"], "verbs": ["create", "get", "patch", "update"]}
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"], "clusterScope": True}
+    return [
+        _flow_schema(f"{NAME}-leader-election", "leader-election", 190, subjects, leases),
+        _flow_schema(NAME, "workload-high", 790, subjects, everything),
+    ]
+
+
+def _flow_schema(name: str, level: str, precedence: int, subjects: list[Document], rules: Document) -> Document:
+    return _labelled(
+        {
+            "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+            "kind": "FlowSchema",
+            "metadata": {"name": name},
+            "spec": {
+                "distinguisherMethod": {"type": "ByUser"},
+                "matchingPrecedence": precedence,
+                "priorityLevelConfiguration": {"name": level},
+                "rules": [{"subjects": subjects, "resourceRules": [{**rules, "namespaces": ["*"]}]}],
+            },
+        }
+    )
+
+
+def _service(options: Options) -> Document:
+    return _labelled(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _full("webhook"), "namespace": options.namespace},
+            "spec": {
+                "selector": _selector("webhook"),
+                "ports": [{"name": "https", "port": 443, "targetPort": "https", "protocol": "TCP"}],
+            },
+        }
+    )
+
+
+def _webhook_configurations() -> list[Document]:
+    version = "admissionregistration.k8s.io/v1"
+    return [
+        _labelled({"apiVersion": version, "kind": kind, "metadata": {"name": NAME}})
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    ]
+
+
+def _selector(process: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": process}
+
+
+def _arguments(process: str, options: Options) -> list[str]:
+    made = [process, "--config", "/etc/wharfinger/config.yaml"]
+    if process == "webhook":
+        made += ["--namespace", options.namespace, "--service", _full("webhook"), "--secret", _full("webhook")]
+        return [*made, "--bind", f"0.0.0.0:{WEBHOOK_PORT}"]
+    made += ["--leader-elect", "--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]
+    if process == "scheduler":
+        made += ["--scheduler-names", options.scheduler_names]
+        made += ["--node-selector", options.node_selector] if options.node_selector else []
+    if process == "controllers":
+        names = [name for component in options.components for name in component.controllers]
+        made += ["--controllers", ",".join(names)]
+    return made
+
+
+def _deployment(process: str, options: Options) -> Document:
+    name, labels = _full(process), _selector(process)
+    return _labelled(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": options.namespace, "labels": labels},
+            "spec": {
+                "replicas": options.replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": {**labels, **MANAGED_BY}}, "spec": _pod(process, options)},
+            },
+        }
+    )
+
+
+def _pod(process: str, options: Options) -> Document:
+    same = {"labelSelector": {"matchLabels": _selector(process)}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": same}]}
+    serves = process == "webhook"
+    port = (
+        {"name": "https", "containerPort": WEBHOOK_PORT}
+        if serves
+        else {"name": "metrics", "containerPort": METRICS_PORT}
+    )
+    # Only the webhook serves anyone; of the others all but one wait for the lease, and waiting is no fault.
+    live = {"path": "/healthz", "port": port["name"], "scheme": "HTTPS" if serves else "HTTP"}
+    ready = {**live, "path": "/readyz"} if serves else live
+    container = {
+        "name": process,
+        "image": options.image,
+        "args": _arguments(process, options),
+        "ports": [{**port, "protocol": "TCP"}],
+        "livenessProbe": {"httpGet": live, "initialDelaySeconds": 15, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": ready, "periodSeconds": 5},
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/wharfinger", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    return {
+        "serviceAccountName": _full(process),
+        "priorityClassName": "system-cluster-critical",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": {"podAntiAffinity": apart},
+        "containers": [container],
+        "volumes": [{"name": "config", "configMap": {"name": f"{NAME}-config"}}, {"name": "tmp", "emptyDir": {}}],
+    }
+
+
+def _budget(process: str, options: Options) -> Document:
+    return _labelled(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": _full(process), "namespace": options.namespace},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _selector(process)}},
+        }
+    )

@@ -1,0 +1,87 @@
+"""What `wharf install` prints, as far as no cluster is needed to judge it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from wharfinger.api.kinds import registry
+from wharfinger.cli.commands.install import command
+from wharfinger.controllers.registry import FACTORIES
+from wharfinger.install.components import COMPONENTS, UnknownComponent, chosen
+from wharfinger.install.manifests import Options, manifests
+
+
+def printed(*arguments: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(command, ["--offline", *arguments])
+    assert done.exit_code == 0, done.output
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {document["metadata"]["name"]: document for document in documents if document["kind"] == kind}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["scheduler"], ["scheduler"]),
+        (["resource-policy"], ["scheduler", "resource-policy"]),
+        (["placement", "scheduling-policy"], ["placement", "scheduling-policy"]),
+        (["all"], list(COMPONENTS)),
+    ],
+)
+def test_components_bring_what_they_need(asked: list[str], found: list[str]) -> None:
+    assert [component.name for component in chosen(asked)] == found
+
+
+def test_an_unknown_component_is_refused_by_name() -> None:
+    with pytest.raises(UnknownComponent, match='no component "scheduling"'):
+        chosen(["scheduling"])
+
+
+def test_components_name_kinds_and_controllers_that_there_are() -> None:
+    for component in COMPONENTS.values():
+        for group, plural in component.kinds:
+            kind = registry().of_plural(group, plural)
+            assert kind is not None and kind.ours, f"{component.name}: {plural}.{group}"
+        assert set(component.controllers) <= FACTORIES.keys(), component.name
+
+
+def test_every_kind_of_ours_belongs_to_a_component() -> None:
+    covered = {kind for component in COMPONENTS.values() for kind in component.kinds}
+    assert {(kind.group, kind.plural) for kind in registry() if kind.ours} <= covered
+
+
+def test_only_what_is_asked_for_is_printed() -> None:
+    documents = printed("--components", "scheduler")
+    assert named(documents, "Deployment").keys() == {"wharfinger-scheduler"}
+    assert not named(documents, "CustomResourceDefinition")
+    assert not named(documents, "MutatingWebhookConfiguration")
+
+
+@pytest.mark.parametrize(("arguments", "mode"), [((), "warn"), (("--enforce",), "enforce")])
+def test_policies_warn_until_the_administrator_says_otherwise(arguments: tuple[str, ...], mode: str) -> None:
+    documents = printed("--components", "all", *arguments)
+    config = yaml.safe_load(named(documents, "ConfigMap")["wharfinger-config"]["data"]["config.yaml"])
+    assert config["schedulingPolicy"]["mode"] == mode
+    # The scheduler may bind pods while policies are enforced.
+    assert config["schedulingPolicy"]["schedulerIdentities"] == [
+        "system:serviceaccount:wharfinger-system:wharfinger-scheduler"
+    ]
+
+
+def test_rights_are_named_one_by_one() -> None:
+    for name, role in named(printed("--components", "all"), "ClusterRole").items():
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], name
+
+
+def test_definitions_of_others_are_left_out() -> None:
+    foreign = frozenset({"reservations.scheduling.koordinator.sh"})
+    documents = manifests(Options(chosen(["reservation"]), foreign=foreign), registry())
+    assert "reservations.scheduling.koordinator.sh" not in named(documents, "CustomResourceDefinition")
+    assert "podmigrationjobs.scheduling.koordinator.sh" in named(documents, "CustomResourceDefinition")

@@ -1,0 +1,205 @@
+"""`wharf install` on a cluster that is in use: accepted, least privilege that suffices, upgraded over, and taken out again."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from tests.kubernetes.cluster import Cluster, Process, free_port
+from tests.kubernetes.manifests import condition, namespace, pod
+
+OURS = "wharfinger-system"
+POLICY = {
+    "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+    "kind": "ResourcePolicy",
+    "metadata": {"name": "kept", "namespace": "default"},
+    "spec": {"units": [{"name": "a", "priority": 1, "nodeSelector": {"matchLabels": {"pool": "a"}}}]},
+}
+ONLY_A_NAME = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+
+def definition(group: str, plural: str, kind: str, version: str, scope: str = "Cluster") -> dict[str, Any]:
+    """Someone else's definition of a kind."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": ONLY_A_NAME}],
+        },
+    }
+
+
+def controller(name: str, space: str) -> dict[str, Any]:
+    labels = {"app": name}
+    container = {"name": "manager", "image": f"example.org/koordinator/{name}:v1.6"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "anything", "namespace": space},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def install(cluster: Cluster, components: str, *options: str) -> str:
+    return cluster.run_wharf("install", "--components", components, *options, cluster=True)
+
+
+def apply(cluster: Cluster, manifests: str) -> str:
+    return cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
+
+
+@pytest.fixture(scope="module")
+def installed(fresh_cluster: Cluster) -> Cluster:
+    """An older installation of one component with a user's object, over which everything was installed."""
+    apply(fresh_cluster, install(fresh_cluster, "resource-policy", "--image", "wharfinger:0.0.1"))
+    fresh_cluster.until(lambda: fresh_cluster.kubectl("api-resources").count("resourcepolicies"), "the kind is served")
+    fresh_cluster.apply(POLICY)
+    apply(fresh_cluster, install(fresh_cluster, "all"))
+    return fresh_cluster
+
+
+def test_installing_over_an_older_installation_keeps_objects_of_users(installed: Cluster) -> None:
+    found = installed.get("/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies/kept")
+    assert found["spec"]["units"][0]["name"] == "a"
+    images = installed.kubectl("get", "deployments", "-n", OURS, "-o", "jsonpath={..image}").split()
+    assert len(images) == 4 and len(set(images)) == 1 and "wharfinger:0.0.1" not in images
+
+
+def test_what_is_installed_is_complete(installed: Cluster) -> None:
+    deployments = installed.items(f"/apis/apps/v1/namespaces/{OURS}/deployments")
+    budgets = installed.items(f"/apis/policy/v1/namespaces/{OURS}/poddisruptionbudgets")
+    names = {item["metadata"]["name"] for item in deployments}
+    assert names == {f"wharfinger-{part}" for part in ("scheduler", "controllers", "placement", "webhook")}
+    assert {item["metadata"]["name"] for item in budgets} == names
+    for item in deployments:
+        spec = item["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == item["metadata"]["name"]
+        assert "podAntiAffinity" in spec["affinity"]
+        assert {"livenessProbe", "readinessProbe"} <= spec["containers"][0].keys()
+    schemas = installed.kubectl("get", "flowschemas", "-o", "name")
+    assert "flowschema.flowcontrol.apiserver.k8s.io/wharfinger\n" in schemas
+    # The API server marks a schema whose priority level does not exist.
+    flow = installed.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/wharfinger")
+    installed.until(
+        lambda: (
+            condition(installed.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/wharfinger"), "Dangling").get(
+                "status"
+            )
+            == "False"
+        ),
+        f"the priority level of {flow['metadata']['name']} exists",
+    )
+    config = installed.get(f"/api/v1/namespaces/{OURS}/configmaps/wharfinger-config")["data"]["config.yaml"]
+    assert "mode: warn" in config
+
+
+def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
+    """Every program runs as its service account, with the arguments of its Deployment."""
+    running: list[Process] = [installed.wharf("nodes", "--count", "2")]
+    deployments = installed.items(f"/apis/apps/v1/namespaces/{OURS}/deployments")
+    config = installed.folder / "config.yaml"
+    config.write_text(installed.get(f"/api/v1/namespaces/{OURS}/configmaps/wharfinger-config")["data"]["config.yaml"])
+    for item in deployments:
+        (container,) = item["spec"]["template"]["spec"]["containers"]
+        arguments = [str(config) if part.startswith("/etc/") else part for part in container["args"]]
+        arguments = [str(free_port()) if part == "10290" else part for part in arguments]
+        if arguments[0] == "webhook":
+            port = free_port()
+            arguments += ["--url", f"https://127.0.0.1:{port}", "--bind", f"127.0.0.1:{port}"]
+        account = installed.kubeconfig_of(OURS, item["metadata"]["name"])
+        running.append(installed.wharf(*arguments, name=item["metadata"]["name"], kubeconfig=account))
+    try:
+        webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/wharfinger"
+        installed.until(lambda: installed.get(webhooks).get("webhooks"), "the webhook has registered itself")
+        installed.until(
+            lambda: len(installed.items("/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies")) >= 4,
+            "the shipped policies are there",
+        )
+        installed.apply(namespace("tenant"), pod("bound", "tenant"))
+        installed.until(
+            lambda: installed.get("/api/v1/namespaces/tenant/pods/bound")["spec"].get("nodeName"), "a pod is bound"
+        )
+        installed.until(
+            lambda: installed.items("/apis/cluster.open-cluster-management.io/v1beta2/managedclustersets"),
+            "placement keeps its sets",
+        )
+        held = {item["metadata"]["name"]: item for item in installed.items("/apis/coordination.k8s.io/v1/leases")}
+        for lease in ("wharfinger-scheduler", "wharfinger-controllers", "wharf-placement"):
+            assert held[lease]["spec"]["holderIdentity"]
+        time.sleep(3)  # time for whatever is asked for later, and refused
+        for process in running:
+            assert process.running, f"{process.name}:\n{process.tail()}"
+            log = process.log.read_text()
+            assert "forbidden" not in log.lower() and "Traceback" not in log, f"{process.name}:\n{process.tail()}"
+        # Applying again takes nothing away of what the webhook wrote, and conflicts with nothing.
+        apply(installed, install(installed, "all"))
+        assert installed.get(webhooks)["webhooks"]
+    finally:
+        for process in running:
+            installed.end(process)
+        # No webhook runs any more, and requests must not wait for one.
+        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+            installed.kubectl("patch", kind, "wharfinger", "--type", "merge", "-p", '{"webhooks": []}')
+
+
+def test_controllers_of_others_are_named_and_the_component_refused(installed: Cluster) -> None:
+    installed.apply(namespace("koordinator-system"), controller("koord-manager", "koordinator-system"))
+    told = installed.run_wharf("install", "--components", "reservation", check=False, cluster=True)
+    assert "Deployment koordinator-system/anything already controls the same kinds" in told
+    assert "kind: Deployment" not in told
+    assert "kind: Deployment" in install(installed, "scheduling-policy")  # nobody's rival
+    installed.kubectl("delete", "namespace", "koordinator-system", "--wait=false")
+    installed.kubectl("delete", "deployment", "anything", "-n", "koordinator-system", "--ignore-not-found")
+
+
+def test_uninstalling_says_first_what_would_be_lost(installed: Cluster) -> None:
+    told = installed.run_wharf("uninstall", check=False, cluster=True)
+    assert "resourcepolicies.scheduling.sigs.x-k8s.io: 1 objects would be lost: default/kept" in told
+    assert "Nothing was done" in told
+    assert installed.get("/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies/kept")
+    installed.run_wharf("uninstall", "--keep-definitions", cluster=True)
+    assert installed.get("/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies/kept")
+    assert OURS not in json.dumps(installed.items("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"))
+
+
+def test_uninstalling_leaves_definitions_of_others(fresh_cluster: Cluster) -> None:
+    fresh_cluster.run_wharf("uninstall", "--yes", cluster=True)
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    fresh_cluster.until(lambda: not fresh_cluster.items(crds), "our definitions are gone")
+    theirs = definition("scheduling.koordinator.sh", "reservations", "Reservation", "v1alpha1")
+    fresh_cluster.apply(theirs)
+    printed = install(fresh_cluster, "reservation,resource-policy")
+    assert "resourcepolicies.scheduling.sigs.x-k8s.io" in printed
+    assert "name: reservations.scheduling.koordinator.sh" not in printed
+    fresh_cluster.until(
+        lambda: (
+            not any(
+                item["metadata"]["name"] == OURS and item["status"]["phase"] == "Terminating"
+                for item in fresh_cluster.items("/api/v1/namespaces")
+            )
+        ),
+        "the namespace is gone",
+    )
+    apply(fresh_cluster, printed)
+    fresh_cluster.run_wharf("uninstall", "--yes", cluster=True)
+    fresh_cluster.until(
+        lambda: [item["metadata"]["name"] for item in fresh_cluster.items(crds)] == [theirs["metadata"]["name"]],
+        "only the definition of others is left",
+    )
+
+
+def test_a_definition_of_others_without_our_version_is_refused(fresh_cluster: Cluster) -> None:
+    fresh_cluster.apply(
+        definition("cluster.open-cluster-management.io", "placements", "Placement", "v9", scope="Namespaced")
+    )
+    told = fresh_cluster.run_wharf("install", "--components", "placement", check=False, cluster=True)
+    assert "placements.cluster.open-cluster-management.io does not serve v1beta1" in told
