@@ -72,12 +72,20 @@ def _test(operator: str, operand: Any) -> Matcher:
 
 
 def _contains(value: Any, wanted: Any) -> bool:
-    """A part of a text, a member of a list, a key of a map."""
+    """A part of a text, a member of a list, a key of a map; of objects, one that has at least these fields."""
     if isinstance(value, str):
         return scalar_text(wanted) in value
     if isinstance(value, list):
-        return any(same(item, wanted) for item in value)
-    return isinstance(value, dict) and wanted in value
+        return any(_covers(item, wanted) for item in value)
+    if isinstance(value, dict):
+        return _covers(value, wanted) if isinstance(wanted, dict) else scalar_text(wanted) in value
+    return False
+
+
+def _covers(value: Any, wanted: Any) -> bool:
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return all(key in value and _covers(value[key], item) for key, item in wanted.items())
+    return same(value, wanted)
 
 
 def _compares(operator: str, value: Any, bound: Any) -> bool:
