@@ -150,11 +150,17 @@ class Using(Prepared):
         for name in demands.exact:
             if holding.names.get(name) != self._requests.get(name):
                 return False
-        if not self.required and not any(self._requests.get(name) for name in holding.names if name != PODS):
+        if not self.required and not self._shares(holding):
             return False
         node = self._tables.nodes[row]
         assert node is not None
         return demands.accepts(holding.reservation, node.metadata.labels)
+
+    def _shares(self, holding: Holding) -> bool:
+        """Whether it holds something the pod asks for; a pod that asks for nothing may use one that holds nothing."""
+        if not self._wanted:
+            return not holding.reserved
+        return any(self._requests.get(name) for name in holding.names if name != PODS)
 
     # -- which one
 

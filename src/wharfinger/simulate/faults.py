@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from wharfinger.api.errors import InternalError
+from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.local import LocalClient
 
@@ -30,6 +31,16 @@ class FaultyClient(LocalClient):
         if options.get("subresource") == "binding":
             await self._go_wrong()
         return await super().create(resource, document, namespace, **options)
+
+    async def patch(self, resource: Resource, name: str, patch: Any, namespace: str = "", **options: Any) -> Document:
+        # A reservation is bound by its status.
+        if (
+            resource == RESERVATIONS
+            and options.get("subresource") == "status"
+            and "nodeName" in patch.get("status", {})
+        ):
+            await self._go_wrong()
+        return await super().patch(resource, name, patch, namespace, **options)
 
     async def _go_wrong(self) -> None:
         faults = self._faults

@@ -7,10 +7,12 @@ from typing import Any
 
 from wharfinger.api.kinds.ours import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.api.registry import Document
+from wharfinger.api.reservations import ORDER
 from wharfinger.api.times import parse_duration, parse_time
 from wharfinger.api.views.reservation import PodMigrationJob
 from wharfinger.controllers.parts.pods import controller_reference
 
+FIRST = "1"  # the smallest order that a label can state
 ABORT = "wharfinger.dev/abort"
 JOB_LABEL = "wharfinger.dev/pod-migration-job"
 NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
@@ -67,7 +69,8 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
         "metadata": {
             **metadata,
             "name": reservation_name(job),
-            "labels": {**(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            # The replacement may match other reservations, too: this one is to come first.
+            "labels": {ORDER: FIRST, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,
