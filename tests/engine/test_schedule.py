@@ -120,8 +120,6 @@ def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
     ("spec", "what"),
     [
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (spec.resourceClaims)"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}, "persistent volume claim data"),
-        ({"volumes": [{"name": "scratch", "ephemeral": {}}]}, "ephemeral volume scratch"),
     ],
 )
 def test_what_is_not_supported_is_said_and_never_scheduled(spec: dict[str, Any], what: str) -> None:

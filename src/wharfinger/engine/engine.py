@@ -15,14 +15,21 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.views import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
     Namespace,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
+    StorageClass,
+    VolumeAttachment,
     view,
 )
 from wharfinger.api.views.reservation import Reservation
@@ -34,12 +41,18 @@ from wharfinger.engine.profile import Profile, ProfileLike, default_profile
 from wharfinger.engine.registry import known_plugins
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import Plugin
+from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 
 VIEWS: dict[str, type[Any]] = {
+    "CSIDriver": CSIDriver,
+    "CSINode": CSINode,
+    "CSIStorageCapacity": CSIStorageCapacity,
     "Namespace": Namespace,
     "NodeComputeResources": NodeComputeResources,
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
     "PodDisruptionBudget": PodDisruptionBudget,
     "ReplicaSet": ReplicaSet,
     "Reservation": Reservation,
@@ -47,6 +60,8 @@ VIEWS: dict[str, type[Any]] = {
     "ResourceClass": ResourceClass,
     "Service": Service,
     "StatefulSet": StatefulSet,
+    "StorageClass": StorageClass,
+    "VolumeAttachment": VolumeAttachment,
 }
 """Kinds that `apply` reads into views; documents of other kinds reach the plugins as they are."""
 
@@ -263,15 +278,31 @@ class Engine:
         return SUCCESS
 
     def forget(self, pod: Pod, profile: str | None = None) -> None:
-        """Takes back an assumed pod: binding failed."""
+        """Takes back an assumed pod: binding failed. What plugins reserved goes even if the pod itself is gone already."""
         key = (pod.metadata.namespace, pod.metadata.name)
         record = self.tables.pods.get(key)
-        if record is None or not record.assumed:
+        if record is not None and not record.assumed:
             return
-        row = record.row
-        self.tables.remove_pod(key)
+        row = -1
+        if record is not None:
+            row = record.row
+            self.tables.remove_pod(key)
         for plugin in reversed(self.profile(pod, profile).at["reserve"]):
             plugin.unreserve(pod, row)
+
+    def commit(self, pod: Pod, profile: str | None = None) -> None:
+        """An assumed pod was bound."""
+        for plugin in self.profile(pod, profile).at["reserve"]:
+            plugin.commit(pod)
+
+    def preparations(self, pod: Pod, node_name: str, profile: str | None = None) -> list[tuple[str, Preparation]]:
+        """What plugins want done before the assumed pod is bound, by plugin."""
+        found = []
+        for plugin in self.profile(pod, profile).at["preBind"]:
+            preparation = plugin.before_binding(pod, node_name)
+            if preparation is not None:
+                found.append((plugin.name, preparation))
+        return found
 
     def annotations(self, pod: Pod, node_name: str, profile: str | None = None) -> dict[str, str]:
         """What plugins put on the Binding."""

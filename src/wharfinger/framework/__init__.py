@@ -8,6 +8,7 @@ from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import Action, ClusterEvent, WakeUp, node_changes, pod_changes
 from wharfinger.framework.nodewise import NodeInfo, NodePlugin
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope, normalize_by_max
+from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
@@ -27,6 +28,7 @@ __all__ = [
     "Overlay",
     "Plugin",
     "PodOnNode",
+    "Preparation",
     "Prepared",
     "Rows",
     "Scope",
@@ -35,6 +37,7 @@ __all__ = [
     "Status",
     "Tables",
     "WakeUp",
+    "Write",
     "error",
     "node_changes",
     "normalize_by_max",

@@ -18,6 +18,7 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import WakeUp
+from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
@@ -208,6 +209,13 @@ class Plugin:
 
     def unreserve(self, pod: Pod, row: int) -> None:
         """The reservation is undone: another plugin refused, or binding failed."""
+
+    def commit(self, pod: Pod) -> None:
+        """The pod was bound: what was reserved for it is a fact now."""
+
+    def before_binding(self, pod: Pod, node_name: str) -> Preparation | None:
+        """What is to be written and waited for before the pod is bound; asked for once it is assumed."""
+        return None
 
     def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
         """Annotations to put on the Binding."""

@@ -1,7 +1,7 @@
 """Pod shapes: pods with equal scheduling needs share one parsed description.
 
-The key covers everything the stock plugins read of a pod but its name, priority and node; plugins that read more add
-to it (`Plugin.shape_key`).
+The key covers everything the stock plugins read of a pod but its name, priority, node and claims; plugins that read more
+add to it (`Plugin.shape_key`). Claims are left out since each pod has its own: what their volumes require is what counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
             spec.affinity,
             spec.tolerations,
             spec.topology_spread_constraints,
-            spec.volumes,
+            [(volume.image, volume.csi) for volume in spec.volumes] if spec.volumes else (),
             spec.resource_claims,
             None if controller is None else (controller.api_version, controller.kind, controller.name),
             node_name,

@@ -19,16 +19,7 @@ class Unsupported(Plugin):
 
 
 def unsupported(shape: Shape) -> list[str]:
-    spec = shape.pod.spec
-    needs = []
-    if spec.resource_claims:
-        needs.append("resource claims (spec.resourceClaims)")
-    for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            needs.append(f"persistent volume claim {volume.persistent_volume_claim.claim_name}")
-        elif volume.ephemeral is not None:
-            needs.append(f"ephemeral volume {volume.name}")
-    return needs
+    return ["resource claims (spec.resourceClaims)"] if shape.pod.spec.resource_claims else []
 
 
 plugins = (Unsupported,)

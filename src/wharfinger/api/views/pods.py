@@ -123,12 +123,59 @@ class ImageVolumeSource(View, frozen=True):
     reference: str = ""
 
 
-class Volume(View, frozen=True):
+class GcePersistentDisk(View, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(View, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+    read_only: bool = False
+
+
+class AzureDisk(View, frozen=True):
+    disk_name: str = ""
+    disk_uri: str = field(name="diskURI", default="")
+
+
+class Cinder(View, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
+class PortworxVolume(View, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
+class Iscsi(View, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class Rbd(View, frozen=True):
+    monitors: tuple[str, ...] = ()
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class InTreeSources(View, frozen=True):
+    """The drivers of clouds that were once part of Kubernetes; pods and PersistentVolumes name them alike."""
+
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: Cinder | None = None
+    portworx_volume: PortworxVolume | None = None
+
+
+class Volume(InTreeSources, frozen=True):
     name: str = ""
     image: ImageVolumeSource | None = None
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     csi: InlineCsiVolumeSource | None = None
+    iscsi: Iscsi | None = None
+    rbd: Rbd | None = None
 
 
 class PodResourceClaim(View, frozen=True):

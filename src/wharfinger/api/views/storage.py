@@ -8,7 +8,7 @@ from wharfinger.api.selectors import LabelSelector, NodeSelector
 from wharfinger.api.views.base import View
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.api.views.pods import Quantities, Resources
+from wharfinger.api.views.pods import InTreeSources, Quantities, Resources
 
 
 class VolumeNodeAffinity(View, frozen=True):
@@ -20,7 +20,7 @@ class CsiVolumeSource(View, frozen=True):
     volume_handle: str = ""
 
 
-class PersistentVolumeSpec(View, frozen=True):
+class PersistentVolumeSpec(InTreeSources, frozen=True):
     capacity: Quantities = field(default_factory=dict)
     access_modes: tuple[str, ...] = ()
     claim_ref: ObjectReference | None = None
@@ -29,6 +29,7 @@ class PersistentVolumeSpec(View, frozen=True):
     volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
     csi: CsiVolumeSource | None = None
+    volume_attributes_class_name: str = ""
 
 
 class PersistentVolumeStatus(View, frozen=True):
@@ -48,6 +49,7 @@ class PersistentVolumeClaimSpec(View, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None  # absent: the default class; empty: no class
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
 
 
 class PersistentVolumeClaimStatus(View, frozen=True):

@@ -1,0 +1,421 @@
+"""What the volume plugins know of the cluster: claims, volumes, classes and drivers, what is assumed of them, who uses them.
+
+One catalogue serves the plugins of all profiles. Assumptions are ours alone: a volume that is to be bound to a claim, or
+a node that a claim is to be provisioned for. Whatever the API server tells of an object afterwards replaces them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
+from wharfinger.api.views import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from wharfinger.api.views.core import ObjectReference
+from wharfinger.framework.columns import Bools, Rows
+from wharfinger.framework.selecting import NodeTerms
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.plugins.volume_rules import (
+    READ_WRITE_ONCE_POD,
+    SELECTED_NODE,
+    ClaimKey,
+    affinity_terms,
+    capacity_of,
+    claim_names,
+    class_of_volume,
+    on_labels,
+    on_rows,
+    refers_to,
+)
+
+CLAIM = "PersistentVolumeClaim"
+VOLUME = "PersistentVolume"
+CLASS = "StorageClass"
+CSI_NODE = "CSINode"
+DRIVER = "CSIDriver"
+CAPACITY = "CSIStorageCapacity"
+ATTACHMENT = "VolumeAttachment"
+
+NARROW = 64  # a volume that so few nodes can use concerns these rows only, not all
+
+Watcher = Callable[[str, Any, Any], None]
+"""(kind, the object before, the object after)"""
+
+
+class Kind(NamedTuple):
+    """Claims of one kind take the same volumes."""
+
+    class_name: str
+    size: int  # nano-bytes
+    modes: frozenset[str]
+    selector: Requirements | None
+    volume_mode: str
+    attributes_class: str
+
+
+class Plan(NamedTuple):
+    """What is reserved for a pod: volumes for claims, and claims to be provisioned for its node."""
+
+    bindings: tuple[tuple[str, PersistentVolumeClaim], ...]
+    provisions: tuple[PersistentVolumeClaim, ...]
+
+
+class Catalogue:
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.claims: dict[ClaimKey, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self.capacities: dict[ClaimKey, CSIStorageCapacity] = {}
+        self.attachments: dict[str, VolumeAttachment] = {}
+        self.users: dict[ClaimKey, dict[Key, PodOnNode]] = {}  # pods on nodes, by the claims they name
+        self.plans: dict[Key, Plan] = {}  # of assumed pods
+        self.watchers: list[Watcher] = []
+        self.provision_version = 0  # moves with what decides on provisioning: classes, drivers, capacities
+        self.exclusive_version = 0  # moves when a claim for one pod alone gets or loses its user
+        self._assumed_nodes: dict[ClaimKey, str] = {}
+        self._assumed_claims: dict[str, ObjectReference] = {}  # by volume
+        self._referring: dict[ClaimKey, set[str]] = {}  # volumes whose claimRef names the claim, in truth or assumed
+        self._affinities: list[NodeTerms | None] = [None]
+        self._affinity_numbers: dict[NodeTerms | None, int] = {None: 0}
+        self._of_class: dict[str, set[str]] = {}
+        self._supplies: dict[Kind, Supply] = {}
+        tables.listeners.append(self)
+
+    # -- what the API server tells
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
+        """Several plugins hand the same change on; the first counts."""
+        held = self._held(kind)
+        present = new if new is not None else old
+        key: Any = present.metadata.key if kind in (CLAIM, CAPACITY) else present.metadata.name
+        known = held.get(key)
+        if known is new:
+            return
+        if new is None:
+            del held[key]
+        else:
+            held[key] = new
+        if kind == CLAIM:
+            if _newer(known, new):
+                self._assumed_nodes.pop(key, None)
+        elif kind == VOLUME:
+            self._volume_changed(key, known, new)
+        elif kind in (CLASS, DRIVER, CAPACITY):
+            self.provision_version += 1
+            self.tables.moved()
+        self.tables.keys_version += 1
+        for watcher in self.watchers:
+            watcher(kind, known, new)
+
+    def _held(self, kind: str) -> dict[Any, Any]:
+        stores: dict[str, dict[Any, Any]] = {
+            CLAIM: self.claims,
+            VOLUME: self.volumes,
+            CLASS: self.classes,
+            CSI_NODE: self.csi_nodes,
+            DRIVER: self.drivers,
+            CAPACITY: self.capacities,
+            ATTACHMENT: self.attachments,
+        }
+        return stores[kind]
+
+    def _volume_changed(self, name: str, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        before = self._reference(name, old)
+        if old is not None:
+            self._of_class.get(class_of_volume(old), set()).discard(name)
+        if new is not None:
+            self._of_class.setdefault(class_of_volume(new), set()).add(name)
+        if _newer(old, new):
+            self._assumed_claims.pop(name, None)
+        self._refer(name, before, self._reference(name, new))
+        self._supply_changed(name, old, new)
+
+    # -- pods on nodes
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        for claim in _claims_of(pod):
+            users = self.users.setdefault(claim, {})
+            users[pod.key] = pod
+            if len(users) == 1:
+                self._use_changed(claim)
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        for claim in _claims_of(pod):
+            users = self.users.get(claim)
+            if users is not None and users.pop(pod.key, None) is not None and not users:
+                del self.users[claim]
+                self._use_changed(claim)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        """A pod's volumes cannot change."""
+
+    def _use_changed(self, key: ClaimKey) -> None:
+        claim = self.claims.get(key)
+        if claim is None or READ_WRITE_ONCE_POD in claim.spec.access_modes:
+            self.exclusive_version += 1
+            self.tables.moved()
+
+    # -- assuming
+
+    def assume_volume(self, name: str, claim: PersistentVolumeClaim) -> None:
+        """The volume is to be bound to the claim."""
+        metadata = claim.metadata
+        volume = self.volumes[name]
+        before = self._reference(name, volume)
+        self._assumed_claims[name] = ObjectReference(
+            "v1", CLAIM, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version
+        )
+        self._refer(name, before, self._assumed_claims[name])
+        self._supply_changed(name, volume, volume)
+        self.tables.keys_version += 1
+
+    def forget_volume(self, name: str, claim: ClaimKey) -> None:
+        assumed = self._assumed_claims.get(name)
+        if assumed is None or (assumed.namespace, assumed.name) != claim:
+            return
+        del self._assumed_claims[name]
+        volume = self.volumes.get(name)
+        self._refer(name, assumed, self._reference(name, volume))
+        self._supply_changed(name, volume, volume)
+        self.tables.keys_version += 1
+
+    def assume_node(self, claim: ClaimKey, node_name: str) -> None:
+        """The claim is to be provisioned for a node."""
+        self._assumed_nodes[claim] = node_name
+        self.tables.keys_version += 1
+
+    def forget_node(self, claim: ClaimKey) -> None:
+        if self._assumed_nodes.pop(claim, None) is not None:
+            self.tables.keys_version += 1
+
+    # -- questions
+
+    def selected_node(self, claim: PersistentVolumeClaim) -> str | None:
+        return self._assumed_nodes.get(claim.metadata.key, claim.metadata.annotations.get(SELECTED_NODE))
+
+    def reference(self, volume: PersistentVolume) -> ObjectReference | None:
+        """The claim that a volume is bound to, or assumed to be."""
+        return self._reference(volume.metadata.name, volume)
+
+    def referring(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
+        """The volumes that are meant for the claim, by name."""
+        for name in sorted(self._referring.get(claim.metadata.key, ())):
+            volume = self.volumes[name]
+            reference = self._reference(name, volume)
+            if reference is not None and refers_to(reference, claim):
+                yield volume
+
+    def affinity(self, volume: PersistentVolume) -> int:
+        """The number of a volume's node affinity; equal ones share it, 0 means anywhere."""
+        stated = volume.spec.node_affinity
+        return self.affinity_number(affinity_terms(stated.required) if stated is not None else None)
+
+    def affinity_number(self, terms: NodeTerms | None) -> int:
+        number = self._affinity_numbers.get(terms)
+        if number is None:
+            number = self._affinity_numbers[terms] = len(self._affinities)
+            self._affinities.append(terms)
+        return number
+
+    def terms(self, affinity: int) -> NodeTerms | None:
+        return self._affinities[affinity]
+
+    def supply(self, kind: Kind) -> Supply:
+        """The volumes that claims of a kind may take; kept up to date until released."""
+        found = self._supplies.get(kind)
+        if found is None:
+            found = self._supplies[kind] = Supply(self, kind)
+            for name in self._of_class.get(kind.class_name, ()):
+                found.put(self.volumes[name])
+        found.holders += 1
+        return found
+
+    def release(self, supply: Supply) -> None:
+        supply.holders -= 1
+        if not supply.holders:
+            del self._supplies[supply.kind]
+
+    def _reference(self, name: str, volume: PersistentVolume | None) -> ObjectReference | None:
+        if volume is None:
+            return None
+        return self._assumed_claims.get(name) or volume.spec.claim_ref
+
+    def _refer(self, name: str, before: ObjectReference | None, after: ObjectReference | None) -> None:
+        if before is not None:
+            named = self._referring.get((before.namespace, before.name), set())
+            named.discard(name)
+            if not named:
+                self._referring.pop((before.namespace, before.name), None)
+        if after is not None:
+            self._referring.setdefault((after.namespace, after.name), set()).add(name)
+
+    def _supply_changed(self, name: str, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        classes = {class_of_volume(each) for each in (old, new) if each is not None}
+        for supply in [each for each in self._supplies.values() if each.kind.class_name in classes]:
+            left = supply.drop(name)
+            come = None if new is None else supply.put(new)
+            if left != come:
+                self._concerned(supply, {each for each in (left, come) if each is not None})
+
+    def _concerned(self, supply: Supply, affinities: Iterable[int]) -> None:
+        """Rows that can use such volumes are asked for again: these rows alone where they are few."""
+        tables = self.tables
+        for affinity in affinities:
+            rows = tables.rows[on_rows(tables, self._affinities[affinity], tables.rows)]
+            if len(rows) <= NARROW:
+                for row in rows.tolist():
+                    tables.touch(row)
+            else:
+                supply.version += 1
+                tables.moved()
+
+
+class Supply:
+    """The volumes free for claims of one kind, in groups by where they can be used, the smallest of a group first."""
+
+    def __init__(self, catalogue: Catalogue, kind: Kind) -> None:
+        self.kind = kind
+        self.holders = 0
+        self.version = 0  # moves when many rows are concerned
+        self._catalogue = catalogue
+        self._groups: dict[int, list[tuple[int, str]]] = {}  # affinity to (capacity, name)
+        self._where: dict[str, tuple[int, int]] = {}  # volume to (affinity, capacity)
+        self._by_value: dict[str, dict[str, set[int]]] = {}  # label key and value to affinities that want just that
+        self._others: set[int] = set()
+
+    def put(self, volume: PersistentVolume) -> int | None:
+        """Takes the volume in where it fits; the number of its affinity then."""
+        if not self._fits(volume):
+            return None
+        affinity, capacity = self._catalogue.affinity(volume), capacity_of(volume)
+        self._where[volume.metadata.name] = (affinity, capacity)
+        group = self._groups.get(affinity)
+        if group is None:
+            group = self._groups[affinity] = []
+            self._file(affinity)
+        insort(group, (capacity, volume.metadata.name))
+        return affinity
+
+    def drop(self, name: str) -> int | None:
+        where = self._where.pop(name, None)
+        if where is None:
+            return None
+        affinity, capacity = where
+        group = self._groups[affinity]
+        del group[bisect_left(group, (capacity, name))]
+        if not group:
+            del self._groups[affinity]
+            self._unfile(affinity)
+        return affinity
+
+    def at(self, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """The groups that a node with these labels can use."""
+        found = [each for each in self._others if on_labels(self._catalogue.terms(each), labels)]
+        for key, values in self._by_value.items():
+            value = labels.get(key)
+            if value is not None:
+                found += values.get(value, ())
+        return tuple(sorted(set(found)))
+
+    def smallest(self, affinities: Iterable[int], taken: set[str]) -> str | None:
+        """The smallest volume of some groups that is not taken."""
+        best: tuple[int, str] | None = None
+        for affinity in affinities:
+            for each in self._groups[affinity]:
+                if each[1] not in taken:
+                    best = each if best is None else min(best, each)
+                    break
+        return None if best is None else best[1]
+
+    def reachable(self, rows: Rows) -> Bools:
+        """Which rows can use at least one volume."""
+        tables = self._catalogue.tables
+        found = np.zeros(len(rows), dtype=np.bool_)
+        for key, values in self._by_value.items():
+            found |= tables.label(key).mask(Requirement(key, Operator.IN, frozenset(values)), rows)
+        for affinity in self._others:
+            found |= on_rows(tables, self._catalogue.terms(affinity), rows)
+        return found
+
+    def _fits(self, volume: PersistentVolume) -> bool:
+        kind = self.kind
+        return (
+            self._catalogue.reference(volume) is None
+            and volume.status.phase == "Available"
+            and acceptable(kind, volume)
+            and (kind.selector is None or matches(kind.selector, volume.metadata.labels))
+            and class_of_volume(volume) == kind.class_name
+            and kind.modes <= set(volume.spec.access_modes)
+        )
+
+    def _file(self, affinity: int) -> None:
+        wanted = _one_label(self._catalogue.terms(affinity))
+        if wanted is None:
+            self._others.add(affinity)
+        else:
+            for value in wanted.values:
+                self._by_value.setdefault(wanted.key, {}).setdefault(value, set()).add(affinity)
+
+    def _unfile(self, affinity: int) -> None:
+        self._others.discard(affinity)
+        wanted = _one_label(self._catalogue.terms(affinity))
+        for value in wanted.values if wanted is not None else ():
+            values = self._by_value[wanted.key] if wanted is not None else {}
+            values[value].discard(affinity)
+            if not values[value]:
+                del values[value]
+
+
+def acceptable(kind: Kind, volume: PersistentVolume) -> bool:
+    """What even a volume that is meant for a claim must fulfil."""
+    return (
+        capacity_of(volume) >= kind.size
+        and volume.spec.volume_mode == kind.volume_mode
+        and volume.spec.volume_attributes_class_name == kind.attributes_class
+        and not volume.metadata.deletion_timestamp
+    )
+
+
+def catalogue_of(tables: Tables) -> Catalogue:
+    found: Catalogue | None = tables.shared.get("volumes")
+    if found is None:
+        found = tables.shared["volumes"] = Catalogue(tables)
+    return found
+
+
+def _one_label(terms: NodeTerms | None) -> Requirement | None:
+    """The one requirement of an affinity that wants values of one label, as local volumes do."""
+    if terms is None or len(terms) != 1 or len(terms[0].labels) != 1:
+        return None
+    wanted = terms[0].labels[0]
+    return wanted if wanted.operator is Operator.IN else None
+
+
+def _newer(old: Any, new: Any) -> bool:
+    """Whether the API server tells of another state than it did."""
+    if old is None or new is None:
+        return True
+    before, after = old.metadata.resource_version, new.metadata.resource_version
+    return not after or before != after
+
+
+def _claims_of(pod: PodOnNode) -> list[ClaimKey]:
+    volumes = pod.pod.spec.volumes
+    if not volumes:
+        return []
+    namespace = pod.pod.metadata.namespace
+    return [(namespace, name) for name in dict.fromkeys(claim_names(pod.pod))]
