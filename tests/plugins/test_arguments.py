@@ -94,6 +94,8 @@ RATIO = "RequestedToCapacityRatio"
             ],
         ),
         ("ImageLocality", {"size": 1}, ["ImageLocality"]),
+        ("VolumeBinding", {"bindTimeoutSeconds": -1}, ["bindTimeoutSeconds"]),
+        ("VolumeBinding", {"shape": [{"utilization": 0, "score": 0}]}, ["shape"]),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_paths(plugin: str, args: dict[str, Any], faults: list[str]) -> None:
@@ -119,6 +121,10 @@ def test_the_default_order_and_weights_are_upstreams() -> None:
         "NodeAffinity",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
     ]
@@ -126,6 +132,7 @@ def test_the_default_order_and_weights_are_upstreams() -> None:
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1,

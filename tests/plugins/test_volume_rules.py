@@ -136,7 +136,9 @@ def test_a_claim_for_one_pod_alone_is_refused_everywhere_while_in_use() -> None:
     engine = engine_with(*exclusive())
     first = pod("first", "d")
     assert place(engine, first) is not None
-    assert refused(engine, pod("second", "d")) == dict.fromkeys("ab", ("VolumeRestrictions", "Unschedulable", (IN_USE,)))
+    assert refused(engine, pod("second", "d")) == dict.fromkeys(
+        "ab", ("VolumeRestrictions", "Unschedulable", (IN_USE,))
+    )
     assert place(engine, pod("second", "d")) is None
     assert place(engine, pod("elsewhere", "d", namespace="other")) is None  # no such claim there
     engine.forget(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+from collections.abc import Iterable
 from time import perf_counter, process_time
 from typing import Any
 
@@ -20,14 +21,18 @@ def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) 
     engine = Engine(seed=seed)
     for document in workload.node_documents(nodes):
         engine.set_node(view(document, Node))
+        _tell(engine, workload.with_node(document))
     for name in ("default", "sched-0", "sched-1"):
         engine.apply("Namespace", {"metadata": {"name": name}})
-    for document in workload.objects():
-        engine.apply(document["kind"], document)
+    _tell(engine, workload.objects())
     scale = 1.0 if nodes is None else nodes / workload.nodes
     for document in workload.init_documents(min(scale, 1.0)):
+        _tell(engine, workload.with_pod(document))
         _place(engine, view(document, Pod))
-    measured = [view(document, Pod) for document in workload.measured_documents(pods)]
+    measured = []
+    for document in workload.measured_documents(pods):
+        _tell(engine, workload.with_pod(document))
+        measured.append(view(document, Pod))
     meanwhile = [view(document, Pod) for document in workload.meanwhile_documents(pods)]
     gc.collect()
     gc.freeze()
@@ -59,6 +64,11 @@ def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) 
         "rows_per_decision": round((work.rows - rows) / len(measured), 1),
         "unplaced": unplaced,
     }
+
+
+def _tell(engine: Engine, documents: Iterable[dict[str, Any]]) -> None:
+    for document in documents:
+        engine.apply(document["kind"], document)
 
 
 def _place(engine: Engine, pod: Pod, *, preempt: bool = False) -> bool:

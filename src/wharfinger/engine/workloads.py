@@ -189,6 +189,43 @@ def reservations() -> Iterator[Document]:
         }
 
 
+CSI_DRIVER = "ebs.csi.aws.com"
+
+
+def csi_node(node: Document) -> Iterator[Document]:
+    """The node's CSI driver takes 39 volumes."""
+    drivers = [{"name": CSI_DRIVER, "nodeID": "n", "allocatable": {"count": 39}}]
+    yield {"kind": "CSINode", "metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": drivers}}
+
+
+def with_claim(name: str, namespace: str) -> Document:
+    return pod(name, namespace, volumes=[{"name": "vol", "persistentVolumeClaim": {"claimName": f"pvc-{name}"}}])
+
+
+def bound_claim(pod: Document) -> Iterator[Document]:
+    """A pod's own claim, bound to its own CSI volume."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    common = {"accessModes": ["ReadOnlyMany"]}
+    volume = {"driver": CSI_DRIVER, "volumeHandle": f"vol-{name}"}
+    yield {
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pv-{name}"},
+        "spec": {**common, "capacity": {"storage": "1Gi"}, "csi": volume},
+        "status": {"phase": "Bound"},
+    }
+    annotations = {"pv.kubernetes.io/bind-completed": "true"}
+    yield {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": f"pvc-{name}", "namespace": namespace, "annotations": annotations},
+        "spec": {**common, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": f"pv-{name}"},
+        "status": {"phase": "Bound"},
+    }
+
+
+def _nothing(document: Document) -> Iterator[Document]:
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """`init` pods are placed before the clock starts; `meanwhile` arrives once for every 30 measured pods."""
@@ -203,6 +240,8 @@ class Workload:
     preempts: bool = False
     big_node: bool = False
     objects: Callable[[], Iterator[Document]] = lambda: iter(())  # of other kinds
+    with_node: Callable[[Document], Iterator[Document]] = _nothing  # what comes with every node
+    with_pod: Callable[[Document], Iterator[Document]] = _nothing  # and with every pod
 
     def node_documents(self, count: int | None = None) -> Iterator[Document]:
         for index in range(self.nodes if count is None else count):
@@ -252,6 +291,14 @@ WORKLOADS = {
         Workload("PreemptionAsync", plain, pods=5000, init=((low, 20000),), meanwhile=high, preempts=True),
         Workload("SchedulingDaemonset", daemon, nodes=15000, pods=30000, big_node=True),
         Workload("ManyShapes", many_shapes, init=((plain, 1000),), zones=_THREE),
+        Workload(
+            "SchedulingCSIPVs",
+            with_claim,
+            pods=5000,
+            init=((with_claim, 5000),),
+            with_node=csi_node,
+            with_pod=bound_claim,
+        ),
         Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
         Workload("Reservation", owner, init=((plain, 1000),), objects=reservations),
         Workload(
