@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wharfinger.framework.status import Status
+from wharfinger.framework.status import Status, error
 
 Watched = tuple[str, str, str]
 """Kind, namespace and name of an object."""
@@ -33,6 +33,10 @@ class Preparation:
     def check(self) -> Status | None:
         """Success, an error that ends the binding, or None to go on waiting."""
         raise NotImplementedError
+
+    def expired(self) -> Status:
+        """What is said when the time is over."""
+        return error("context deadline exceeded")
 
     def watched(self) -> Collection[Watched]:
         """The objects whose changes can change the answer; asked for after every check."""

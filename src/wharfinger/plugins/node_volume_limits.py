@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import POD, Action, WakeUp
@@ -151,7 +152,7 @@ class _Limits(Prepared):
         return 0
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        if not pod.pod.spec.volumes:
+        if not pod.pod.spec.volumes or is_fake(pod.pod):
             return
         changes = simulation.state.setdefault(self, {})
         for volume in set(self._attachments.volumes_of(pod.pod)):

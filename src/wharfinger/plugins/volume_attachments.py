@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import CSINode, PersistentVolumeClaim, Pod, VolumeAttachment
 from wharfinger.framework.columns import Column
 from wharfinger.framework.tables import Key, PodOnNode, Tables
@@ -86,7 +87,7 @@ class Attachments:
     # -- pods on nodes
 
     def pod_added(self, pod: PodOnNode) -> None:
-        if pod.pod.spec.volumes:
+        if pod.pod.spec.volumes and not is_fake(pod.pod):
             self._use(pod.key, pod.row, list(dict.fromkeys(self.volumes_of(pod.pod))))
 
     def pod_removed(self, pod: PodOnNode) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
@@ -204,8 +205,8 @@ class VolumeBinding(Plugin):
     # -- the way to the node
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
-        if not isinstance(prepared, _Volumes) or not prepared.needs.wanted:
-            return SUCCESS
+        if not isinstance(prepared, _Volumes) or not prepared.needs.wanted or is_fake(pod):
+            return SUCCESS  # a reservation looks for a node that its owner's volumes allow; it takes none of them
         needs, claims = self._needs(pod)
         if needs != prepared.needs:
             return error("the pod's claims changed while it was decided on")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import (
     CSIDriver,
@@ -414,8 +415,7 @@ def _newer(old: Any, new: Any) -> bool:
 
 
 def _claims_of(pod: PodOnNode) -> list[ClaimKey]:
-    volumes = pod.pod.spec.volumes
-    if not volumes:
-        return []
+    if not pod.pod.spec.volumes or is_fake(pod.pod):
+        return []  # a reservation uses no volumes, whatever its template names
     namespace = pod.pod.metadata.namespace
     return [(namespace, name) for name in dict.fromkeys(claim_names(pod.pod))]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd
 from wharfinger.framework.columns import Ints, Rows
@@ -122,7 +123,7 @@ class _Restrictions(Prepared):
         return self._by_claim if uses > 0 else 0
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        if pod.pod.spec.volumes:
+        if pod.pod.spec.volumes and not is_fake(pod.pod):
             simulation.state.setdefault(self, []).append((pod, sign))
 
     def _uses(self) -> int:
@@ -130,7 +131,10 @@ class _Restrictions(Prepared):
         return sum(claim in self._catalogue.users for claim in self._claims)
 
     def _conflict(self, pods: Iterable[PodOnNode]) -> bool:
-        return any(each.pod.spec.volumes and conflict(self._disks, disks_of(each.pod)) for each in pods)
+        return any(
+            each.pod.spec.volumes and not is_fake(each.pod) and conflict(self._disks, disks_of(each.pod))
+            for each in pods
+        )
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:

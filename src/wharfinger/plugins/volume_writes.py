@@ -65,6 +65,9 @@ class VolumesBound(Preparation):
                 found.add((VOLUME, "", current.spec.volume_name))
         return found
 
+    def expired(self) -> Status:
+        return _failed("context deadline exceeded")
+
     def check(self) -> Status | None:
         tables = self._catalogue.tables
         row = tables.row_of.get(self._node)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS
@@ -28,6 +29,7 @@ from wharfinger.client.timers import Clock, background, background_sleep
 from wharfinger.engine import Engine
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, WakeUp
+from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import Code, Status
 from wharfinger.plugins.reservation import RESERVATION
 from wharfinger.scheduler.binder import Binder, Job, pod_binder
@@ -35,6 +37,7 @@ from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.feed import Feed
 from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.preemptor import Preemptor
+from wharfinger.scheduler.preparing import PreparationFailed, Preparer
 from wharfinger.scheduler.queue import Key, Place, Queue, QueuedPod
 from wharfinger.scheduler.reservations import Reservations
 from wharfinger.scheduler.writes import StatusWriter
@@ -80,6 +83,7 @@ class Scheduler:
         self._bind = pod_binder(client)
         self._binder = Binder(bound=self._bound, failed=self._bind_failed, concurrency=bind_concurrency)
         self._statuses = StatusWriter(client, clock)
+        self._preparer = Preparer(client, registry)
         self._preemptor = Preemptor(client, clock, recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self.reservations = Reservations(client, clock, self.engine, recorder, self._beside)
@@ -206,8 +210,25 @@ class Scheduler:
         self._diagnoses.pop(item.key, None)
         self._statuses.forget(item.key)
         bind = self.reservations.bind if is_fake(pod) else self._bind
-        self._binder.submit(Job(item, node, self.engine.annotations(pod, node), bind))
+        job = Job(item, node, self.engine.annotations(pod, node), bind)
+        preparations = self.engine.preparations(pod, node)
+        if preparations:
+            self._beside(self._prepare(job, preparations))
+        else:
+            self._binder.submit(job)
         self._observe("scheduled", pod, began)
+
+    async def _prepare(self, job: Job, preparations: list[tuple[str, Preparation]]) -> None:
+        """Brings about what must be so before the pod is bound, then has it bound."""
+        try:
+            await self._preparer.carry_out(preparations)
+        except PreparationFailed as error:
+            self._bind_failed(job, error)
+        except Exception as error:
+            log.exception("preparing the binding of pod %s/%s broke", *job.item.key)
+            self._bind_failed(job, error)
+        else:
+            self._binder.submit(job)
 
     def _refuse_late(self, item: QueuedPod, status: Status, now: float, began: float) -> None:
         """A plugin would not reserve what it had offered."""
@@ -306,8 +327,10 @@ class Scheduler:
         waited = asyncio.get_running_loop().time() - job.item.arrived
         self.metrics.sli_seconds.observe(waited, str(min(job.item.attempts, 16)))
         pod = job.item.pod
+        self.engine.commit(pod)
         what = reservation_name(pod) if is_fake(pod) else f"{key[0]}/{key[1]}"
         self._event(pod, "Scheduled", f"Successfully assigned {what} to {job.node}")
+        self._look_for_successor(pod)
 
     def _bind_failed(self, job: Job, error: Exception) -> None:
         """The pod takes no room any more; others may use it, and the pod is tried again after its back-off."""
@@ -319,13 +342,22 @@ class Scheduler:
             self.engine.forget(pod)
             self._happened(ClusterEvent(POD, Action.DELETE, pod, None))
         if isinstance(error, NotFound) or bound or current is None:
+            self._look_for_successor(pod)
             return
         now = asyncio.get_running_loop().time()
         item.pod = current
         self.queue.fail(item, now)
-        self._tell(current, "SchedulerError", f"binding rejected: {error}")
+        prepared = not isinstance(error, PreparationFailed)
+        self._tell(current, "SchedulerError", f"binding rejected: {error}" if prepared else str(error))
         self.metrics.attempts.inc("error", pod.spec.scheduler_name)
         self._work.set()
+
+    def _look_for_successor(self, pod: Pod) -> None:
+        """A pod of the same name that came while this one was being bound was passed over then."""
+        found = None if is_fake(pod) else self._feed.pods.get(pod.metadata.name, pod.metadata.namespace)
+        if found is not None and found.metadata.uid != pod.metadata.uid:
+            if not found.spec.node_name and not found.terminal:
+                self._pending(None, found)
 
     def _current(self, pod: Pod) -> Pod | None:
         """The pod as the API server has it now, if it is still the same one."""
@@ -382,6 +414,7 @@ class Scheduler:
         if new is None:
             assert old is not None
             self.queue.remove(old.metadata.key)
+            self._preparer.changed(POD, *old.metadata.key)
             self._statuses.forget(old.metadata.key)
             self._diagnoses.pop(old.metadata.key, None)
             self.engine.set_nominated(old, None)
@@ -414,7 +447,9 @@ class Scheduler:
             self._event(pod, "ForeignPod", message)
 
     def _happened(self, event: ClusterEvent) -> None:
-        """Wakes the pods that an event can help."""
+        """Wakes the pods that an event can help, and what waits for the object."""
+        known = event.old if event.new is None else event.new
+        self._preparer.changed(event.kind, *_named(known))
         if not self._synced:
             return
         self.reservations.room_made()
@@ -455,6 +490,14 @@ def _interests(engine: Engine) -> Mapping[str, list[tuple[str, WakeUp]]]:
             for wake_up in plugin.wake_ups():
                 found.setdefault(wake_up.kind, []).append((name, wake_up))
     return found
+
+
+def _named(known: Any) -> tuple[str, str]:
+    """Namespace and name of an object, in whichever form it was told."""
+    if isinstance(known, Mapping):
+        metadata = known["metadata"]
+        return metadata.get("namespace") or "", metadata["name"]
+    return known.metadata.namespace, known.metadata.name
 
 
 def _scheduling_changed(old: Pod, new: Pod) -> bool:
