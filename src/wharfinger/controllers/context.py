@@ -13,6 +13,7 @@ from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
+from wharfinger.controllers.provision_faults import ProvisionFaults
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class ControllerContext:
     random: random.Random = field(default_factory=random.Random)
     observer: Observer | None = None
     implicit_heartbeats: bool = False  # simulation: nodes are taken to be alive until they are said to be down
+    provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot names but does not hold
 
     def now(self) -> float:

@@ -41,6 +41,7 @@ from wharfinger.controllers.service_account import ServiceAccountController
 from wharfinger.controllers.stateful_set import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
+from wharfinger.controllers.volumes import EphemeralVolumes, VolumeBinder
 
 T = TypeVar("T")
 Factory = Callable[[ControllerContext], Controller[Any]]
@@ -62,6 +63,8 @@ FACTORIES: dict[str, Factory] = {
     "nodelifecycle": NodeLifecycleController,
     "tainteviction": TaintEvictionController,
     "podgc": PodGarbageCollector,
+    "persistentvolume-binder": VolumeBinder,
+    "ephemeral-volume": EphemeralVolumes,
     "ttlafterfinished": TTLAfterFinishedController,
     "schedulingpolicy": SchedulingPolicyController,
     "resourcepolicy": ResourcePolicyController,

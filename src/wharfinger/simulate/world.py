@@ -27,6 +27,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement.clusters import AGENT_STOPPED
+from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.controllers.registry import make_controllers
 from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
@@ -61,6 +62,7 @@ class World:
         self._unseen_owners: frozenset[str] = frozenset()
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
+        self._provision_faults = ProvisionFaults()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "controllers": self._run_controllers,
@@ -102,6 +104,8 @@ class World:
             self._faults.failures += fault.count
         elif fault.bind == "slow":
             self._faults.delays, self._faults.delay = self._faults.delays + fault.count, fault.delay
+        elif fault.provision == "fail":
+            self._provision_faults.failures += fault.count
         elif fault.restart:
             for part in self._parts if fault.restart == "all" else (fault.restart,):
                 await self._restart(part)
@@ -207,6 +211,7 @@ class World:
             self.configuration,
             random.Random(f"controllers {self._seed}"),
             implicit_heartbeats=True,
+            provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
         )
         try:

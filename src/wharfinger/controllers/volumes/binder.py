@@ -1,0 +1,427 @@
+"""Binds claims and volumes to each other, has missing volumes made, and reclaims those whose claim is gone.
+
+What kube-controller-manager's volume binder and a CSI provisioner do together, for embedded and simulated clusters.
+Claims of a class that waits for its consumer are left to the scheduler: it binds a volume to them or selects a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
+from wharfinger.api.kinds.builtin import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+)
+from wharfinger.api.quantity import family, format_nano, parse_nano
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.api.views import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    view,
+)
+from wharfinger.client.controller import Controller
+from wharfinger.client.events import EventKind
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME
+from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Storage, provision
+from wharfinger.plugins.volume_rules import (
+    BETA_CLASS,
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    capacity_of,
+    class_of_claim,
+    class_of_volume,
+    fully_bound,
+    refers_to,
+    size_of,
+    waits_for_consumer,
+)
+
+DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+AGAIN = 15.0  # seconds until a claim that could not be served is looked at again
+
+CLAIM: Literal["claim"] = "claim"
+VOLUME: Literal["volume"] = "volume"
+BinderKey = tuple[str, str, str]
+"""Which of the two, namespace and name."""
+
+
+class VolumeBinder(Controller[BinderKey]):
+    name = "persistentvolume-binder"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._client = context.client
+        informers = context.informers
+        self._claims = informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self._volumes = informers.of(PERSISTENT_VOLUMES, PersistentVolume)
+        self._classes = informers.of(STORAGE_CLASSES, StorageClass)
+        self._nodes = informers.of(NODES, Node)
+        self._csi_nodes = informers.of(CSI_NODES, CSINode)
+        self._drivers = informers.of(CSI_DRIVERS, CSIDriver)
+        self._capacities = informers.of(CSI_STORAGE_CAPACITIES, CSIStorageCapacity)
+        self._meant = self._volumes.index("claim", _claim_of)
+        self._ready: dict[str, float] = {}  # uid of a claim being provisioned to when that is done
+        self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new), self._claim_gone)
+        self._volumes.add_handler(self._volume_seen, lambda old, new: self._volume_seen(new), self._volume_gone)
+        self._classes.add_handler(self._class_seen, lambda old, new: self._class_seen(new))
+        self._capacities.add_handler(self._pool_seen, lambda old, new: self._pool_seen(new))
+
+    async def reconcile(self, key: BinderKey) -> None:
+        kind, namespace, name = key
+        if kind == CLAIM:
+            await self._claim(namespace, name)
+        else:
+            await self._volume(name)
+
+    # -- claims
+
+    async def _claim(self, namespace: str, name: str) -> None:
+        claim = self._claims.get(name, namespace)
+        if claim is None or claim.metadata.deletion_timestamp:
+            return
+        if fully_bound(claim):
+            await self._bound_claim(claim)
+        elif claim.spec.volume_name:
+            await self._bind_named(claim)
+        else:
+            await self._bind_any(claim)
+
+    async def _bound_claim(self, claim: PersistentVolumeClaim) -> None:
+        volume = await self._current_volume(claim.spec.volume_name)
+        if volume is None or volume.spec.claim_ref is None or not refers_to(volume.spec.claim_ref, claim):
+            if claim.status.phase != "Lost":
+                await self._claim_status(claim, {"phase": "Lost", "capacity": None, "accessModes": None})
+                why = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+                self._event(claim, "Warning", "ClaimLost", why)
+            return
+        await self._finish(claim, volume)
+
+    async def _bind_named(self, claim: PersistentVolumeClaim) -> None:
+        """A claim that names its volume takes it when it is free or meant for the claim, and large enough."""
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is None or volume.metadata.deletion_timestamp:
+            await self._pending(claim)
+            return
+        reference = volume.spec.claim_ref
+        if (reference is None or refers_to(reference, claim)) and capacity_of(volume) >= size_of(claim):
+            await self._bind(claim, volume)
+        else:
+            await self._pending(claim)
+
+    async def _bind_any(self, claim: PersistentVolumeClaim) -> None:
+        if claim.spec.storage_class_name is None and BETA_CLASS not in claim.metadata.annotations:
+            default = self._default_class()
+            if default is not None:
+                await self._patch_claim(claim, {"spec": {"storageClassName": default.metadata.name}})
+                return
+        storage_class = self._classes.get(class_of_claim(claim))
+        waits = waits_for_consumer(storage_class)
+        volume = self._matching(claim, meant_only=waits)
+        if volume is not None:
+            await self._bind(claim, volume)
+            return
+        await self._pending(claim)
+        selected = claim.metadata.annotations.get(SELECTED_NODE)
+        if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+            return
+        if not waits or selected is not None:
+            await self._provision(claim, storage_class, selected if waits else None)
+
+    def _matching(self, claim: PersistentVolumeClaim, *, meant_only: bool) -> PersistentVolume | None:
+        """The volume meant for the claim, else the smallest that is free and suits."""
+        meant = [each for each in self._meant.get(claim.metadata.key) if _refers(each, claim) and _suits(each, claim)]
+        if meant or meant_only:
+            return min(meant, key=_smallest, default=None)
+        try:
+            selector = None if claim.spec.selector is None else claim.spec.selector.compile()
+        except BadSelector:
+            return None
+        fitting = (
+            each
+            for each in self._volumes
+            if each.spec.claim_ref is None
+            and each.status.phase == "Available"
+            and _suits(each, claim)
+            and class_of_volume(each) == class_of_claim(claim)
+            and set(claim.spec.access_modes) <= set(each.spec.access_modes)
+            and (selector is None or matches(selector, each.metadata.labels))
+        )
+        return min(fitting, key=_smallest, default=None)
+
+    async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """Volume first, then the claim: whoever starts anew in between finds the volume meant for the claim."""
+        metadata: Document = {"resourceVersion": volume.metadata.resource_version}
+        reference = volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            own = claim.metadata
+            if reference is None:
+                metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+            named = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": own.namespace,
+                "name": own.name,
+                "uid": own.uid,
+                "resourceVersion": own.resource_version,
+            }
+            change = {"metadata": metadata, "spec": {"claimRef": named}}
+            document = await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, change)
+            volume = view(document, PersistentVolume)
+        annotations = {BIND_COMPLETED: "yes"}
+        change = {}
+        if not claim.spec.volume_name:
+            annotations[BOUND_BY_CONTROLLER] = "yes"
+            change["spec"] = {"volumeName": volume.metadata.name}
+        bound = await self._patch_claim(claim, {"metadata": {"annotations": annotations}, **change})
+        self._ready.pop(claim.metadata.uid, None)
+        await self._finish(bound, volume)
+
+    async def _finish(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """The status of both says that they are bound."""
+        if volume.status.phase != "Bound":
+            await self._volume_status(volume, "Bound")
+        if claim.status.phase != "Bound":
+            status = {
+                "phase": "Bound",
+                "accessModes": list(volume.spec.access_modes),
+                "capacity": dict(volume.spec.capacity),
+            }
+            await self._claim_status(claim, status)
+
+    async def _pending(self, claim: PersistentVolumeClaim) -> None:
+        if claim.status.phase != "Pending":
+            await self._claim_status(claim, {"phase": "Pending"})
+
+    def _default_class(self) -> StorageClass | None:
+        """Of several the newest, as upstream; its name settles ties."""
+        marked = [
+            each
+            for each in self._classes
+            if any(each.metadata.annotations.get(name) == "true" for name in DEFAULT_CLASS)
+        ]
+        marked.sort(key=lambda each: each.metadata.name)
+        return max(marked, key=lambda each: each.metadata.creation_timestamp, default=None)
+
+    # -- provisioning
+
+    async def _provision(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, node_name: str | None
+    ) -> None:
+        told = {**storage_class.metadata.annotations, **claim.metadata.annotations}
+        if not self._time_is_up(claim, told.get(PROVISIONING_TIME, "")):
+            return
+        try:
+            if told.get(PROVISIONING) == "fail" or self._context.provision_faults.fails():
+                raise CannotProvision("the provisioner was told to fail")
+            made = provision(claim, storage_class, node_name, self._storage())
+        except CannotProvision as why:
+            await self._cannot(claim, storage_class, str(why))
+            return
+        if made.pool is not None:
+            await self._take(made.pool, -size_of(claim))
+        try:
+            document = await self._client.create(PERSISTENT_VOLUMES, made.volume)
+        except AlreadyExists:
+            # Made before we were started anew; what was taken for it twice is given back.
+            if made.pool is not None:
+                await self._take(made.pool, size_of(claim))
+            document = await self._client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
+        volume = view(document, PersistentVolume)
+        self._event(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {volume.metadata.name}")
+        await self._bind(claim, volume)
+
+    def _time_is_up(self, claim: PersistentVolumeClaim, text: str) -> bool:
+        """Whether provisioning took as long as it is to take; it is looked at again otherwise."""
+        if not text:
+            return True
+        if text == "never":
+            return False
+        try:
+            needed = parse_duration(text)
+        except BadTime:
+            return True
+        now = self._context.now()
+        until = self._ready.setdefault(claim.metadata.uid, now + needed)
+        if until > now:
+            self.queue.add_after((CLAIM, *claim.metadata.key), until - now)
+            return False
+        return True
+
+    async def _cannot(self, claim: PersistentVolumeClaim, storage_class: StorageClass, why: str) -> None:
+        """The scheduler is to choose another node; a claim that waits for none is tried again later."""
+        self._ready.pop(claim.metadata.uid, None)
+        message = f'failed to provision volume with StorageClass "{storage_class.metadata.name}": {why}'
+        self._event(claim, "Warning", "ProvisioningFailed", message)
+        if SELECTED_NODE in claim.metadata.annotations:
+            await self._patch_claim(claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+        else:
+            self.queue.add_after((CLAIM, *claim.metadata.key), AGAIN, background=True)
+
+    def _storage(self) -> Storage:
+        return Storage(
+            {each.metadata.name: each for each in self._nodes},
+            {each.metadata.name: each for each in self._csi_nodes},
+            {each.metadata.name: each for each in self._drivers},
+            list(self._capacities),
+        )
+
+    async def _take(self, pool: CSIStorageCapacity, change: int) -> None:
+        """A pool has so many nano-bytes more free. Raises Conflict when it changed meanwhile."""
+        if pool.capacity is None:
+            return
+        left = format_nano(max(parse_nano(pool.capacity) + change, 0), family(pool.capacity))
+        metadata = pool.metadata
+        patch = {"metadata": {"resourceVersion": metadata.resource_version}, "capacity": left}
+        await self._client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
+
+    # -- volumes
+
+    async def _volume(self, name: str) -> None:
+        volume = self._volumes.get(name)
+        if volume is None or volume.metadata.deletion_timestamp:
+            return
+        reference = volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            if volume.status.phase != "Available":
+                await self._volume_status(volume, "Available")
+            return
+        claim = await self._current_claim(reference.namespace, reference.name)
+        if claim is not None and claim.metadata.uid == reference.uid:
+            if fully_bound(claim) and claim.spec.volume_name == name:
+                await self._finish(claim, volume)
+            return
+        if volume.spec.persistent_volume_reclaim_policy == "Delete":
+            await self._reclaim(volume)
+        elif volume.status.phase != "Released":
+            await self._volume_status(volume, "Released")
+
+    async def _reclaim(self, volume: PersistentVolume) -> None:
+        metadata = volume.metadata
+        try:
+            await self._client.delete(PERSISTENT_VOLUMES, metadata.name, uid=metadata.uid)
+        except NotFound:
+            return
+        namespace, _, name = metadata.annotations.get(POOL, "").partition("/")
+        for _ in range(5 if name else 0):
+            # Straight from the server: our copy may be a moment old, and nobody else gives this room back.
+            try:
+                pool = await self._client.get(CSI_STORAGE_CAPACITIES, name, namespace, view=CSIStorageCapacity)
+                await self._take(pool, capacity_of(volume))
+            except NotFound:
+                return
+            except Conflict:
+                continue
+            return
+
+    # -- reading and writing
+
+    async def _current_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """A claim that our copy does not show may have come just now."""
+        found = self._claims.get(name, namespace)
+        if found is not None:
+            return found
+        try:
+            return await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace, view=PersistentVolumeClaim)
+        except NotFound:
+            return None
+
+    async def _current_volume(self, name: str) -> PersistentVolume | None:
+        found = self._volumes.get(name)
+        if found is not None:
+            return found
+        try:
+            return await self._client.get(PERSISTENT_VOLUMES, name, view=PersistentVolume)
+        except NotFound:
+            return None
+
+    async def _patch_claim(self, claim: PersistentVolumeClaim, change: Document) -> PersistentVolumeClaim:
+        own = claim.metadata
+        metadata = {**change.get("metadata", {}), "resourceVersion": own.resource_version}
+        patch = {**change, "metadata": metadata}
+        document = await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace)
+        return view(document, PersistentVolumeClaim)
+
+    async def _claim_status(self, claim: PersistentVolumeClaim, status: Document) -> None:
+        own = claim.metadata
+        patch = {"metadata": {"uid": own.uid}, "status": status}
+        await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace, subresource="status")
+
+    async def _volume_status(self, volume: PersistentVolume, phase: str) -> None:
+        own = volume.metadata
+        patch = {"metadata": {"uid": own.uid}, "status": {"phase": phase}}
+        await self._client.patch(PERSISTENT_VOLUMES, own.name, patch, subresource="status")
+
+    def _event(self, claim: PersistentVolumeClaim, type: EventKind, reason: str, message: str) -> None:
+        self._context.recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, type, reason, message)
+
+    # -- what is seen
+
+    def _claim_seen(self, claim: PersistentVolumeClaim) -> None:
+        self.queue.add((CLAIM, *claim.metadata.key))
+
+    def _claim_gone(self, claim: PersistentVolumeClaim) -> None:
+        self._ready.pop(claim.metadata.uid, None)
+        for volume in self._meant.get(claim.metadata.key):
+            self.queue.add((VOLUME, "", volume.metadata.name))
+
+    def _volume_seen(self, volume: PersistentVolume) -> None:
+        self.queue.add((VOLUME, "", volume.metadata.name))
+        reference = volume.spec.claim_ref
+        if reference is not None:
+            self.queue.add((CLAIM, reference.namespace, reference.name))
+        elif volume.status.phase == "Available":
+            self._look_at(claim for claim in self._claims if class_of_claim(claim) == class_of_volume(volume))
+
+    def _volume_gone(self, volume: PersistentVolume) -> None:
+        self._look_at(claim for claim in self._claims if claim.spec.volume_name == volume.metadata.name)
+
+    def _class_seen(self, storage_class: StorageClass) -> None:
+        self._look_at(claim for claim in self._claims if not claim.spec.volume_name)
+
+    def _pool_seen(self, pool: CSIStorageCapacity) -> None:
+        waiting = (claim for claim in self._claims if not claim.spec.volume_name)
+        self._look_at(claim for claim in waiting if class_of_claim(claim) == pool.storage_class_name)
+
+    def _look_at(self, claims: Iterable[PersistentVolumeClaim]) -> None:
+        for claim in claims:
+            self.queue.add((CLAIM, *claim.metadata.key))
+
+
+def _claim_of(volume: PersistentVolume) -> list[tuple[str, str]]:
+    reference = volume.spec.claim_ref
+    return [] if reference is None else [(reference.namespace, reference.name)]
+
+
+def _refers(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    return volume.spec.claim_ref is not None and refers_to(volume.spec.claim_ref, claim)
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    return (
+        capacity_of(volume) >= size_of(claim)
+        and volume.spec.volume_mode == claim.spec.volume_mode
+        and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
+        and not volume.metadata.deletion_timestamp
+    )
+
+
+def _smallest(volume: PersistentVolume) -> tuple[int, str]:
+    return capacity_of(volume), volume.metadata.name

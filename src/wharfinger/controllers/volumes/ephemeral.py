@@ -1,0 +1,91 @@
+"""The claims of ephemeral volumes: one for each such volume of a pod, owned by the pod and gone with it."""
+
+from __future__ import annotations
+
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.views import PersistentVolumeClaim, Pod
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Key
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.plugins.volume_rules import claim_name, not_created_for
+
+
+class EphemeralVolumes(Controller[Key]):
+    """Keys are pods."""
+
+    name = "ephemeral-volume"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._client = context.client
+        self._pods = context.informers.of(PODS, Pod)
+        self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self._pods.add_handler(self._seen)
+        self._claims.add_handler(on_delete=self._claim_gone)
+
+    async def reconcile(self, key: Key) -> None:
+        pod = self._pods.get(key[1], key[0])
+        if pod is None or pod.terminating or pod.terminal:
+            return
+        missing: dict[str, str] = {}
+        for volume in pod.spec.volumes:
+            name = claim_name(pod, volume)
+            if volume.ephemeral is None or name is None:
+                continue
+            found = self._claims.get(name, key[0])
+            if found is None:
+                missing[volume.name] = name
+            elif fault := not_created_for(pod, found):
+                self._context.recorder.event(PODS, pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {fault}")  # fmt: skip
+        if not missing:
+            return
+        try:
+            document = await self._client.get(PODS, key[1], key[0])
+        except NotFound:
+            return
+        if document["metadata"]["uid"] == pod.metadata.uid:
+            for volume in document["spec"].get("volumes", ()):
+                if volume["name"] in missing:
+                    await self._create(document, volume, missing[volume["name"]])
+
+    async def _create(self, pod: Document, volume: Document, name: str) -> None:
+        template = volume["ephemeral"].get("volumeClaimTemplate") or {}
+        given = template.get("metadata") or {}
+        metadata = {
+            "name": name,
+            "namespace": pod["metadata"]["namespace"],
+            "labels": given.get("labels") or {},
+            "annotations": given.get("annotations") or {},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": pod["metadata"]["name"],
+                    "uid": pod["metadata"]["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        }
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata,
+            "spec": template.get("spec") or {},
+        }
+        try:
+            await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim, pod["metadata"]["namespace"])
+        except AlreadyExists:
+            return  # seen again when our copy of it comes
+
+    def _seen(self, pod: Pod) -> None:
+        if any(volume.ephemeral is not None for volume in pod.spec.volumes):
+            self.queue.add(pod.metadata.key)
+
+    def _claim_gone(self, claim: PersistentVolumeClaim) -> None:
+        owner = claim.metadata.controller
+        if owner is not None and owner.kind == "Pod":
+            self.queue.add((claim.metadata.namespace, owner.name))

@@ -1,0 +1,427 @@
+"""Claims, volumes and pods together, in virtual time: the scheduler, the binder and the provisioner as users see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from wharfinger.api.configuration import Configuration
+from wharfinger.api.kinds.builtin import (
+    CSI_STORAGE_CAPACITIES,
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+)
+from wharfinger.api.registry import Resource
+from wharfinger.simulate import applying
+from wharfinger.simulate.scenario import Fault
+from wharfinger.simulate.world import World
+
+Document = dict[str, Any]
+START = 1767225600.0
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+def node(name: str, zone: str = "z1") -> Document:
+    room = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {HOST: name, ZONE: zone}},
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def pod(name: str, *claims: str, ephemeral: str = "", **spec: Any) -> Document:
+    volumes: list[Document] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    if ephemeral:
+        template = {"spec": claim("x", storage_class=ephemeral)["spec"]}
+        volumes.append({"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": volumes, **spec},
+    }
+
+
+def claim(name: str, size: str = "5Gi", *, storage_class: str | None = "dynamic", **annotations: str) -> Document:
+    spec: Document = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
+    told = {f"wharfinger.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "annotations": told},
+        "spec": spec,
+    }
+
+
+def volume(name: str, size: str = "10Gi", *, on: str = "", storage_class: str = "local", **spec: Any) -> Document:
+    body: Document = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "hostPath": {"path": "/x"},
+        **spec,
+    }
+    if on:
+        terms = [{"matchExpressions": [{"key": HOST, "operator": "In", "values": [on]}]}]
+        body["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": body}
+
+
+def klass(
+    name: str,
+    provisioner: str = "disk.example.com",
+    *,
+    waits: bool = True,
+    zones: list[str] | None = None,
+    default: bool = False,
+    **rest: Any,
+) -> Document:
+    found: Document = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+        **rest,
+    }
+    if default:
+        found["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    if zones is not None:
+        found["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
+    return found
+
+
+LOCAL = klass("local", "kubernetes.io/no-provisioner")
+DRIVER = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSIDriver",
+    "metadata": {"name": "disk.example.com"},
+    "spec": {"storageCapacity": True},
+}
+
+
+def pool(zone: str, size: str) -> Document:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": f"pool-{zone}", "namespace": "default"},
+        "storageClassName": "dynamic",
+        "nodeTopology": {"matchLabels": {ZONE: zone}},
+        "capacity": size,
+    }
+
+
+_worlds: list[World] = []
+
+
+@pytest.fixture(autouse=True)
+def _worlds_are_closed() -> Iterator[None]:
+    yield
+    while _worlds:
+        _worlds.pop().close()
+
+
+class Stage:
+    """A world with few words."""
+
+    def __init__(self, *documents: Document, **configuration: Any) -> None:
+        self.world = World(Configuration(**configuration), start=START)
+        _worlds.append(self.world)
+        self.world.start()
+        self.client = self.world.client("", lambda warning: None)
+        self.apply(*documents)
+
+    def apply(self, *documents: Document) -> None:
+        async def run() -> None:
+            for document in documents:
+                await applying.apply(self.client, document, self.world.registry)
+            await self.world.settle()
+
+        self.world.loop.complete(run())
+
+    def start(self, *documents: Document) -> None:
+        """Applies without waiting for what follows."""
+
+        async def run() -> None:
+            for document in documents:
+                await applying.apply(self.client, document, self.world.registry)
+
+        self.world.loop.complete(run())
+
+    def patch(self, resource: Resource, name: str, change: Document, namespace: str = "default") -> None:
+        async def run() -> None:
+            await self.client.patch(resource, name, change, namespace)
+            await self.world.settle()
+
+        self.world.loop.complete(run())
+
+    def delete(self, resource: Resource, name: str, namespace: str = "default") -> None:
+        async def run() -> None:
+            await self.client.delete(resource, name, namespace, grace_period=0)
+            await self.world.settle()
+
+        self.world.loop.complete(run())
+
+    def fault(self, **fault: Any) -> None:
+        self.world.loop.complete(self.world.fault(Fault(**fault)))
+
+    def advance(self, seconds: float) -> None:
+        async def run() -> None:
+            await self.world.advance(self.world.loop.time() + seconds)
+            await self.world.settle()
+
+        self.world.loop.complete(run())
+
+    def get(self, resource: Resource, name: str, namespace: str = "default") -> Document:
+        found = self.world.store.peek(resource, name, namespace if resource.namespaced else "")
+        assert found is not None, name
+        return found.document()
+
+    def node_of(self, name: str) -> str:
+        return str(self.get(PODS, name)["spec"].get("nodeName", ""))
+
+    def why(self, name: str) -> str:
+        conditions = self.get(PODS, name)["status"].get("conditions", [])
+        return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+    def claim(self, name: str) -> Document:
+        return self.get(PERSISTENT_VOLUME_CLAIMS, name)
+
+    def volumes(self) -> dict[str, str]:
+        """Names with their phases."""
+        found = self.world.objects(PERSISTENT_VOLUMES)
+        return {each["metadata"]["name"]: each["status"].get("phase", "") for each in found}
+
+    def assumed(self) -> int:
+        """What the scheduler holds in its memory for pods on their way."""
+        assert self.world.scheduler is not None
+        known = self.world.scheduler.engine.tables.shared["volumes"]
+        return len(known.plans) + len(known._assumed_nodes) + len(known._assumed_claims)
+
+
+NODES = (node("a", "z1"), node("b", "z2"))
+
+
+def test_a_waiting_claim_takes_a_local_volume_where_the_pod_goes() -> None:
+    stage = Stage(*NODES, LOCAL, volume("on-b", on="b"), claim("data", storage_class="local"))
+    assert stage.volumes() == {"on-b": "Available"} and stage.claim("data")["status"]["phase"] == "Pending"
+    stage.apply(pod("p", "data"))
+    assert stage.node_of("p") == "b"
+    bound = stage.claim("data")
+    assert (bound["spec"]["volumeName"], bound["status"]["phase"]) == ("on-b", "Bound")
+    assert bound["status"]["capacity"] == {"storage": "10Gi"}
+    assert stage.volumes() == {"on-b": "Bound"}
+    assert stage.get(PERSISTENT_VOLUMES, "on-b")["spec"]["claimRef"]["uid"] == bound["metadata"]["uid"]
+    assert stage.assumed() == 0
+
+
+def test_two_pods_race_for_the_last_volume_and_the_other_goes_on_when_one_comes() -> None:
+    claims = [claim("one", storage_class="local"), claim("two", storage_class="local")]
+    stage = Stage(*NODES, LOCAL, volume("v", on="b"), *claims)
+    stage.apply(pod("first", "one"), pod("second", "two"))
+    placed = [name for name in ("first", "second") if stage.node_of(name)]
+    assert len(placed) == 1
+    (waiting,) = {"first", "second"} - set(placed)
+    assert stage.why(waiting).startswith(
+        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+    )
+    stage.apply(volume("w", on="a"))
+    assert stage.node_of(waiting) == "a" and stage.assumed() == 0
+
+
+def test_a_volume_is_provisioned_for_the_node_the_scheduler_selects() -> None:
+    stage = Stage(*NODES, klass("dynamic", zones=["z2"]), claim("data"))
+    assert stage.claim("data")["status"]["phase"] == "Pending" and stage.volumes() == {}
+    stage.apply(pod("p", "data"))
+    assert stage.node_of("p") == "b"
+    data = stage.claim("data")
+    assert data["metadata"]["annotations"][SELECTED] == "b" and data["status"]["phase"] == "Bound"
+    made = stage.get(PERSISTENT_VOLUMES, data["spec"]["volumeName"])
+    assert made["spec"]["csi"]["driver"] == "disk.example.com"
+    (term,) = made["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": ZONE, "operator": "In", "values": ["z2"]}]
+    # The next pod with the claim goes where the volume is.
+    stage.apply(pod("q", "data"))
+    assert stage.node_of("q") == "b"
+
+
+def test_capacity_is_honoured_used_up_and_given_back() -> None:
+    stage = Stage(*NODES, klass("dynamic"), DRIVER, pool("z1", "2Gi"), pool("z2", "8Gi"), claim("one"), claim("two"))
+    stage.apply(pod("p", "one"))
+    assert stage.node_of("p") == "b"
+    assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "3Gi"
+    stage.apply(pod("q", "two"))
+    assert stage.node_of("q") == ""
+    assert "2 node(s) did not have enough free storage" in stage.why("q")
+    stage.delete(PODS, "p")
+    stage.delete(PERSISTENT_VOLUME_CLAIMS, "one")
+    assert stage.node_of("q") == "b"
+    assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "3Gi"
+
+
+def test_provisioning_that_fails_returns_the_pod_to_the_queue_and_leaks_nothing() -> None:
+    stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning="fail"))
+    stage.apply(pod("p", "data"))
+    assert stage.node_of("p") == "" and stage.volumes() == {} and stage.assumed() == 0
+    assert stage.why("p") == (
+        'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
+    )
+    assert SELECTED not in stage.claim("data")["metadata"]["annotations"]
+    told = [each["reason"] for each in stage.world.objects(EVENTS) if each["involvedObject"]["name"] == "data"]
+    assert "ProvisioningFailed" in told
+    assert stage.world.scheduler is not None
+    assert not stage.world.scheduler.engine.tables.pods  # it takes no room
+    stage.patch(PERSISTENT_VOLUME_CLAIMS, "data", {"metadata": {"annotations": {"wharfinger.dev/provisioning": None}}})
+    stage.advance(30)
+    assert stage.node_of("p") and stage.assumed() == 0
+
+
+def test_a_scenario_can_make_provisioning_fail_so_many_times() -> None:
+    stage = Stage(*NODES, klass("dynamic"), claim("data"))
+    stage.fault(provision="fail", count=2)
+    stage.apply(pod("p", "data"))
+    stage.advance(30)
+    assert stage.node_of("p")
+    reasons = [each["reason"] for each in stage.world.objects(EVENTS) if each["involvedObject"]["name"] == "data"]
+    assert "ProvisioningFailed" in reasons and "ProvisioningSucceeded" in reasons
+
+
+def test_a_volume_that_never_comes_times_out() -> None:
+    slow = {"pluginConfig": [{"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 60}}]}
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", **slow}],
+    }
+    stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning_time="never"), scheduler=configuration)
+    stage.apply(pod("p", "data"))
+    assert stage.node_of("p") == "" and stage.why("p") == "" and stage.assumed() == 1
+    stage.advance(61)
+    assert stage.why("p") == ('running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded')
+    # The node stays selected: the provisioner may still be at it.
+    selected = stage.claim("data")["metadata"]["annotations"][SELECTED]
+    stage.patch(
+        PERSISTENT_VOLUME_CLAIMS, "data", {"metadata": {"annotations": {"wharfinger.dev/provisioning-time": None}}}
+    )
+    stage.advance(30)
+    assert stage.node_of("p") == selected
+
+
+def test_slow_volumes_do_not_keep_other_pods_from_being_bound() -> None:
+    slow = [claim(f"c{index}", provisioning_time="1h") for index in range(80)]
+    stage = Stage(*NODES, klass("dynamic"), *slow)
+    stage.start(*(pod(f"p{index}", f"c{index}") for index in range(80)), pod("plain"))
+    stage.world.loop.complete(stage.world.advance(stage.world.loop.time() + 60))
+    assert stage.node_of("plain") and not stage.node_of("p0")
+    stage.world.loop.complete(stage.world.settle())
+    assert all(stage.node_of(f"p{index}") for index in range(80))
+
+
+def test_a_scheduler_that_starts_anew_in_the_middle_of_a_binding_goes_on() -> None:
+    for part in ("scheduler", "controllers", "all"):
+        stage = Stage(*NODES, klass("dynamic"), LOCAL, claim("data", provisioning_time="1m"))
+        stage.apply(volume("v", on="b"), claim("static", storage_class="local"))
+        stage.start(pod("p", "data"))
+        stage.world.loop.complete(stage.world.advance(stage.world.loop.time() + 10))
+        selected = stage.claim("data")["metadata"]["annotations"][SELECTED]
+        assert not stage.node_of("p")
+        stage.fault(restart=part)
+        stage.start(pod("q", "static"))
+        stage.world.loop.complete(stage.world.settle())
+        stage.advance(120)
+        assert stage.node_of("p") == selected and stage.node_of("q") == "b"
+        assert stage.assumed() == 0
+        assert len(stage.volumes()) == 2  # none was made twice
+
+
+def test_a_pod_that_goes_while_its_volume_is_made_leaves_nothing_and_its_successor_is_scheduled() -> None:
+    stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning_time="1h"))
+    stage.start(pod("p", "data"))
+    stage.world.loop.complete(stage.world.advance(stage.world.loop.time() + 10))
+    assert stage.assumed() == 1
+
+    async def replace() -> None:
+        await stage.client.delete(PODS, "p", "default", grace_period=0)
+        await applying.apply(stage.client, pod("p"), stage.world.registry)
+
+    stage.world.loop.complete(replace())
+    stage.world.loop.complete(stage.world.advance(stage.world.loop.time() + 10))
+    assert stage.node_of("p") and stage.assumed() == 0
+
+
+def test_claims_that_do_not_wait_are_bound_at_once() -> None:
+    now = klass("now", waits=False)
+    stage = Stage(*NODES, now, volume("big", "20Gi", storage_class=""), volume("small", "6Gi", storage_class=""))
+    stage.apply(claim("static", storage_class=""), claim("made", storage_class="now"))
+    assert stage.claim("static")["spec"]["volumeName"] == "small"
+    made = stage.claim("made")
+    assert made["status"]["phase"] == "Bound"
+    assert "nodeAffinity" not in stage.get(PERSISTENT_VOLUMES, made["spec"]["volumeName"])["spec"]
+    stage.apply(pod("p", "static", "made"))
+    assert stage.node_of("p")
+
+
+def test_pods_wait_for_claims_that_do_not_wait() -> None:
+    stage = Stage(*NODES, claim("data", storage_class=""))
+    stage.apply(pod("p", "data"), pod("q", "absent"))
+    assert stage.why("p").startswith("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    assert stage.why("q").startswith('0/2 nodes are available: persistentvolumeclaim "absent" not found.')
+    stage.apply(volume("v", storage_class="", on="b"), claim("absent", storage_class=""))
+    assert stage.node_of("p") == "b" and stage.node_of("q") == ""
+    stage.apply(volume("w", storage_class="", on="a"))
+    assert stage.node_of("q") == "a"
+
+
+def test_a_claim_without_a_class_gets_the_default_one() -> None:
+    stage = Stage(*NODES, claim("early", storage_class=None))
+    assert stage.claim("early")["status"]["phase"] == "Pending"
+    stage.apply(klass("standard", waits=False, default=True), claim("late", storage_class=None))
+    for name in ("early", "late"):
+        found = stage.claim(name)
+        assert (found["spec"]["storageClassName"], found["status"]["phase"]) == ("standard", "Bound")
+
+
+def test_volumes_are_reclaimed_when_their_claim_goes() -> None:
+    keep = klass("keep", waits=False, reclaimPolicy="Retain")
+    stage = Stage(
+        *NODES, klass("drop", waits=False), keep, claim("d", storage_class="drop"), claim("k", storage_class="keep")
+    )
+    kept = stage.claim("k")["spec"]["volumeName"]
+    assert len(stage.volumes()) == 2
+    stage.delete(PERSISTENT_VOLUME_CLAIMS, "d")
+    stage.delete(PERSISTENT_VOLUME_CLAIMS, "k")
+    assert stage.volumes() == {kept: "Released"}
+
+
+def test_a_claim_whose_volume_goes_is_lost() -> None:
+    stage = Stage(*NODES, volume("v", storage_class=""), claim("data", storage_class=""))
+    stage.delete(PERSISTENT_VOLUMES, "v", "")
+    assert stage.claim("data")["status"]["phase"] == "Lost"
+    stage.apply(pod("p", "data"))
+    assert 'persistentvolumeclaim "data" bound to non-existent persistentvolume "v"' in stage.why("p")
+
+
+def test_ephemeral_volumes_get_a_claim_that_goes_with_the_pod() -> None:
+    stage = Stage(*NODES, klass("dynamic"))
+    stage.apply(pod("p", ephemeral="dynamic"))
+    assert stage.node_of("p") and stage.claim("p-scratch")["status"]["phase"] == "Bound"
+    stage.delete(PODS, "p")
+    stage.advance(120)
+    assert stage.world.objects(PERSISTENT_VOLUME_CLAIMS) == [] and stage.volumes() == {}
+
+
+def test_an_ephemeral_volume_does_not_take_over_a_claim_of_that_name() -> None:
+    stage = Stage(*NODES, klass("dynamic"), claim("p-scratch"))
+    stage.apply(pod("p", ephemeral="dynamic"))
+    assert stage.node_of("p") == ""
+    assert "PVC default/p-scratch was not created for pod default/p (pod is not owner)" in stage.why("p")
