@@ -101,7 +101,6 @@ class Tables:
         self.ports: dict[int, dict[HostPort, int]] = {}  # row to ports in use, with the number of users
 
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin judges in place of the columns
-        self.extensions: dict[str, Any] = {}  # what plugins of several profiles keep together, by their name
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, dict[Key, PodOnNode]] = {}  # node to the waiting pods that are to get its room
         self.listeners: list[PodListener] = []  # told of every pod that comes to a known node or leaves it

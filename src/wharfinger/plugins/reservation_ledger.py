@@ -470,7 +470,13 @@ def _waiting_order(holding: Holding) -> tuple[Any, ...]:
 
 def ledger_of(tables: Tables) -> Ledger:
     """The ledger of an engine, made when first asked for."""
-    found: Ledger | None = tables.shared.get(_SHARED)
+    found = known_ledger(tables)
     if found is None:
         found = tables.shared[_SHARED] = Ledger(tables)
+    return found
+
+
+def known_ledger(tables: Tables) -> Ledger | None:
+    """The ledger of an engine, if there is one."""
+    found: Ledger | None = tables.shared.get(_SHARED)
     return found

@@ -188,6 +188,8 @@ class Using(Prepared):
             return False
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
         for number, amount in self._wanted:
+            if tables.resource_names[number] in tables.handled:
+                continue  # another plugin judges it, with the reservation opened
             used = tables.requested[number].cells[row]
             if number in reserved:
                 used += inner.get(number, 0) - max(0, reserved[number] - allocated[number])

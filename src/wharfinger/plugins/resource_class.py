@@ -7,7 +7,7 @@ assumed on a node, and written on the Binding. A record that a pod brings along 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +22,7 @@ from wharfinger.api.compute_resources import (
     is_class_name,
     recorded,
 )
+from wharfinger.api.reservations import is_fake
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from wharfinger.api.views import Pod
 from wharfinger.api.views.resource_class import ALIAS_PREFIX
@@ -32,6 +33,7 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.plugins.reservation_use import Imagined
 from wharfinger.plugins.resource_class_assigning import Demand, assign, fits
 from wharfinger.plugins.resource_class_catalogue import Meaning
 from wharfinger.plugins.resource_class_holdings import (
@@ -57,7 +59,7 @@ _NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
 class ResourceClasses(Plugin):
     name = "resourceclass"
     points = frozenset({"preFilter", "filter", "reserve", "preBind"})
-    position = 83
+    position = 87  # after reservations: which one a pod uses decides which devices it may have
     ours = True
     kinds = (CLASS, INVENTORY)
     watches_pods = True
@@ -179,6 +181,8 @@ class _Devices(Prepared):
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         changes: dict[Key, Holding | None] = simulation.state.setdefault(self, {})
         there = pod.row == simulation.row
+        if there and is_fake(pod.pod) and not _opened(simulation, pod.pod.metadata.uid):
+            return  # out of the way for other plugins; its devices stay with it
         if (sign > 0) == there:
             changes.pop(pod.key, None)
         elif there:
@@ -186,9 +190,20 @@ class _Devices(Prepared):
         elif held := holding(pod.pod):
             changes[pod.key] = held
 
+    def _available(self, pod: Pod, row: int, slots: Sequence[Slot]) -> tuple[list[int], Mapping[str, int]]:
+        """What a pod that is about to be put on the row may have, and what a reservation keeps for it."""
+        reservation = self._ledger.assumed_reservation(pod.metadata.key)
+        return self._ledger.opened(row, reservation) if reservation else ([slot.free for slot in slots], {})
+
     def _free(self, row: int, slots: Sequence[Slot], simulation: Simulation | None) -> list[int]:
         changes = simulation.state.get(self) if simulation is not None else None
         return self._ledger.use(row, changes).free if changes else [slot.free for slot in slots]
+
+
+def _opened(simulation: Simulation, uid: str) -> bool:
+    """Whether the simulation is of a pod that uses this very reservation, or of none at all."""
+    imagined = [state for state in simulation.state.values() if isinstance(state, Imagined)]
+    return all(each.candidate is not None and each.candidate.uid == uid for each in imagined)
 
 
 class _Asked(_Devices):
@@ -275,7 +290,12 @@ class _Asked(_Devices):
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
         slots = self._ledger.slots(row)
-        given = assign(self._demands(slots, range(len(self._wanted))), [slot.free for slot in slots])
+        free, kept = self._available(pod, row, slots)
+        demands = self._demands(slots, range(len(self._wanted)))
+        if kept:
+            # What is kept for the pod comes first.
+            demands = [_first(each, [place for place in each.places if slots[place].name in kept]) for each in demands]
+        given = assign(demands, free)
         if given is None:
             return None
         pools = {
@@ -283,6 +303,15 @@ class _Asked(_Devices):
             for each, counts in zip(self._wanted, given, strict=True)
         }
         return spread_over_containers(pod, pools, {each.name: each.meaning.group_size for each in self._wanted})
+
+
+def _first(demand: Demand, places: list[int]) -> Demand:
+    """The demand with these places before the others."""
+    if not places or len(places) == len(demand.places):
+        return demand
+    order = sorted(range(len(demand.places)), key=lambda index: demand.places[index] not in places)
+    values = tuple(demand.values[index] for index in order) if demand.values else ()
+    return replace(demand, places=tuple(demand.places[index] for index in order), values=values)
 
 
 class _Recorded(_Devices):
@@ -300,7 +329,9 @@ class _Recorded(_Devices):
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         slots = self._ledger.slots(row)
-        free = self._free(row, slots, simulation)
+        return self._judge(slots, self._free(row, slots, simulation))
+
+    def _judge(self, slots: Sequence[Slot], free: Sequence[int]) -> int:
         place_of = {slot.name: place for place, slot in enumerate(slots)}
         needed: dict[int, int] = {}
         for name, resource, count in self._held.recorded:
@@ -318,7 +349,9 @@ class _Recorded(_Devices):
         return self.refuse(unresolvable(*reasons) if never else unschedulable(*reasons))
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
-        return None if self.filter_row(row) else self._record
+        slots = self._ledger.slots(row)
+        free, _ = self._available(pod, row, slots)
+        return None if self._judge(slots, free) else self._record
 
 
 def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], meanings: Mapping[str, Meaning]) -> str:

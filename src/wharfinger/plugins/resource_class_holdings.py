@@ -47,6 +47,8 @@ class Holding:
 
     recorded: tuple[tuple[str, str, int], ...] = ()  # (name as asked for, ComputeResource, devices)
     unrecorded: tuple[tuple[str, int], ...] = ()  # (name as asked for, amount as asked for)
+    reserves: str = ""  # for a reservation's fake pod: the uid of the reservation
+    uses: str = ""  # for a pod that uses a reservation: its uid
 
     def __bool__(self) -> bool:
         return bool(self.recorded or self.unrecorded)
@@ -208,10 +210,11 @@ def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catal
     if not holders:
         return made
     place_of = {slot.name: place for place, slot in enumerate(slots)}
+    used_up = consumed(holders)
     unplaced: list[tuple[tuple[str, str], str, int, bool]] = []
     for key in sorted(holders):
         held = holders[key]
-        for name, resource, count in held.recorded:
+        for name, resource, count in left_of(held, used_up) if held.reserves in used_up else held.recorded:
             place = place_of.get(resource)
             if place is None:
                 unplaced.append((key, name, count, True))
@@ -223,6 +226,30 @@ def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catal
     for key, name, amount, lost in unplaced:
         _place(made, slots, catalogue, key, name, amount, lost=lost)
     return made
+
+
+def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:
+    """By uid of a reservation: how many devices of which ComputeResource its users hold."""
+    found: dict[str, Amounts] = {}
+    for held in holders.values():
+        if held.uses:
+            amounts = found.setdefault(held.uses, {})
+            for _, resource, count in held.recorded:
+                amounts[resource] = amounts.get(resource, 0) + count
+    return found
+
+
+def left_of(fake: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
+    """What a reservation still keeps: its record without what its users hold."""
+    taken = dict(used_up.get(fake.reserves, {}))
+    left = []
+    for name, resource, count in fake.recorded:
+        part = min(count, taken.get(resource, 0))
+        if part:
+            taken[resource] -= part
+        if count > part:
+            left.append((name, resource, count - part))
+    return left
 
 
 def _place(

@@ -6,16 +6,19 @@ changed are computed again. Columns repeat the slots for questions over all rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from wharfinger.api.compute_resources import RECORD, Allocation, published
+from wharfinger.api.reservations import allocation_of, is_fake
 from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
 from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.plugins.reservation_ledger import known_ledger
 from wharfinger.plugins.resource_class_catalogue import Catalogue, Meaning
-from wharfinger.plugins.resource_class_holdings import Holding, Slot, Use, holding, slots_of, use
+from wharfinger.plugins.resource_class_holdings import Holding, Slot, Use, consumed, holding, left_of, slots_of, use
 
 EXTENSION = "resourceclass"
 
@@ -76,6 +79,10 @@ class Ledger:
         given = self.given.get(pod.key)
         held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
         if held:
+            if is_fake(pod.pod):
+                held = replace(held, reserves=pod.pod.metadata.uid)
+            elif uses := self.reservation_of(pod):
+                held = replace(held, uses=uses)
             self._holders.setdefault(pod.row, {})[pod.key] = held
             self._dirty.add(pod.row)
             if held.unrecorded:
@@ -183,6 +190,32 @@ class Ledger:
                 holders.pop(key, None)
         return use(self._slots.get(row, ()), holders, self.catalogue)
 
+    def reservation_of(self, pod: PodOnNode) -> str:
+        """The uid of the reservation that a pod uses, empty for none."""
+        if pod.assumed:
+            return self.assumed_reservation(pod.key)
+        allocation = allocation_of(pod.pod.metadata)
+        return "" if allocation is None else allocation.uid
+
+    def assumed_reservation(self, key: Key) -> str:
+        """The same for a pod that is about to be put on a node."""
+        reservations = known_ledger(self._tables)
+        found = None if reservations is None else reservations.assumed(key)
+        return "" if found is None else found.uid
+
+    def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
+        """What is free for a user of a reservation, and what of it the reservation keeps, by ComputeResource."""
+        holders = self._holders.get(row, {})
+        kept: dict[str, int] = {}
+        changes: dict[Key, Holding | None] = {}
+        used_up = consumed(holders)
+        for key, held in holders.items():
+            if held.reserves == uid:
+                changes[key] = None
+                for _, resource, count in left_of(held, used_up):
+                    kept[resource] = kept.get(resource, 0) + count
+        return self.use(row, changes).free, kept
+
     def totals(self, raw: str, wanted: Bools, rows: Rows, *, free: bool) -> Ints:
         """For each row the devices whose properties are wanted, by number of the set: the free ones, or all."""
         total = np.zeros(len(rows), dtype=np.int64)
@@ -197,9 +230,9 @@ class Ledger:
 
 def ledger_of(tables: Tables) -> tuple[Ledger, bool]:
     """The ledger of these tables, and whether it was just made."""
-    found = tables.extensions.get(EXTENSION)
+    found = tables.shared.get(EXTENSION)
     if found is None:
-        found = tables.extensions[EXTENSION] = Ledger(tables)
+        found = tables.shared[EXTENSION] = Ledger(tables)
         return found, True
     assert isinstance(found, Ledger)
     return found, False
