@@ -176,3 +176,12 @@ def test_a_failed_expectation_of_a_waiting_pod_is_explained(tmp_path: Path) -> N
     done = wharf("test", str(tmp_path / "a.yaml"))
     assert done.returncode == 1
     assert "NodeResourcesFit refuses n1: Insufficient cpu" in done.stdout
+
+
+def test_the_configuration_may_ask_for_sample_nodes() -> None:
+    configuration = "apiVersion: wharfinger.dev/v1alpha1\nkind: WharfingerConfiguration\nnodes: {count: 3}\n---"
+    done = wharf("simulate", "-f", "-", "-o", "json", stdin=configuration + POD.replace("CPU", "1"))
+    assert done.returncode == 0, done.stderr
+    objects = json.loads(done.stdout)["objects"]
+    assert {each["metadata"]["name"] for each in objects if each["kind"] == "Node"} == {"node-1", "node-2", "node-3"}
+    assert [each["spec"]["nodeName"] for each in objects if each["kind"] == "Pod"][0].startswith("node-")

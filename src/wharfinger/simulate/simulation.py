@@ -53,6 +53,7 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
 
 async def prepare(world: World, manifests: Sequence[Manifest]) -> None:
     """Starts every part of a world into which these manifests are to be applied."""
+    await world.create_nodes()
     world.start(manifests)
     await world.loop.still()
 

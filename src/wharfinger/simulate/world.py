@@ -33,6 +33,7 @@ from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.heartbeats import Heartbeats
 from wharfinger.node.kubelet import Kubelets, Managed
+from wharfinger.node.samples import Sample, sample_node
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.simulate.expectations import Outcome, check
@@ -92,6 +93,11 @@ class World:
         """Scenarios and snapshots may speak of namespaces without creating them."""
         if name and self.store.peek(NAMESPACES, name) is None:
             await self._admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def create_nodes(self) -> None:
+        """The sample nodes that the configuration asks for."""
+        for index in range(self.configuration.nodes.count):
+            await self._admin.create(NODES, sample_node(Sample(), index))
 
     async def advance(self, moment: float) -> None:
         await self.loop.moment(moment)
