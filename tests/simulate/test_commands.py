@@ -184,4 +184,4 @@ def test_the_configuration_may_ask_for_sample_nodes() -> None:
     assert done.returncode == 0, done.stderr
     objects = json.loads(done.stdout)["objects"]
     assert {each["metadata"]["name"] for each in objects if each["kind"] == "Node"} == {"node-1", "node-2", "node-3"}
-    assert [each["spec"]["nodeName"] for each in objects if each["kind"] == "Pod"][0].startswith("node-")
+    assert next(each["spec"]["nodeName"] for each in objects if each["kind"] == "Pod").startswith("node-")
