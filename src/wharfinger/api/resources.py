@@ -54,6 +54,9 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
 
 def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhead: bool = True) -> Amounts:
     """`missing` gives what a container is taken to request of a resource it does not name."""
+    if _is_plain(pod):
+        plain = nano(pod.spec.containers[0].resources.requests)
+        return {**missing, **plain} if missing else plain
     infeasible = _resize_infeasible(pod)
     statuses = _statuses(pod)
 
@@ -86,6 +89,21 @@ def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhea
     if overhead:
         _add(total, nano(pod.spec.overhead))
     return total
+
+
+def _is_plain(pod: Pod) -> bool:
+    """Whether one container has all that counts, and runs with what it asks for: true of most pods, and quickly told."""
+    spec, status = pod.spec, pod.status
+    if len(spec.containers) != 1 or spec.init_containers or spec.resources is not None or spec.overhead:
+        return False
+    if status.init_container_statuses:
+        return False
+    wanted, name = spec.containers[0].resources.requests, spec.containers[0].name
+    for each in status.container_statuses:
+        if each.name == name and each.resources is not None:
+            if each.resources.requests != wanted or (each.allocated_resources or wanted) != wanted:
+                return False
+    return True
 
 
 def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:

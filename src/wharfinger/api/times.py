@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 
 _UNITS = {
     "ns": Fraction(1, 1_000_000_000),
@@ -78,7 +79,12 @@ def parse_time(text: str) -> float:
 
 def format_time(seconds: float) -> str:
     """RFC 3339 to the second, in UTC: how Kubernetes writes `metav1.Time`."""
-    return datetime.fromtimestamp(int(seconds // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(int(seconds // 1))
+
+
+@lru_cache(1024)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_micro_time(seconds: float) -> str:

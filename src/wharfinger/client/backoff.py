@@ -15,12 +15,14 @@ class Backoff:
         self._limit = limit
         self._factor = factor
         self._jitter = jitter
-        self._rng = rng or random.Random()
+        self._rng = rng  # one of our own is made with the first delay: most never come to one
         self.failures = 0
 
     def next(self) -> float:
         delay = min(self._limit, self._base * self._factor ** min(self.failures, 60))
         self.failures += 1
+        if self._rng is None:
+            self._rng = random.Random()
         return delay * (1 + self._jitter * self._rng.random())
 
     def reset(self) -> None:

@@ -66,12 +66,14 @@ class Index(Generic[T]):
 
     def _put(self, key: Key, item: T) -> None:
         new = tuple(self._keys_of(item))
-        for old in self._keys.get(key, ()):
-            if old not in new:
-                self._drop(old, key)
+        before = self._keys.get(key, ())
+        if new != before:
+            for old in before:
+                if old not in new:
+                    self._drop(old, key)
+            self._keys[key] = new
         for each in new:
             self._objects.setdefault(each, {})[key] = item
-        self._keys[key] = new
 
     def _remove(self, key: Key) -> None:
         for old in self._keys.pop(key, ()):
@@ -153,11 +155,18 @@ class Informer(Generic[T]):
     ) -> Callable[[], None]:
         """Calls from now on; objects already known are told as added at once. Returns what removes the handler."""
         handler = Handler(on_add, on_update, on_delete)
-        self._handlers.append(handler)
+        self._handlers = [*self._handlers, handler]
         if on_add is not None:
             for item in list(self._objects.values()):
-                self._call(on_add, item)
-        return lambda: self._handlers.remove(handler) if handler in self._handlers else None
+                try:
+                    on_add(item)
+                except Exception:
+                    self._failed(item)
+
+        def remove() -> None:
+            self._handlers = [each for each in self._handlers if each is not handler]
+
+        return remove
 
     @property
     def synced(self) -> bool:
@@ -305,12 +314,15 @@ class Informer(Generic[T]):
         self._objects[key] = item
         for index in self._indexes.values():
             index._put(key, item)
-        for handler in tuple(self._handlers):
-            if old is None:
-                if handler.on_add is not None:
-                    self._call(handler.on_add, item)
-            elif handler.on_update is not None:
-                self._call(handler.on_update, old, item)
+        for handler in self._handlers:  # handlers that come or go meanwhile make a new list
+            try:
+                if old is None:
+                    if handler.on_add is not None:
+                        handler.on_add(item)
+                elif handler.on_update is not None:
+                    handler.on_update(old, item)
+            except Exception:
+                self._failed(item)
 
     def _remove(self, key: Key) -> None:
         old = self._objects.pop(key, None)
@@ -318,15 +330,16 @@ class Informer(Generic[T]):
             return
         for index in self._indexes.values():
             index._remove(key)
-        for handler in tuple(self._handlers):
-            if handler.on_delete is not None:
-                self._call(handler.on_delete, old)
+        for handler in self._handlers:
+            try:
+                if handler.on_delete is not None:
+                    handler.on_delete(old)
+            except Exception:
+                self._failed(old)
 
-    def _call(self, function: Callable[..., None], *args: T) -> None:
-        try:
-            function(*args)
-        except Exception:  # one consumer's defect must not stop the others' view of the world
-            log.exception("a handler of %s failed on %s", self.resource.group_plural, _key(args[0]))
+    def _failed(self, item: T) -> None:
+        """One consumer's defect must not stop the others' view of the world."""
+        log.exception("a handler of %s failed on %s", self.resource.group_plural, _key(item))
 
 
 class InformerSet:

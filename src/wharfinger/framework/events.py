@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from wharfinger.api.resources import requests
@@ -80,18 +82,18 @@ class WakeUp:
 
 def pod_changes(old: Pod, new: Pod) -> Action:
     """What an update of a pod changed, as far as scheduling is concerned."""
-    changes = Action(0)
+    changes = []  # most updates change none of these, and adding flags up is slow
     if old.metadata.labels != new.metadata.labels:
-        changes |= Action.UPDATE_POD_LABEL
+        changes.append(Action.UPDATE_POD_LABEL)
     before, after = requests(old), requests(new)
-    if any(name not in after or amount > after[name] for name, amount in before.items()):
-        changes |= Action.UPDATE_POD_SCALE_DOWN
+    if before != after and any(name not in after or amount > after[name] for name, amount in before.items()):
+        changes.append(Action.UPDATE_POD_SCALE_DOWN)
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
-        changes |= Action.UPDATE_POD_GATES_ELIMINATED
+        changes.append(Action.UPDATE_POD_GATES_ELIMINATED)
     # Tolerations can only be added, so their number tells.
     if len(old.spec.tolerations) != len(new.spec.tolerations):
-        changes |= Action.UPDATE_POD_TOLERATION
-    return changes or Action.UPDATE_OTHER
+        changes.append(Action.UPDATE_POD_TOLERATION)
+    return reduce(or_, changes) if changes else Action.UPDATE_OTHER
 
 
 def node_changes(old: Node, new: Node) -> Action:

@@ -180,8 +180,9 @@ class Kubelets(Controller[Key]):
         used = {other.status.pod_ip for other in neighbours if not other.terminal}
         used |= {self._addresses[other.metadata.uid] for other in neighbours if other.metadata.uid in self._addresses}
         base = int(network.network_address)
-        free = (str(ipaddress.ip_address(base + offset)) for offset in range(1, network.num_addresses))
-        address = next((each for each in free if each not in used), str(ipaddress.ip_address(base)))
+        text = _ipv4 if network.version == 4 else lambda number: str(ipaddress.IPv6Address(number))
+        free = (text(base + offset) for offset in range(1, network.num_addresses))
+        address = next((each for each in free if each not in used), text(base))
         self._addresses[pod.metadata.uid] = address
         return address
 
@@ -219,6 +220,10 @@ class Kubelets(Controller[Key]):
     def _node_updated(self, old: Node, new: Node) -> None:
         if is_down(old) and not is_down(new):
             self._node_added(new)
+
+
+def _ipv4(number: int) -> str:
+    return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
 def _host_ip(node: Node) -> str:

@@ -37,7 +37,10 @@ class ObjectMeta(View, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner reference of the managing controller, if there is one."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
 
 class Condition(View, frozen=True):

@@ -252,7 +252,10 @@ class PodStatus(View, frozen=True):
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        for condition in self.conditions:
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class Pod(View, frozen=True):
