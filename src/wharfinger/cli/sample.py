@@ -20,7 +20,7 @@ from wharfinger.client.http import HttpClient
 
 NAMESPACE = "sample"
 _SECONDS = 15.0  # how long to wait for the sample's pods before showing them as they are
-_PODS = 8  # that the sample brings
+_PODS = 9  # that the sample brings
 _SHOWN = (
     (NODES, ""),
     (PODS, NAMESPACE),
@@ -52,6 +52,7 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
         await _wait(client)
         say(render(await _report(client, refused)) + "\n")
         say(f"Why: wharf explain pod {NAMESPACE}/checkout --kubeconfig {kubeconfig}")
+        say(f"     wharf classes --kubeconfig {kubeconfig}")
         say(f"     wharf explain placement {NAMESPACE}/roomiest --kubeconfig {kubeconfig}\n")
     finally:
         await client.close()
