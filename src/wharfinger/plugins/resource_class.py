@@ -132,11 +132,11 @@ class ResourceClasses(Plugin):
             return unresolvable(str(error))
         if record is not None:
             fault = _record_fault(record, asked, meanings)
-            return unresolvable(fault) if fault else _Recorded(self._ledger, shape.pod, record, meanings)
+            return unresolvable(fault) if fault else _Recorded(self._ledger, asked, shape.pod, record, meanings)
         if not meanings:
             return None
         amounts = effective(shape.pod, asked)
-        return _Asked(self._ledger, [Wanted(name, amounts[name], meaning) for name, meaning in meanings.items()])
+        return _Asked(self._ledger, asked, [Wanted(name, amounts[name], meaning) for name, meaning in meanings.items()])
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
         if not isinstance(prepared, _Devices):
@@ -144,7 +144,7 @@ class ResourceClasses(Plugin):
         allocation = prepared.allocate(pod, row)
         if allocation is None:
             return unschedulable("the devices were taken meanwhile")
-        self._ledger.given[pod.metadata.key] = (allocation, held_by(pod, allocation))
+        self._ledger.given[pod.metadata.key] = (allocation, held_by(pod, allocation, prepared.asked))
         return SUCCESS
 
     def unreserve(self, pod: Pod, row: int) -> None:
@@ -170,9 +170,10 @@ class _Devices(Prepared):
     scope = Scope.ROW
     filters = True
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]]) -> None:
         super().__init__()
         self._ledger = ledger
+        self.asked = asked  # by container
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
         """What the pod gets on the row's node; None if it does not fit there."""
@@ -210,8 +211,8 @@ class _Asked(_Devices):
     """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 that requests fit alone but not together, then one
     for each name."""
 
-    def __init__(self, ledger: Ledger, wanted: list[Wanted]) -> None:
-        super().__init__(ledger)
+    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
+        super().__init__(ledger, asked)
         self._wanted = wanted
         self._known: dict[int, Status] = {}
         by_raw: dict[str, list[int]] = {}
@@ -302,7 +303,9 @@ class _Asked(_Devices):
             each.name: {slots[place].name: count for place, count in counts.items()}
             for each, counts in zip(self._wanted, given, strict=True)
         }
-        return spread_over_containers(pod, pools, {each.name: each.meaning.group_size for each in self._wanted})
+        return spread_over_containers(
+            pod, self.asked, pools, {each.name: each.meaning.group_size for each in self._wanted}
+        )
 
 
 def _first(demand: Demand, places: list[int]) -> Demand:
@@ -317,8 +320,15 @@ def _first(demand: Demand, places: list[int]) -> Demand:
 class _Recorded(_Devices):
     """For a pod that brings its record along: only nodes that have those ComputeResources, free and as demanded."""
 
-    def __init__(self, ledger: Ledger, pod: Pod, record: Allocation, meanings: Mapping[str, Meaning]) -> None:
-        super().__init__(ledger)
+    def __init__(
+        self,
+        ledger: Ledger,
+        asked: Mapping[str, dict[str, int]],
+        pod: Pod,
+        record: Allocation,
+        meanings: Mapping[str, Meaning],
+    ) -> None:
+        super().__init__(ledger, asked)
         self._record = record
         self._meanings = meanings
         self._held = holding(pod)

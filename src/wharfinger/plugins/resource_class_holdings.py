@@ -103,9 +103,9 @@ def holding(pod: Pod) -> Holding:
     return held_by(pod, record)
 
 
-def held_by(pod: Pod, record: Allocation | None) -> Holding:
-    """What a record means for the pod as a whole."""
-    asked = requested(pod)
+def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | None = None) -> Holding:
+    """What a record means for the pod as a whole; `asked` is what `requested` says, where that is known."""
+    asked = requested(pod) if asked is None else asked
     if not asked and not record:
         return NOTHING
     if record and len(asked) == 1 and asked.keys() == record.keys():
@@ -130,12 +130,13 @@ def held_by(pod: Pod, record: Allocation | None) -> Holding:
     return Holding(parts, tuple((name, amount) for name, amount in wanted.items() if name not in told))
 
 
-def spread_over_containers(pod: Pod, pools: Mapping[str, Mapping[str, int]], units: Mapping[str, int]) -> Allocation:
+def spread_over_containers(
+    pod: Pod, asked: Mapping[str, Amounts], pools: Mapping[str, Mapping[str, int]], units: Mapping[str, int]
+) -> Allocation:
     """The record: each container's share of what the pod was given for a name.
 
     Containers that run together get different devices; an init container uses those that come into use after it.
     """
-    asked = requested(pod)
     if len(asked) == 1:
         (container,) = asked
         return {container: {name: dict(counts) for name, counts in pools.items()}}

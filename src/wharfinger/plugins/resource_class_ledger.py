@@ -84,9 +84,28 @@ class Ledger:
             elif uses := self.reservation_of(pod):
                 held = replace(held, uses=uses)
             self._holders.setdefault(pod.row, {})[pod.key] = held
-            self._dirty.add(pod.row)
+            if not self._taken_at_once(pod.row, held):
+                self._dirty.add(pod.row)
             if held.unrecorded:
                 self._unsure.add(pod.row)
+
+    def _taken_at_once(self, row: int, held: Holding) -> bool:
+        """Takes what a record names off what is free, where that needs no look at the other pods of the row."""
+        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unsure:
+            return False
+        if row in self._stale or self._node_position != self._tables.node_log.position:
+            return False
+        slots = {slot.name: slot for slot in self._slots.get(row, ())}
+        totals: dict[str, int] = {}
+        for _, resource, count in held.recorded:
+            totals[resource] = totals.get(resource, 0) + count
+        if any(resource not in slots or slots[resource].free < count for resource, count in totals.items()):
+            return False
+        for resource, count in totals.items():
+            slot = slots[resource]
+            slot.free -= count
+            self._columns[slot.raw][slot.column].free.cells[row] = slot.free
+        return True
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if not pod.assumed:
