@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test test-kubernetes lint format setup bench lock clean
+.PHONY: help run test test-kubernetes bench-kubernetes lint format setup bench lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: $(READY)  ## the whole test suite
 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest tests/kubernetes || [ $$? -eq 75 ]
+
+bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
+	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
 
 lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
 	@$(BIN)/ruff check .

@@ -94,10 +94,10 @@ class Cluster:
         self._parts: dict[str, Process] = {}
         self.kubeconfig = folder / "admin.conf"
 
-    def start(self, *, controllers: bool = True) -> None:
+    def start(self, *, controllers: bool = True, apiserver: Sequence[str] = ()) -> None:
         self._write_files()
         self._start_etcd()
-        self.start_apiserver()
+        self.start_apiserver(*apiserver)
         if controllers:
             self.start_controller_manager()
 
@@ -157,7 +157,7 @@ class Cluster:
         command += ["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]
         command += ["--initial-cluster", f"default={peers}", "--quota-backend-bytes", str(4 << 30)]
         self._run("etcd", command)
-        self.until(lambda: _reachable(f"{self._etcd}/health"), "etcd answers")
+        self.until(lambda: reachable(f"{self._etcd}/health"), "etcd answers")
 
     def start_apiserver(self, *options: str) -> None:
         port = self.server.rpartition(":")[2]
@@ -181,6 +181,20 @@ class Cluster:
         else:
             process.stop()
         self._started.remove(process)
+
+    def freeze_apiserver(self, seconds: float) -> None:
+        """The server takes requests and answers none for a while."""
+        process = self._parts["kube-apiserver"]
+        process.signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        process.signal(signal.SIGCONT)
+
+    def compact(self) -> None:
+        """etcd forgets the past: every watch that is behind must start anew."""
+        _post(
+            f"{self._etcd}/v3/kv/compaction",
+            {"revision": int(self.get("/api/v1/pods?limit=1")["metadata"]["resourceVersion"])},
+        )
 
     def start_controller_manager(self, *options: str) -> None:
         command: list[str | Path] = [self.binaries["kube-controller-manager"], "--kubeconfig"]
@@ -300,7 +314,13 @@ def free_port() -> int:
         return port
 
 
-def _reachable(url: str) -> bool:
+def _post(url: str, body: dict[str, Any]) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+
+
+def reachable(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)

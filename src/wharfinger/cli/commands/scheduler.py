@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 @click.option("--node-selector", default="", help="Schedule only onto nodes with these labels (as in kubectl -l).")
 @click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
 @click.option("--events/--no-events", default=True, show_default=True, help="Whether to record events.")
-@click.option("--leader-elect/--no-leader-elect", default=None, help="Whether only one of several copies schedules.")
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=None,
+    help="Whether only one of several copies schedules.  [default: as --config says, else not]",
+)
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
 )
@@ -60,6 +64,8 @@ def command(
     configuration = read_configuration(config, names)
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
+    if options["leader_elect"] is None and config is not None:
+        options["leader_elect"] = configuration.leader_election.leader_elect
     run = _run(
         kubeconfig or configuration.client_connection.kubeconfig or None, context, configuration, nodes, **options
     )

@@ -65,13 +65,13 @@ class ClusterController(Controller[str]):
         if status is None:
             known = cluster.status.condition(AVAILABLE)
             status = known.status if known is not None else "Unknown"
-        await self._taint(document, cluster, status)
+        version = await self._taint(document, cluster, status)
         conditions = changed(cluster.status.conditions, verdicts, cluster.metadata.generation, self.context.now())
         if verdicts and conditions is not None:
             try:
-                await self.context.client.patch(
-                    MANAGED_CLUSTERS, key, {"status": {"conditions": conditions}}, subresource="status"
-                )
+                # The list is written whole, and the cluster's agent writes to it as well: what it wrote meanwhile must stay.
+                patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+                await self.context.client.patch(MANAGED_CLUSTERS, key, patch, subresource="status")
             except NotFound:
                 return
 
@@ -147,13 +147,14 @@ class ClusterController(Controller[str]):
         except BadTime:
             return None
 
-    async def _taint(self, document: Document, cluster: ManagedCluster, status: str) -> None:
+    async def _taint(self, document: Document, cluster: ManagedCluster, status: str) -> str:
         """The system taints, of which there is at most one."""
         wanted = {"True": "", "False": UNAVAILABLE_TAINT}.get(status, UNREACHABLE_TAINT)
         system = {UNAVAILABLE_TAINT, UNREACHABLE_TAINT}
         there = {taint.key for taint in cluster.spec.taints if taint.key in system}
+        version = str(document["metadata"]["resourceVersion"])
         if there == ({wanted} if wanted else set()):
-            return
+            return version
         kept = [
             taint
             for taint in (document.get("spec") or {}).get("taints") or []
@@ -161,13 +162,12 @@ class ClusterController(Controller[str]):
         ]
         if wanted and wanted not in there:
             kept.append({"key": wanted, "effect": NO_SELECT})
-        metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
         try:
-            await self.context.client.patch(
-                MANAGED_CLUSTERS, cluster.metadata.name, {"metadata": metadata, "spec": {"taints": kept}}
-            )
+            written = await self.context.client.patch(MANAGED_CLUSTERS, cluster.metadata.name, patch)
         except NotFound:
-            return
+            return version
+        return str(written["metadata"]["resourceVersion"])
 
 
 def _lease_seconds(cluster: ManagedCluster) -> int:

@@ -1,0 +1,171 @@
+"""Side by side on one API server: the stock kube-scheduler, ours with and without events, and binding in a plain loop.
+
+    python -m tests.kubernetes.bench --nodes 5000 --pods 10000
+
+Each gets the same pods, all there before it starts; a rate is pods over the time from the first binding to the last, as a
+watch sees them. It prints numbers for people and fails on none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.binaries import NoBinaries, find_or_make
+from tests.kubernetes.cluster import Cluster, Process
+from tests.kubernetes.manifests import namespace, pod
+
+from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS
+from wharfinger.api.views import Metadata
+from wharfinger.client.connect import connect
+from wharfinger.client.http import HttpClient
+
+LEAST = 0.001  # seconds; a rate of an instant says nothing
+WORKERS = 32
+
+
+def node(number: int) -> dict[str, Any]:
+    name = f"node-{number}"
+    amounts = {"cpu": "32", "memory": "128Gi", "pods": "110"}
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % 3}"}
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+async def spread(calls: list[Callable[[], Awaitable[Any]]]) -> None:
+    """Makes all calls, so many at a time."""
+    left = iter(calls)
+
+    async def worker() -> None:
+        for call in left:
+            await call()
+
+    await asyncio.gather(*(worker() for _ in range(WORKERS)))
+
+
+class Bench:
+    def __init__(self, cluster: Cluster, client: HttpClient, nodes: int, pods: int) -> None:
+        self.cluster, self.client = cluster, client
+        self.nodes, self.pods = nodes, pods
+
+    async def make_nodes(self) -> None:
+        await spread([lambda number=number: self.client.create(NODES, node(number)) for number in range(self.nodes)])
+
+    async def measure(self, name: str, scheduler: str, start: Callable[[str], Process | None]) -> float:
+        """Pods a second."""
+        space = f"bench-{name}"
+        await self.client.create(NAMESPACES, namespace(space))
+        made = [pod(f"p{number}", space, scheduler=scheduler) for number in range(self.pods)]
+        await spread([lambda document=document: self.client.create(PODS, document, space) for document in made])
+        listed = await self.client.list(PODS, space, limit=1)
+        counting = asyncio.create_task(self._count(space, listed.resource_version))
+        process = start(space)
+        if process is None:
+            await self._bind(space)
+        try:
+            return await counting
+        finally:
+            if process is not None:
+                self.cluster.end(process)
+            everything = (await self.client.list(PODS, space, view=Metadata)).items
+            await spread(
+                [
+                    lambda item=item: self.client.delete(PODS, item.metadata.name, space, grace_period=0)
+                    for item in everything
+                ]
+            )
+
+    async def _bind(self, space: str) -> None:
+        def bind(number: int) -> Awaitable[Any]:
+            target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{number % self.nodes}"}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": f"p{number}"}, "target": target}
+            return self.client.create(PODS, binding, space, name=f"p{number}", subresource="binding")
+
+        await spread([lambda number=number: bind(number) for number in range(self.pods)])
+
+    async def _count(self, space: str, version: str) -> float:
+        """Waits until all are bound; the server sends only pods that have a node."""
+        seen: set[str] = set()
+        first = 0.0
+        while len(seen) < self.pods:
+            watch = self.client.watch(
+                PODS, space, view=Metadata, resource_version=version, field_selector="spec.nodeName!="
+            )
+            async for event in watch:
+                version = event.resource_version or version
+                if event.object is None:
+                    continue
+                first = first or time.perf_counter()
+                seen.add(event.object.metadata.name)
+                if len(seen) == self.pods:
+                    return (self.pods - 1) / max(time.perf_counter() - first, LEAST)
+        return 0.0
+
+
+async def run(cluster: Cluster, nodes: int, pods: int) -> None:
+    client = connect(str(cluster.kubeconfig), component="bench", timeout=120)
+    bench = Bench(cluster, client, nodes, pods)
+    stock = {"clientConnection": {"qps": 5000, "burst": 10000}}
+
+    def ours(*options: str) -> Callable[[str], Process]:
+        return lambda space: cluster.wharf("scheduler", "--no-leader-elect", *options, name=f"scheduler-{space}")
+
+    try:
+        await bench.make_nodes()
+        print(f"{nodes} nodes, {pods} pods, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}", flush=True)
+        rates: dict[str, float] = {}
+        for name, scheduler, start in (
+            ("loop", "nobody", lambda space: None),
+            ("stock", "default-scheduler", lambda space: cluster.start_kube_scheduler(stock)),
+            ("ours", "wharfinger", ours("--no-events")),
+            ("events", "wharfinger", ours()),
+        ):
+            rates[name] = await bench.measure(name, scheduler, start)
+            print(f"  {TITLES[name]:<36} {rates[name]:8.0f} pods/s", flush=True)
+        print(f"  ours / stock                         {rates['ours'] / rates['stock']:8.2f}")
+        print(f"  ours with events / stock             {rates['events'] / rates['stock']:8.2f}")
+        print(f"  ours / the API server's own limit    {rates['ours'] / rates['loop']:8.2f}")
+    finally:
+        await client.close()
+
+
+TITLES = {
+    "loop": "binding in a plain loop",
+    "stock": "stock kube-scheduler",
+    "ours": "ours, events off",
+    "events": "ours, events on",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=10000)
+    arguments = parser.parse_args()
+    try:
+        binaries = find_or_make()
+    except NoBinaries as error:
+        sys.exit(f"cannot run: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(binaries, Path(folder))
+        try:
+            # No controllers run: nodes are ready by what they say, and pods need no service account.
+            cluster.start(
+                controllers=False, apiserver=["--disable-admission-plugins=TaintNodesByCondition,ServiceAccount"]
+            )
+            cluster.kubectl("apply", "--server-side", "-f", "-", stdin=cluster.run_wharf("crds"))
+            asyncio.run(run(cluster, arguments.nodes, arguments.pods))
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""All our components on a real cluster, as processes with one configuration; the workload controllers are the real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.cluster import Cluster, free_port, reachable
+
+CONTROLLERS = "schedulingpolicy,resourcepolicy,resourceclass,reservation,reservationset,podmigration"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/wharfinger"
+
+
+@contextmanager
+def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Path]:
+    """Runs them until the block ends; gives the file with their configuration."""
+    file = cluster.folder / "wharfinger.json"
+    file.write_text(json.dumps(configuration))
+    webhook = f"127.0.0.1:{free_port()}"
+    ports = {name: str(free_port()) for name in ("nodes", "scheduler", "controllers", "placement")}
+    options = {
+        "nodes": ["--all"],
+        "scheduler": ["--no-leader-elect", "--scheduler-names", "default-scheduler,wharfinger"],
+        "controllers": ["--controllers", CONTROLLERS],
+        "placement": ["--no-leader-elect"],
+    }
+    started = [
+        cluster.wharf(name, *options[name], "--config", str(file), "--metrics-port", port)
+        for name, port in ports.items()
+    ]
+    started.append(cluster.wharf("webhook", "--url", f"https://{webhook}", "--bind", webhook, "--config", str(file)))
+    try:
+        for name, port in ports.items():
+            cluster.until(lambda port=port: reachable(f"http://127.0.0.1:{port}/readyz"), f"{name} is ready")
+        cluster.until(lambda: webhook in cluster.api().ask("GET", WEBHOOKS).data.decode(), "the webhook is registered")
+        policies = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
+        cluster.until(lambda: len(cluster.items(policies)) >= 4, "the shipped policies are there")
+        yield file
+    finally:
+        # The webhook first, so that no request waits for one that is gone.
+        cluster.kubectl(
+            "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "wharfinger", check=False
+        )
+        for process in reversed(started):
+            cluster.end(process)

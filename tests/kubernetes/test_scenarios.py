@@ -1,0 +1,80 @@
+"""The scenarios of the documentation hold on a real cluster as they do in simulation: the same files, by `wharf test`.
+
+They mostly wait, so several clusters share them; each runs our components with the configuration that a scenario needs.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kubernetes.binaries import Binaries
+from tests.kubernetes.cluster import ROOT, Cluster
+from tests.kubernetes.components import running
+
+from wharfinger.api.kinds import registry
+from wharfinger.cli.scenario_runs import collect
+from wharfinger.simulate.inputs import read_inputs
+from wharfinger.simulate.live_stage import why_not
+
+CLUSTERS = 4
+PART = 8  # scenario files that are run together
+FILES = collect([str(ROOT / "scenarios")])
+
+
+def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:
+    """Files that can be played on a real cluster, by the configuration they need, in parts."""
+    groups: dict[str, list[Path]] = {}
+    for file in FILES:
+        inputs = read_inputs([(str(file), file.read_bytes())], registry())
+        if all(why_not(scenario) for scenario, _ in inputs.scenarios):
+            continue
+        document = msgspec.to_builtins(inputs.configuration)
+        document["nodes"]["startupSeconds"] = 0.2
+        groups.setdefault(json.dumps(document, sort_keys=True), []).append(file)
+    for text, files in groups.items():
+        for start in range(0, len(files), PART):
+            yield json.loads(text), files[start : start + PART]
+
+
+def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: Binaries, folder: Path) -> list[str]:
+    """One cluster's share: takes work while there is any. Gives the lines that `wharf test` printed."""
+    lines: list[str] = []
+    cluster = Cluster(binaries, folder)
+    try:
+        cluster.start()
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=cluster.run_wharf("crds"))
+        while True:
+            try:
+                configuration, files = work.get_nowait()
+            except queue.Empty:
+                return lines
+            with running(cluster, configuration) as config:
+                arguments = ["test", *map(str, files), "-v", "--config", str(config)]
+                lines += cluster.run_wharf(*arguments, check=False, cluster=True).splitlines()
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.timeout(1800)
+def test_scenarios_hold_on_a_real_cluster(binaries: Binaries, tmp_path: Path) -> None:
+    work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]] = queue.SimpleQueue()
+    for job in jobs():
+        work.put(job)
+    folders = [tmp_path / str(number) for number in range(CLUSTERS)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(CLUSTERS) as pool:
+        shares = pool.map(lambda folder: play(work, binaries, folder), folders)
+        lines = [line for share in shares for line in share]
+    print("\n".join(lines))
+    passed = [line for line in lines if line.startswith("PASS")]
+    problems = [line for line in lines if not line.startswith(("PASS", "SKIP")) and " passed, 0 failed" not in line]
+    assert not problems, "\n".join(problems)
+    assert len(passed) > len(FILES) / 2  # most can be played
