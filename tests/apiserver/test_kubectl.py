@@ -81,6 +81,7 @@ def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:
 
 def test_diff_and_dry_run_show_without_doing(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("nginx:1", "nginx:2")
     diff = kubectl.try_("diff", "-f", "-", stdin=changed)
     assert diff.returncode == 1, diff.stderr
@@ -320,3 +321,34 @@ def test_server_side_apply_finds_conflicts(kubectl: Kubectl) -> None:
         "(server dry run)\n"
     )
     assert kubectl.try_("diff", "--server-side", "-f", "-", stdin=DEPLOYMENT).returncode == 0
+
+
+def test_owners_of_fields_are_known_from_the_first_write(kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "c", "--from-literal=a=1")
+    shown = json.loads(kubectl("get", "configmap", "c", "-o", "json", "--show-managed-fields"))
+    entry = shown["metadata"]["managedFields"][0]
+    assert (entry["manager"], entry["operation"], entry["apiVersion"]) == ("kubectl-create", "Update", "v1")
+    assert entry["fieldsV1"] == {"f:data": {".": {}, "f:a": {}}}
+    kubectl("label", "configmap", "c", "x=y")
+    config = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "2"}})
+    refused = kubectl.try_("apply", "--server-side", "-f", "-", stdin=config)
+    assert 'conflict with "kubectl-create" using v1' in refused.stderr
+    assert ".data.a" in refused.stderr
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=config)
+    shown = json.loads(kubectl("get", "configmap", "c", "-o", "json", "--show-managed-fields"))
+    owned = {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
+    assert owned["kubectl"] == {"f:data": {"f:a": {}}}
+    assert owned["kubectl-label"] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+    assert owned["kubectl-create"] == {"f:data": {}}
+
+
+def test_objects_of_client_side_apply_are_taken_over_by_the_server_side_one(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
+    changed = DEPLOYMENT.replace("nginx:1", "nginx:2").replace("replicas: 2", "replicas: 3")
+    kubectl("apply", "--server-side", "-f", "-", stdin=changed)
+    found = kubectl.get("deploy", "web")
+    assert (found["spec"]["replicas"], found["spec"]["template"]["spec"]["containers"][0]["image"]) == (3, "nginx:2")
+    without = changed.replace(", ports: [{containerPort: 80}]", "")
+    kubectl("apply", "--server-side", "-f", "-", stdin=without)
+    assert "ports" not in kubectl.get("deploy", "web")["spec"]["template"]["spec"]["containers"][0]

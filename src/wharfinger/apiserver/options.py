@@ -11,6 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.apiserver.target import Query
 
 _META = "meta.k8s.io"
+_OURS = "wharf/"  # how the user agents of our own components begin
 _VALIDATIONS = ("", "Ignore", "Warn", "Strict")
 _PROPAGATIONS = ("Foreground", "Background", "Orphan")
 _MATCHES = ("Exact", "NotOlderThan")
@@ -42,9 +43,14 @@ def write_options(query: Query, kind: str, user_agent: str, *, apply: bool = Fal
         faults.append(forbidden("force", "may not be specified for non-apply patch"))
     if faults:
         raise invalid_object(_META, kind, "", faults)
-    return WriteOptions(
-        dry_run, manager or user_agent.partition("/")[0][:128] or "unknown", validation or "Warn", query.flag("force")
-    )
+    return WriteOptions(dry_run, _manager(manager, user_agent, apply), validation or "Warn", query.flag("force"))
+
+
+def _manager(given: str, user_agent: str, apply: bool) -> str:
+    """Under which name fields are owned. Our own components write without one: see `wharfinger.store.apply`."""
+    if user_agent.startswith(_OURS) and not apply:
+        return ""
+    return given or user_agent.partition("/")[0][:128] or "unknown"
 
 
 def _dry_run(value: str, faults: list[FieldError]) -> bool:

@@ -1,7 +1,8 @@
 """Server-side apply: an applied configuration merged into the present object, with owners of fields and conflicts.
 
-Owners are kept in `metadata.managedFields` from an object's first apply on; before that nobody is known to own anything,
-and what is there then belongs to `before-first-apply`. After structured-merge-diff of Kubernetes.
+Owners are kept in `metadata.managedFields`: of everything that writers with a name set. Those without one (our own
+components, whose writes are many) are recorded only where they change what others own; what they made belongs to
+`before-first-apply` as soon as somebody with a name writes. After structured-merge-diff of Kubernetes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from wharfinger.store import field_sets
 from wharfinger.store.field_sets import FieldSet, Path, child, is_granular, item_key
 
 BEFORE_FIRST = "before-first-apply"
+OURSELVES = "wharfinger"
+ANCIENT = "ancient-changes"
+_MOST_UPDATERS = 10  # owners by update; older ones become one, as upstream
 
 
 @dataclass(slots=True)
@@ -74,6 +78,10 @@ def shape_of(kind: Kind, resource: Resource) -> Shape:
 
 
 def owners_of(document: Document) -> list[Owner]:
+    return _owners(document["metadata"].get("managedFields"))
+
+
+def _owners(entries: Any) -> list[Owner]:
     return [
         Owner(
             entry.get("manager", ""),
@@ -83,7 +91,7 @@ def owners_of(document: Document) -> list[Owner]:
             field_sets.decode(entry.get("fieldsV1")),
             entry.get("time", ""),
         )
-        for entry in document["metadata"].get("managedFields") or []
+        for entry in entries or []
         if isinstance(entry, dict)
     ]
 
@@ -244,45 +252,115 @@ def track(
     manager: str,
     subresource: str,
     applied: Applied | None,
+    given: Any,
     now: str,
 ) -> None:
-    """Sets the owners of the new state. Objects that were never applied have none."""
-    if applied is None and not (old is not None and old["metadata"].get("managedFields")):
-        return
+    """Sets the owners of the new state. `given` is what an update itself says of them."""
+    before = None if old is None else old["metadata"].get("managedFields")
+    if applied is None:
+        if not manager:
+            if not before:
+                return
+            if old is not None and not _differs(new, old):
+                new["metadata"]["managedFields"] = before
+                return
+            manager = OURSELVES
+        elif old is None:
+            if fields := field_sets.tree_of(shape_of(kind, resource), new):
+                new["metadata"]["managedFields"] = [_created(resource, manager, fields, now)]
+            return
+        elif given == [{}]:
+            return  # how a client asks to forget all owners
+    owners = _tracked(kind, resource, new, old, manager, subresource, applied, _valid(given) or before, now)
+    entries = written_owners(_merged_oldest(owners))
+    if entries:
+        new["metadata"]["managedFields"] = entries
+
+
+def _created(resource: Resource, manager: str, fields: Document, now: str) -> Document:
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": resource.api_version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+
+
+def _valid(given: Any) -> list[Document] | None:
+    """What a client says of owners, if it makes sense."""
+    if not isinstance(given, list) or not given:
+        return None
+    sound = all(
+        isinstance(entry, dict)
+        and isinstance(entry.get("manager"), str)
+        and entry.get("operation") in ("Apply", "Update")
+        and isinstance(entry.get("apiVersion"), str)
+        and isinstance(entry.get("fieldsV1"), dict)
+        and isinstance(entry.get("subresource", ""), str)
+        and isinstance(entry.get("time", ""), str)
+        for entry in given
+    )
+    return given if sound else None
+
+
+def _differs(new: Document, old: Document) -> bool:
+    """Whether anything but status changed: what our own components write again and again needs no further look."""
+    if any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in ("metadata", "status")):
+        return True
+    mine, theirs = new["metadata"], old["metadata"]
+    return any(
+        mine.get(part) != theirs.get(part) for part in ("labels", "annotations", "finalizers", "ownerReferences")
+    )
+
+
+def _tracked(
+    kind: Kind,
+    resource: Resource,
+    new: Document,
+    old: Document | None,
+    manager: str,
+    subresource: str,
+    applied: Applied | None,
+    entries: list[Document] | None,
+    now: str,
+) -> list[Owner]:
     shape = shape_of(kind, resource)
-    present = field_sets.fields_of(shape, new, "", status=False)
-    before = frozenset[Path]() if old is None else field_sets.fields_of(shape, old, "", status=False)
-    owners = owners_of(old) if old is not None else []
+    owners = _owners(entries)
+    if old is not None and not owners:
+        fields = field_sets.fields_of(shape, old, "", status=applied is not None and kind.status)
+        time = old["metadata"].get("creationTimestamp", "")
+        owners = [Owner(BEFORE_FIRST, "Update", resource.api_version, "", fields, time)]
+    changed, removed = field_sets.compare(shape, old or {"metadata": {}}, new)
+    operation = "Update"
     if applied is not None:
-        if old is not None and not owners:
-            owners = [_before_first(shape, applied, old)]
-        _own(owners, manager, "Apply", resource.api_version, applied.subresource, applied.fields, now, replace=True)
-        changed = frozenset(
-            path
-            for path in applied.fields
-            if old is not None
-            and not path[-1].startswith(("k:", "v:"))
-            and field_sets.lookup(shape, old, path) != field_sets.lookup(shape, new, path)
-        )
         operation = "Apply"
-    else:
-        assert old is not None
+        _own(owners, manager, operation, resource.api_version, subresource, applied.fields, now, replace=True)
         changed = frozenset(
-            path
-            for path in present
-            if path not in before or field_sets.lookup(shape, old, path) != field_sets.lookup(shape, new, path)
+            path for path in changed & applied.fields if old is not None and not path[-1].startswith(("k:", "v:"))
         )
-        if changed:
-            _own(owners, manager or "unknown", "Update", resource.api_version, subresource, changed, now, replace=False)
-        operation = "Update"
+    elif changed:
+        _own(owners, manager, operation, resource.api_version, subresource, changed, now, replace=False)
     for owner in owners:
-        kept = owner.fields & (present | before) - (before - present)
-        if not owner.same(manager or "unknown", operation, applied.subresource if applied is not None else subresource):
-            kept -= changed
-        owner.fields = kept
-    new["metadata"]["managedFields"] = written_owners(owners)
-    if not new["metadata"]["managedFields"]:
-        del new["metadata"]["managedFields"]
+        owner.fields -= removed
+        if not owner.same(manager, operation, subresource):
+            owner.fields -= changed
+    return owners
+
+
+def _merged_oldest(owners: list[Owner]) -> list[Owner]:
+    updaters = sorted((owner for owner in owners if owner.operation == "Update"), key=lambda owner: owner.time)
+    if len(updaters) <= _MOST_UPDATERS:
+        return owners
+    oldest = updaters[: len(updaters) - _MOST_UPDATERS + 1]
+    merged: dict[str, Owner] = {}
+    for owner in oldest:
+        kept = merged.setdefault(
+            owner.api_version, Owner(ANCIENT, "Update", owner.api_version, "", frozenset(), owner.time)
+        )
+        kept.fields, kept.time = kept.fields | owner.fields, owner.time
+    return [*(owner for owner in owners if all(owner is not one for one in oldest)), *merged.values()]
 
 
 def _own(

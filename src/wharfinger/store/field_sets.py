@@ -35,6 +35,7 @@ _UNOWNED = frozenset(
     )
 )
 _FREE = Shape("any")
+_MISSING: Any = object()
 
 
 def shape_for(kind: Kind, version: str) -> Shape:
@@ -110,20 +111,127 @@ def fields_of(shape: Shape, document: Document, subresource: str, *, status: boo
     return frozenset(found)
 
 
-def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+def _collect(shape: Shape, value: Any, path: Path, found: set[Path], *, whole: bool = False) -> None:
+    """All members below a path; with `whole`, maps and lists too are members beside what is in them."""
     if not value or not is_granular(shape, value):
         found.add(path)
     elif isinstance(value, dict):
+        if whole and shape.type == "map":
+            found.add(path)
         for name, inner in value.items():
-            _collect(child(shape, name), inner, (*path, f"f:{name}"), found)
+            _collect(child(shape, name), inner, (*path, f"f:{name}"), found, whole=whole)
     else:
+        if whole and path[-1] not in _ALWAYS_THERE:
+            found.add(path)
         item_shape = shape.item or _FREE
         for item in value:
             here = (*path, item_key(shape, item))
             found.add(here)
             if isinstance(item, dict):
                 for name, inner in item.items():
-                    _collect(child(item_shape, name), inner, (*here, f"f:{name}"), found)
+                    _collect(child(item_shape, name), inner, (*here, f"f:{name}"), found, whole=whole)
+
+
+_ALWAYS_THERE = ("f:containers",)  # lists that Go writes even when empty: nobody brings them into being
+
+
+def tree_of(shape: Shape, document: Document) -> Document:
+    """The `fieldsV1` form of all that a new document sets, made at once: creations are many."""
+    tree = {
+        f"f:{name}": _tree(child(shape, name), value, name)
+        for name, value in document.items()
+        if name not in ("apiVersion", "kind", "metadata")
+    }
+    meta = child(shape, "metadata")
+    owned = {
+        f"f:{name}": _tree(child(meta, name), value, name)
+        for name, value in document["metadata"].items()
+        if name not in _UNOWNED
+    }
+    return {"f:metadata": owned, **tree} if owned else tree
+
+
+def _tree(shape: Shape, value: Any, name: str) -> Document:
+    if not value or not is_granular(shape, value):
+        return {}
+    if isinstance(value, dict):
+        node: Document = {".": {}} if shape.type == "map" else {}
+        for inner, below in value.items():
+            node[f"f:{inner}"] = _tree(child(shape, inner), below, inner) if isinstance(below, (dict, list)) else {}
+        return node
+    node = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
+    item_shape = shape.item or _FREE
+    for item in value:
+        members: Document = {}
+        if isinstance(item, dict):
+            members["."] = {}
+            for inner, below in item.items():
+                below = _tree(child(item_shape, inner), below, inner) if isinstance(below, (dict, list)) else {}
+                members[f"f:{inner}"] = below
+        node[item_key(shape, item)] = members
+    return node
+
+
+def compare(shape: Shape, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
+    """Members that the new document has and the old one had not, or otherwise; and members that are gone."""
+    found = _Difference()
+    for name in new.keys() | old.keys():
+        if name in ("apiVersion", "kind"):
+            continue
+        part, before, after = child(shape, name), old.get(name, _MISSING), new.get(name, _MISSING)
+        if name != "metadata":
+            found.walk(part, before, after, (f"f:{name}",))
+            continue
+        for field in before.keys() | after.keys():
+            if field not in _UNOWNED:
+                path = ("f:metadata", f"f:{field}")
+                found.walk(child(part, field), before.get(field, _MISSING), after.get(field, _MISSING), path)
+    return frozenset(found.changed), frozenset(found.removed)
+
+
+class _Difference:
+    def __init__(self) -> None:
+        self.changed: set[Path] = set()
+        self.removed: set[Path] = set()
+
+    def walk(self, shape: Shape, old: Any, new: Any, path: Path) -> None:
+        if old is _MISSING:
+            if new is not _MISSING:
+                _collect(shape, new, path, self.changed, whole=True)
+        elif new is _MISSING:
+            _collect(shape, old, path, self.removed, whole=True)
+        elif old == new:
+            return
+        elif not (old and new and type(old) is type(new) and is_granular(shape, new)):
+            before: set[Path] = set()
+            after: set[Path] = set()
+            _collect(shape, old, path, before, whole=True)
+            _collect(shape, new, path, after, whole=True)
+            self.changed |= after
+            self.removed |= before - after
+        elif isinstance(new, dict):
+            for name in old.keys() | new.keys():
+                self.walk(child(shape, name), old.get(name, _MISSING), new.get(name, _MISSING), (*path, f"f:{name}"))
+        else:
+            self._lists(shape, old, new, path)
+
+    def _lists(self, shape: Shape, old: list[Any], new: list[Any], path: Path) -> None:
+        before = {item_key(shape, item): item for item in old}
+        after = {item_key(shape, item): item for item in new}
+        for keys, gone in ((after.keys() - before.keys(), False), (before.keys() - after.keys(), True)):
+            target, items = (self.removed, before) if gone else (self.changed, after)
+            for key in keys:
+                _collect(shape, [items[key]], path, target)
+        item_shape = shape.item or _FREE
+        for key in after.keys() & before.keys():
+            if isinstance(after[key], dict) and isinstance(before[key], dict) and after[key] != before[key]:
+                for name in after[key].keys() | before[key].keys():
+                    self.walk(
+                        child(item_shape, name),
+                        before[key].get(name, _MISSING),
+                        after[key].get(name, _MISSING),
+                        (*path, key, f"f:{name}"),
+                    )
 
 
 def encode(fields: FieldSet) -> Document:
@@ -157,9 +265,6 @@ def decode(tree: Any) -> FieldSet:
         for step, below in tree.items():
             walk(below, (step,))
     return frozenset(found)
-
-
-_MISSING: Any = object()
 
 
 def lookup(shape: Shape, document: Any, path: Path) -> Any:

@@ -50,6 +50,7 @@ class Call:
     options: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     applied: Applied | None = None  # for server-side apply
+    owners: Any = None  # metadata.managedFields as an update gives it
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -256,6 +257,7 @@ class Writer:
         meta = new["metadata"]
         if faults := metadata.type_faults(meta):
             raise invalid_object(kind.group, kind.kind, call.name, faults)
+        call.owners = meta.get("managedFields")
         meta.setdefault("name", call.name)
         if kind.namespaced:
             meta.setdefault("namespace", call.namespace)
@@ -297,6 +299,7 @@ class Writer:
             manager=str(call.options.get("fieldManager") or ""),
             subresource=call.subresource,
             applied=call.applied,
+            given=call.owners,
             now=self.identities.time(),
         )
 
