@@ -56,6 +56,8 @@ SPECS: list[dict[str, Any]] = [
             spread(HOST, "ScheduleAnyway"),
         ],
     },
+    {"labels": {"app": "web"}, "topologySpreadConstraints": [spread(ZONE, "ScheduleAnyway")]},
+    {"labels": {"app": "db"}, "affinity": preferred("podAffinity", term("web", ZONE), term("db", ZONE))},
     {"labels": {"app": "api"}},  # selected by a service, once there is one
     {
         "containers": [

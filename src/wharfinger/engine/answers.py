@@ -24,7 +24,7 @@ REFUSED = int(np.iinfo(np.int64).min)
 FEW = 12  # up to so many rows are cheaper one by one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Scorer:
     """A plugin that scores. The rest is kept for those that normalize."""
 
@@ -35,9 +35,10 @@ class Scorer:
     same: bool = False  # whether all rows' raw scores are equal, so that normalising cannot tell rows apart
     version: Hashable = None
     active: bool = False
-    final: Ints | None = None  # the normalised scores of `rows`
+    follows: bool = False  # whether `raw` is kept up to date row by row, for a part of cluster scope
+    stale: bool = False  # whether `raw` is newer than `final`
+    final: Ints | None = None  # the normalised scores of `rows`, which the totals contain; None: nothing of the kind
     rows: Rows | None = None
-    ready: bool = False  # whether `final` is newer than the totals
 
 
 @dataclass(slots=True)
@@ -187,9 +188,7 @@ class Answers:
         self._score_row = [(each.score_row, weight) for each, weight in self._row_scorers]
         self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
-        self._following = [
-            each for each in self._normalized if each.prepared.scope is Scope.CLUSTER and each.prepared.follows_pods
-        ]
+        self._following: list[Scorer] = []
         self._tables_version = -1
 
     def refresh(self) -> None:
@@ -222,6 +221,10 @@ class Answers:
                 all_changed = self._refresh_rows(rows[tables.alive.take(rows)]) or all_changed
         if all_changed:
             self._put_together()
+            return
+        for scorer in self._following:
+            if scorer.stale:
+                self._rescore(scorer)
 
     def _build(self) -> None:
         tables = self._tables
@@ -233,6 +236,7 @@ class Answers:
         self._node_base = Column(size)  # plain scores that follow from the node
         self._base = Column(size)  # and with those that follow from its pods
         self._cluster_base = Column(size)  # plain cluster-wide scores, and normalised ones that tell rows apart
+        self._has_cluster_base = False
         self._feasible: tuple[Bools, Rows] | None = None
         self._sensitive = False  # whether normalised scores follow from which rows are feasible
         self._constant = 0  # normalised scores that are the same for all rows
@@ -242,8 +246,9 @@ class Answers:
         for scorer in self._normalized:
             scorer.version = None
             scorer.final = scorer.rows = None
-            scorer.ready = False
+            scorer.active = scorer.follows = scorer.stale = False
             scorer.raw = np.zeros(size, dtype=np.int64)
+        self._following = []
         self._refresh_nodes(tables.rows)
         self._built = True
 
@@ -290,16 +295,11 @@ class Answers:
                 if part.prepared.follows_pods:
                     part.accepted[rows] = part.prepared.accepts(rows)
                 accepts &= part.accepted.take(rows)
-        rescored = False
         for scorer in self._following:
-            if scorer.active:
-                assert scorer.raw is not None
-                scorer.raw[rows] = scorer.prepared.score(rows)
-                scorer.ready = False
-                rescored = True
-        if self._normalized and (
-            rescored or self._touches_others(((self.value.take(rows) != REFUSED) != accepts).any())
-        ):
+            assert scorer.raw is not None
+            scorer.raw[rows] = scorer.prepared.score(rows)
+            scorer.stale = True
+        if self._by_row or (self._sensitive and ((self.value.take(rows) != REFUSED) != accepts).any()):
             return True
         base += self._cluster_base.take(rows)
         base += self._constant
@@ -334,27 +334,21 @@ class Answers:
                 if part.prepared.follows_pods:
                     part.accepted[row] = part.prepared.filter_row(row) == 0
                 accepts = accepts and bool(part.accepted[row])
+        for scorer in self._following:
+            assert scorer.raw is not None
+            score = scorer.prepared.score_row(row)
+            if score != scorer.raw[row]:
+                scorer.raw[row] = score
+                scorer.stale = True
         cells = self.value.cells
         if self._by_row or (self._sensitive and (cells[row] != REFUSED) != accepts):
             return True
-        for scorer in self._following:
-            if scorer.active:
-                assert scorer.raw is not None
-                score = scorer.prepared.score_row(row)
-                if score != scorer.raw[row]:
-                    scorer.raw[row] = score
-                    scorer.ready = False
-                    return True
         if accepts:
             total = base + self._cluster_base.cells[row] + self._constant
             cells[row] = (total << SHIFT) - self._tables.turn.cells[row]
         else:
             cells[row] = REFUSED
         return False
-
-    def _touches_others(self, feasibility_changed: bool | np.bool_) -> bool:
-        """Whether a row's change may change normalised scores of other rows."""
-        return self._by_row or (self._sensitive and bool(feasibility_changed))
 
     def _refresh_cluster(self) -> bool:
         """The parts that may change for all rows at once; says whether one did."""
@@ -392,17 +386,42 @@ class Answers:
             if version != scorer.version:
                 scorer.version = version
                 was, scorer.active = scorer.active, scorer.prepared.scoring()
-                if scorer.active and scorer.prepared.scope is Scope.CLUSTER and scorer.prepared.follows_pods:
-                    assert scorer.raw is not None
-                    scorer.raw[tables.rows] = scorer.prepared.score(tables.rows)
-                if was and scorer.active and scorer.final is not None and scorer.rows is not None and not changed:
-                    # Counts moved, but that may leave the scores as they are.
-                    final = self._final(scorer, scorer.rows)
-                    changed = scorer.ready = not np.array_equal(final, scorer.final)
-                    scorer.final = final
+                self._follow(scorer)
+                if was and scorer.active and scorer.final is not None and not changed:
+                    self._rescore(scorer)
                 else:
                     changed = changed or was or scorer.active
         return changed
+
+    def _follow(self, scorer: Scorer) -> None:
+        """Keeps raw scores where a pod changes few of them."""
+        prepared = scorer.prepared
+        scorer.follows = scorer.active and prepared.scope is Scope.CLUSTER and prepared.scores_follow_pods
+        if scorer.follows != (scorer in self._following):
+            self._following = [each for each in self._normalized if each.follows]
+        if scorer.follows:
+            assert scorer.raw is not None
+            scorer.raw[self._tables.rows] = prepared.score(self._tables.rows)
+
+    def _rescore(self, scorer: Scorer) -> None:
+        """Raw scores moved, but the same rows are feasible: totals move by what that makes of the normalised ones."""
+        before, rows = scorer.final, scorer.rows
+        scorer.stale = False
+        if before is None or rows is None:
+            return  # nothing is feasible
+        final = scorer.final = self._final(scorer, rows)
+        if final is before:
+            return
+        gained = final - before
+        where = np.flatnonzero(gained)
+        if not len(where):
+            return
+        if len(where) < len(rows):
+            rows, gained = rows.take(where), gained.take(where)
+        gained *= scorer.weight
+        self._cluster_base.view[rows] += gained
+        gained <<= SHIFT
+        self.value.view[rows] += gained
 
     def node_accepts(self, row: int) -> bool:
         """Whether nothing about the node itself speaks against it."""
@@ -432,6 +451,8 @@ class Answers:
                 base = part.scores.copy() if base is None else base + part.scores
         rows: Rows | None = None
         for scorer in self._normalized:
+            if keep:
+                scorer.final, scorer.rows, scorer.stale = None, None, False
             if not scorer.active:
                 continue
             if scorer.same:
@@ -444,34 +465,40 @@ class Answers:
             rows = self._feasible_rows(accepted) if rows is None else rows
             if not len(rows):
                 continue
-            if keep and scorer.ready and scorer.rows is rows and scorer.final is not None:
-                final = scorer.final
-            else:
-                final = self._final(scorer, rows)
+            final = self._final(scorer, rows)
             if keep:
-                scorer.final, scorer.rows, scorer.ready = final, rows, False
+                scorer.final, scorer.rows = final, rows
             if base is None:
                 base = np.zeros(self._tables.capacity, dtype=np.int64)
                 base[rows] = final * scorer.weight
             else:
                 base[rows] += final * scorer.weight
-        total = self._base.view + constant if base is None else self._base.view + base + constant
+        total = self._base.view + constant
+        if base is not None:
+            total += base
         if keep:
             self._sensitive = any(each.active and not each.same for each in self._normalized)
             self._constant = constant
-            self._cluster_base.view[:] = 0 if base is None else base
+            if base is not None:
+                self._cluster_base.view[:] = base
+            elif self._has_cluster_base:
+                self._cluster_base.view[:] = 0
+            self._has_cluster_base = base is not None
         total <<= SHIFT
         total -= self._tables.turn.view
-        np.copyto(total, REFUSED, where=~accepted)
+        total[~accepted] = REFUSED
         return total
 
     def _final(self, scorer: Scorer, rows: Rows) -> Ints:
         """Normalised scores of the feasible rows."""
         assert scorer.raw is not None
-        self._tables.work.rows += len(rows)
-        fresh = scorer.prepared.scope is Scope.CLUSTER and not scorer.prepared.follows_pods
-        raw = scorer.prepared.score(rows) if fresh else scorer.raw.take(rows)
-        return scorer.prepared.normalize(raw, rows)
+        if scorer.prepared.scope is Scope.CLUSTER and not scorer.follows:
+            final = scorer.prepared.final(rows)
+        else:
+            final = scorer.prepared.normalize(scorer.raw.take(rows), rows)
+        if final is not scorer.final:
+            self._tables.work.rows += len(rows)
+        return final
 
     def _feasible_rows(self, accepted: Bools) -> Rows:
         """The same array while the same rows are feasible, so that plugins may keep what follows from it."""

@@ -61,7 +61,10 @@ class DomainCounter:
         self.version += 1
 
     def at(self, row: int) -> int:
-        code = self.column.codes.cells[row]
+        return self.of(self.column.codes.cells[row])
+
+    def of(self, code: int) -> int:
+        """The count of a domain; 0 for `ABSENT`."""
         return int(self.counts[code]) if 0 <= code < len(self.counts) else 0
 
     def on(self, rows: Rows) -> Ints:

@@ -82,6 +82,11 @@ class Prepared:
         """The same for `score` and `normalize` alone."""
         return self.version
 
+    @property
+    def scores_follow_pods(self) -> bool:
+        """Whether the same holds for raw scores; looked at when `score_version` moved."""
+        return self.follows_pods
+
     def filtering(self) -> bool:
         """Whether there is anything to filter now."""
         return self.filters
@@ -122,6 +127,10 @@ class Prepared:
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
         """Final scores from the raw ones of all feasible rows."""
         return scores
+
+    def final(self, rows: Rows) -> Ints:
+        """Normalised scores of all feasible rows. Give the very array given before when nothing changed in it."""
+        return self.normalize(self.score(rows), rows)
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         """A pod is imagined on the simulation's node (1) or away from it (-1)."""

@@ -24,6 +24,8 @@ HostPort = tuple[str, str, int]
 
 ANY_ADDRESS = "0.0.0.0"
 
+_PLAIN = frozenset((resources.CPU, resources.MEMORY, resources.EPHEMERAL_STORAGE))
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -80,6 +82,16 @@ class Shape:
     @cached_property
     def nonzero(self) -> tuple[int, int]:
         return resources.nonzero_requests(self.pod)
+
+    @cached_property
+    def devices(self) -> bool:
+        """Whether a container names resources beyond cpu, memory and ephemeral storage, or brings devices along."""
+        return any(
+            each.allocated_compute_resources
+            or not each.resources.limits.keys() <= _PLAIN
+            or not each.resources.requests.keys() <= _PLAIN
+            for each in (*self.pod.spec.init_containers, *self.pod.spec.containers)
+        )
 
     @cached_property
     def host_ports(self) -> tuple[HostPort, ...]:

@@ -6,14 +6,15 @@ pod's terms, and how many carry terms that match the incoming pod.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import DomainCounter, PodCounter, Selection, TermCounter, TermKind, any_on
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
@@ -22,6 +23,8 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
+
+FEW = 64  # up to so many domains are cheaper one by one
 
 REASON_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 REASON_ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
@@ -116,6 +119,19 @@ def _elsewhere(counter: DomainCounter, row: int, imagined: _Imagined) -> bool:
     return here + imagined.matching.get(counter, 0) != 0 or counter.total != here
 
 
+@dataclass(slots=True)
+class _Domains:
+    """Which domain each feasible row is in, and the normalised scores of the domains when last asked for."""
+
+    column: LabelColumn
+    rows: Rows
+    position: int  # of the log of nodes
+    present: list[int]  # the codes of the domains, ABSENT for none
+    index: Ints  # [row] position in `present`
+    scores: list[int] = field(default_factory=list)  # [domain]
+    final: Ints | None = None  # [row]
+
+
 class _Affinity(Prepared):
     scope = Scope.CLUSTER
     filters = scores = normalizes = follows_pods = True
@@ -149,8 +165,10 @@ class _Affinity(Prepared):
             ),
         ]
         self._existing: list[TermCounter] = []  # anti-affinity terms of others that match this pod
-        self._liking: list[tuple[TermCounter, int]] = []  # scoring terms of others that match this pod
+        self._scored: list[tuple[DomainCounter, int]] = []  # what scores count, with the scoring terms of others
+        self._filtered: list[DomainCounter] = []  # what filters count
         self._terms_version = -1
+        self._kept: _Domains | None = None
 
     def close(self) -> None:
         for counter in self._held:
@@ -194,11 +212,12 @@ class _Affinity(Prepared):
             if kind.term.matches(self._shape.namespace, self._shape.labels, self._labels)
         ]
         self._existing = [counter for counter in matching if counter.kind.rule == "requiredAntiAffinity"]
-        self._liking = []
+        self._filtered = [*self._affinity, *(counter for _, counter in self._anti), *self._existing]
+        self._scored = [*self._preferred]
         for counter in matching:
             weight = self._weight(counter.kind)
             if weight is not None:
-                self._liking.append((counter, weight))
+                self._scored.append((counter, weight))
 
     def _weight(self, kind: TermKind) -> int | None:
         if kind.rule == "requiredAffinity":
@@ -214,7 +233,7 @@ class _Affinity(Prepared):
     def filter_version(self) -> Hashable:
         self._look_at_terms()
         some, moved = 0, 0
-        for index, counter in enumerate((*self._affinity, *(each for _, each in self._anti), *self._existing)):
+        for index, counter in enumerate(self._filtered):
             some |= (counter.total > 0) << index
             if not counter.column.unique:
                 moved += counter.crossings  # only whether there are any in a domain counts
@@ -224,11 +243,15 @@ class _Affinity(Prepared):
     def score_version(self) -> Hashable:
         self._look_at_terms()
         some, moved = 0, 0
-        for index, (counter, _) in enumerate(self._scored()):
+        for index, (counter, _) in enumerate(self._scored):
             some |= (counter.total > 0) << index
             if not counter.column.unique:
                 moved += counter.version
         return self._tables.node_log.position, self._terms_version, some, moved
+
+    @property
+    def scores_follow_pods(self) -> bool:
+        return any(counter.column.unique for counter, _ in self._scored if counter.total)
 
     # filtering
 
@@ -303,20 +326,17 @@ class _Affinity(Prepared):
         if self._args.ignore_preferred_terms_of_existing_pods and not self._preferred:
             return False
         self._look_at_terms()
-        return any(counter.total for counter, _ in self._scored())
-
-    def _scored(self) -> Iterable[tuple[DomainCounter, int]]:
-        return (*self._preferred, *self._liking)
+        return any(counter.total for counter, _ in self._scored)
 
     def score(self, rows: Rows) -> Ints:
         total = np.zeros(len(rows), dtype=np.int64)
-        for counter, weight in self._scored():
+        for counter, weight in self._scored:
             if counter.total:
                 total += counter.on(rows) * weight
         return total
 
     def score_row(self, row: int) -> int:
-        return sum(counter.at(row) * weight for counter, weight in self._scored())
+        return sum([counter.at(row) * weight for counter, weight in self._scored])
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
         if not len(scores):
@@ -324,7 +344,34 @@ class _Affinity(Prepared):
         smallest, largest = int(scores.min()), int(scores.max())
         if largest == smallest:
             return np.zeros_like(scores)
-        return (float(MAX_SCORE) * ((scores - smallest) / float(largest - smallest))).astype(np.int64)
+        scaled: Floats = (scores - smallest) / float(largest - smallest)
+        scaled *= float(MAX_SCORE)
+        return scaled.astype(np.int64)
+
+    def final(self, rows: Rows) -> Ints:
+        counted = [(counter, weight) for counter, weight in self._scored if counter.total]
+        column = counted[0][0].column if counted else None
+        if column is None or not len(rows) or any(counter.column is not column for counter, _ in counted):
+            return super().final(rows)
+        kept = self._domains(column, rows)
+        if len(kept.present) > FEW:
+            return super().final(rows)
+        raw = [sum([counter.of(code) * weight for counter, weight in counted]) for code in kept.present]
+        smallest, largest = min(raw), max(raw)
+        scores = [0] * len(raw)
+        if largest != smallest:
+            scores = [int(MAX_SCORE * ((each - smallest) / (largest - smallest))) for each in raw]
+        if kept.final is None or scores != kept.scores:
+            kept.scores, kept.final = scores, np.array(scores, dtype=np.int64).take(kept.index)
+        return kept.final
+
+    def _domains(self, column: LabelColumn, rows: Rows) -> _Domains:
+        """What follows from which rows are feasible; kept, for that changes less often than the counts."""
+        kept, position = self._kept, self._tables.node_log.position
+        if kept is None or kept.rows is not rows or kept.position != position or kept.column is not column:
+            present, index = np.unique(column.codes.take(rows), return_inverse=True)
+            kept = self._kept = _Domains(column, rows, position, present.tolist(), index)
+        return kept
 
 
 plugins = (InterPodAffinity,)

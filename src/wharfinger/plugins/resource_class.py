@@ -101,13 +101,15 @@ class ResourceClasses(Plugin):
     def shape_key(self, pod: Pod) -> Hashable:
         """What the names it asks for mean by now, and the record it brings along."""
         names: set[str] = set()
-        for each in pod.spec.containers:
-            names.update(each.resources.limits, each.resources.requests)
         for each in pod.spec.init_containers:
             names.update(each.resources.limits, each.resources.requests)
+        for each in pod.spec.containers:
+            resources = each.resources
+            if not (resources.limits.keys() <= _PLAIN and resources.requests.keys() <= _PLAIN):
+                names.update(resources.limits, resources.requests)
         annotations = pod.metadata.annotations
         record = annotations.get(RECORD)
-        if names <= _PLAIN and record is None:
+        if record is None and names <= _PLAIN:
             return None
         if OVERLAID in annotations:
             record = f"{record} over {annotations[OVERLAID]}"

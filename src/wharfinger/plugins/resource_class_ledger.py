@@ -76,6 +76,8 @@ class Ledger:
             self._tables.touch(row)
 
     def pod_added(self, pod: PodOnNode) -> None:
+        if not pod.shape.devices and RECORD not in pod.pod.metadata.annotations:
+            return
         given = self.given.get(pod.key)
         held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
         if held:

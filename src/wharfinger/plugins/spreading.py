@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, field
+from math import floor, log
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from wharfinger.plugins.node_affinity import matching
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
+
+FEW = 64  # up to so many domains are cheaper one by one
 
 REASON_SKEW = unschedulable("node(s) didn't match pod topology spread constraints")
 REASON_LABEL = unresolvable("node(s) didn't match pod topology spread constraints (missing required label)")
@@ -74,7 +76,7 @@ class Domains:
         self.eligible: Bools = np.zeros(0, dtype=np.bool_)  # [row]
         self.sums: Ints = np.zeros(0, dtype=np.int64)  # [domain]
         self.present: Bools = np.zeros(0, dtype=np.bool_)  # [domain] has an eligible row
-        self.smallest = 0
+        self._smallest: int | None = 0  # None: to be found out
         self._version = -1
 
     def rebuild(self, eligible: Bools) -> None:
@@ -87,7 +89,7 @@ class Domains:
         self.sums = np.bincount(chosen, weights=self.counter.counts[there], minlength=size).astype(np.int64)
         self.present = np.bincount(chosen, minlength=size) > 0
         self._version = self.counter.version
-        self._minimum()
+        self._smallest = None
 
     def refresh(self) -> None:
         if self._version == self.counter.version:
@@ -101,15 +103,18 @@ class Domains:
             if self.eligible[row] and codes[row] >= 0:
                 self.sums[codes[row]] += amount
         self._version = self.counter.version
-        self._minimum()
+        self._smallest = None
 
-    def _minimum(self) -> None:
-        self.smallest = self.minimum(self.sums)
+    @property
+    def smallest(self) -> int:
+        if self._smallest is None:
+            self._smallest = self.minimum(self.sums)
+        return self._smallest
 
     def skewed(self, labels: Mapping[str, str]) -> Bools:
         """Which domains one more pod with these labels would make too full."""
         own = 1 if self.constraint.selector.matches(labels) else 0
-        return self.sums + own - self.smallest > self.constraint.max_skew
+        return self.sums > self.constraint.max_skew + self.smallest - own
 
     def minimum(self, sums: Ints) -> int:
         """The count that the others are compared with; 0 while there are fewer domains than asked for."""
@@ -129,6 +134,17 @@ class _Feasible:
     all_scored: bool
     codes: list[Ints]
     numbers: list[int]
+    shares: Shares | None = None  # where one constraint scores all the rows, by domains that are few
+
+
+@dataclass(slots=True)
+class Shares:
+    """Which domain each feasible row is in, and the normalised scores of the domains when last asked for."""
+
+    present: list[int]  # the codes of the domains
+    index: Ints  # [row] position in `present`
+    scores: list[int] = field(default_factory=list)  # [domain]
+    final: Ints | None = None  # [row]
 
 
 def _rounded(values: Floats) -> Floats:
@@ -136,6 +152,11 @@ def _rounded(values: Floats) -> Floats:
     whole = np.floor(values)
     whole += values - whole >= 0.5
     return whole
+
+
+def _rounded_one(value: float) -> int:
+    whole = floor(value)
+    return whole + (value - whole >= 0.5)
 
 
 class Spread(Prepared):
@@ -232,10 +253,12 @@ class Spread(Prepared):
     @property
     def filter_version(self) -> int:
         """Moves when another domain is too full, not with every pod that is counted."""
+        if not self._hard and self._read_version == self._source_version():
+            return 0
         self._refresh()
         full = tuple(domains.skewed(self._shape.labels) for domains in self._hard)
         if self._node_position != self._full_at or any(
-            not np.array_equal(now, then) for now, then in zip(full, self._full, strict=True)
+            now.tobytes() != then.tobytes() for now, then in zip(full, self._full, strict=True)
         ):
             self._full, self._full_at = full, self._node_position
             self._full_version += 1
@@ -256,12 +279,13 @@ class Spread(Prepared):
 
     def accepts(self, rows: Rows) -> Bools:
         _ = self.filter_version  # brings what is too full up to date
-        found = np.ones(len(rows), dtype=np.bool_)
+        found: Bools | None = None
         for domains, full in zip(self._hard, self._full, strict=True):
             fine = ~full
             fine[-1] = False  # what code -1 finds
-            found &= fine.take(domains.column.codes.take(rows), mode="wrap")
-        return found
+            passed = fine.take(domains.column.codes.take(rows), mode="wrap")
+            found = passed if found is None else found & passed
+        return np.ones(len(rows), dtype=np.bool_) if found is None else found
 
     def filter(self, rows: Rows) -> Ints:
         self._refresh()
@@ -357,6 +381,21 @@ class Spread(Prepared):
             final[~where.scored] = 0
         return final
 
+    def final(self, rows: Rows) -> Ints:
+        self._refresh()
+        shares = self._feasible(rows).shares if self._soft else None
+        if shares is None:
+            return super().final(rows)
+        domains = self._soft[0]
+        sums = domains.sums.tolist()
+        weight, shift = log(len(shares.present) + 2), domains.constraint.max_skew - 1
+        raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in shares.present]
+        largest, smallest = max(raw), min(raw)
+        scores = [(largest + smallest - each) * MAX_SCORE // largest if largest else MAX_SCORE for each in raw]
+        if shares.final is None or scores != shares.scores:
+            shares.scores, shares.final = scores, np.array(scores, dtype=np.int64).take(shares.index)
+        return shares.final
+
     def _feasible(self, rows: Rows) -> _Feasible:
         """What follows from which rows are feasible; kept, for that changes less often than the counts."""
         kept = self._kept
@@ -374,6 +413,10 @@ class Spread(Prepared):
             kept = self._kept = _Feasible(
                 rows, self._tables.node_log.position, scored, bool(scored.all()), codes, numbers
             )
+            if len(self._soft) == 1 and kept.all_scored and numbers[0] <= FEW:
+                if self._soft[0].constraint.topology_key != HOSTNAME and len(rows):
+                    present, index = np.unique(codes[0], return_inverse=True)
+                    kept.shares = Shares(present.tolist(), index)
         return kept
 
 
