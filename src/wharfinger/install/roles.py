@@ -16,6 +16,7 @@ EVENTS = (("", "events", "create patch update"), ("events.k8s.io", "events", "cr
 _SCHEDULER = (
     ("", "namespaces nodes persistentvolumeclaims persistentvolumes pods replicationcontrollers services", READ),
     ("", "pods", "delete patch"),
+    ("", "persistentvolumeclaims persistentvolumes", "patch update"),
     ("", "pods/binding", "create"),
     ("", "pods/status", "patch update"),
     ("apps", "replicasets statefulsets", READ),

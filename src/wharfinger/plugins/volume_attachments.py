@@ -29,7 +29,9 @@ class Attachments:
         self._pods: dict[Key, tuple[int, list[CsiVolume]]] = {}  # row, and the volumes it uses there
         self.used: dict[int, dict[CsiVolume, int]] = {}  # by row: volumes with the number of pods that use them
         self.rows_of: dict[CsiVolume, set[int]] = {}  # where pods use a volume
-        self._stated: dict[str, dict[str, CsiVolume]] = {}  # by node: what VolumeAttachments say
+        self._attachments: dict[str, dict[str, VolumeAttachment]] = {}  # by node and name
+        self._attached_to: dict[str, set[tuple[str, str]]] = {}  # by volume: node and name of the attachment
+        self._stated: dict[str, frozenset[CsiVolume]] = {}  # by node: what VolumeAttachments say
         self._counts: dict[str, Column] = {}
         self._limits: dict[str, Column] = {}
         self._limited: dict[str, int] = {}  # drivers, with the number of nodes that limit them
@@ -53,9 +55,8 @@ class Attachments:
         return self._column(self._limits, driver, UNLIMITED)
 
     def stated(self, row: int) -> frozenset[CsiVolume]:
-        node = self._tables.nodes[row]
-        found = {} if node is None else self._stated.get(node.metadata.name, {})
-        return frozenset(found.values())
+        node = self._tables.nodes[row] if self._stated else None
+        return frozenset() if node is None else self._stated.get(node.metadata.name, frozenset())
 
     def volumes_of(self, pod: Pod) -> Iterator[CsiVolume]:
         """The CSI volumes a pod uses, as far as they can be told."""
@@ -142,15 +143,15 @@ class Attachments:
             present = new if new is not None else old
             for claim in self._claims.get(present.metadata.name, ()):
                 self._read_again(claim)
-            if self._catalogue.attachments:
-                self._read_attachments()
+            for node_name in {node for node, _ in self._attached_to.get(present.metadata.name, ())}:
+                self._read_attachments(node_name)
         elif kind == CLASS:
             for claim in list(self._catalogue.users):
                 self._read_again(claim)
         elif kind == CSI_NODE:
             self._limits_changed(old, new)
         elif kind == ATTACHMENT:
-            self._read_attachments({each.spec.node_name for each in (old, new) if each is not None})
+            self._attachment_changed(old, new)
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
         for claim, present in ((old, False), (new, True)):
@@ -172,21 +173,39 @@ class Attachments:
                 self._use(pod.key, pod.row, volumes)
                 self._tables.touch(pod.row)
 
-    def _read_attachments(self, nodes: set[str] | None = None) -> None:
-        found: dict[str, dict[str, CsiVolume]] = {}
-        for each in self._catalogue.attachments.values():
-            volume = self._attached(each)
-            if volume is not None and (nodes is None or each.spec.node_name in nodes):
-                found.setdefault(each.spec.node_name, {})[each.metadata.name] = volume
-        for name in set(self._stated) | set(found) if nodes is None else nodes:
-            if self._stated.get(name, {}) != found.get(name, {}):
-                self._stated.pop(name, None)
-                if name in found:
-                    self._stated[name] = found[name]
-                row = self._tables.row_of.get(name)
-                if row is not None:
-                    self._recount(row)
-                    self._tables.touch(row)
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        for each, present in ((old, False), (new, True)):
+            if each is None:
+                continue
+            node_name, name = each.spec.node_name, each.metadata.name
+            volume_name = each.spec.source.persistent_volume_name or ""
+            on_node = self._attachments.setdefault(node_name, {})
+            of_volume = self._attached_to.setdefault(volume_name, set())
+            if present:
+                on_node[name] = each
+                of_volume.add((node_name, name))
+            else:
+                on_node.pop(name, None)
+                of_volume.discard((node_name, name))
+            if not on_node:
+                del self._attachments[node_name]
+            if not of_volume:
+                del self._attached_to[volume_name]
+        for node_name in {each.spec.node_name for each in (old, new) if each is not None}:
+            self._read_attachments(node_name)
+
+    def _read_attachments(self, node_name: str) -> None:
+        found = {self._attached(each) for each in self._attachments.get(node_name, {}).values()}
+        stated = frozenset(each for each in found if each is not None)
+        if self._stated.get(node_name, frozenset()) == stated:
+            return
+        self._stated.pop(node_name, None)
+        if stated:
+            self._stated[node_name] = stated
+        row = self._tables.row_of.get(node_name)
+        if row is not None:
+            self._recount(row)
+            self._tables.touch(row)
 
     def _attached(self, attachment: VolumeAttachment) -> CsiVolume | None:
         spec = attachment.spec

@@ -78,6 +78,9 @@ class VolumeBinder(Controller[BinderKey]):
         self._drivers = informers.of(CSI_DRIVERS, CSIDriver)
         self._capacities = informers.of(CSI_STORAGE_CAPACITIES, CSIStorageCapacity)
         self._meant = self._volumes.index("claim", _claim_of)
+        self._free = self._volumes.index("free", _free_in_class)
+        self._unbound = self._claims.index("unbound", _unbound_in_class)
+        self._bound_to = self._claims.index("volume", _bound_to)
         self._ready: dict[str, float] = {}  # uid of a claim being provisioned to when that is done
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new), self._claim_gone)
         self._volumes.add_handler(self._volume_seen, lambda old, new: self._volume_seen(new), self._volume_gone)
@@ -156,11 +159,8 @@ class VolumeBinder(Controller[BinderKey]):
             return None
         fitting = (
             each
-            for each in self._volumes
-            if each.spec.claim_ref is None
-            and each.status.phase == "Available"
-            and _suits(each, claim)
-            and class_of_volume(each) == class_of_claim(claim)
+            for each in self._free.get(class_of_claim(claim))
+            if _suits(each, claim)
             and set(claim.spec.access_modes) <= set(each.spec.access_modes)
             and (selector is None or matches(selector, each.metadata.labels))
         )
@@ -276,12 +276,7 @@ class VolumeBinder(Controller[BinderKey]):
             self.queue.add_after((CLAIM, *claim.metadata.key), AGAIN, background=True)
 
     def _storage(self) -> Storage:
-        return Storage(
-            {each.metadata.name: each for each in self._nodes},
-            {each.metadata.name: each for each in self._csi_nodes},
-            {each.metadata.name: each for each in self._drivers},
-            list(self._capacities),
-        )
+        return Storage(self._nodes.items, self._csi_nodes.items, self._drivers.items, self._capacities.items)
 
     async def _take(self, pool: CSIStorageCapacity, change: int) -> None:
         """A pool has so many nano-bytes more free. Raises Conflict when it changed meanwhile."""
@@ -387,18 +382,18 @@ class VolumeBinder(Controller[BinderKey]):
         reference = volume.spec.claim_ref
         if reference is not None:
             self.queue.add((CLAIM, reference.namespace, reference.name))
-        elif volume.status.phase == "Available":
-            self._look_at(claim for claim in self._claims if class_of_claim(claim) == class_of_volume(volume))
+        elif volume.status.phase == "Available":  # a claim may also name it, and wait for it
+            self._look_at(self._bound_to.get(volume.metadata.name))
+            self._look_at(self._unbound.get(class_of_volume(volume)))
 
     def _volume_gone(self, volume: PersistentVolume) -> None:
-        self._look_at(claim for claim in self._claims if claim.spec.volume_name == volume.metadata.name)
+        self._look_at(self._bound_to.get(volume.metadata.name))
 
     def _class_seen(self, storage_class: StorageClass) -> None:
         self._look_at(claim for claim in self._claims if not claim.spec.volume_name)
 
     def _pool_seen(self, pool: CSIStorageCapacity) -> None:
-        waiting = (claim for claim in self._claims if not claim.spec.volume_name)
-        self._look_at(claim for claim in waiting if class_of_claim(claim) == pool.storage_class_name)
+        self._look_at(self._unbound.get(pool.storage_class_name))
 
     def _look_at(self, claims: Iterable[PersistentVolumeClaim]) -> None:
         for claim in claims:
@@ -408,6 +403,19 @@ class VolumeBinder(Controller[BinderKey]):
 def _claim_of(volume: PersistentVolume) -> list[tuple[str, str]]:
     reference = volume.spec.claim_ref
     return [] if reference is None else [(reference.namespace, reference.name)]
+
+
+def _free_in_class(volume: PersistentVolume) -> list[str]:
+    free = volume.spec.claim_ref is None and volume.status.phase == "Available"
+    return [class_of_volume(volume)] if free else []
+
+
+def _unbound_in_class(claim: PersistentVolumeClaim) -> list[str]:
+    return [] if claim.spec.volume_name else [class_of_claim(claim)]
+
+
+def _bound_to(claim: PersistentVolumeClaim) -> list[str]:
+    return [claim.spec.volume_name] if claim.spec.volume_name else []
 
 
 def _refers(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

@@ -5,7 +5,7 @@ Pure: the binder writes what is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from wharfinger.api.quantity import canonical, value
@@ -14,6 +14,8 @@ from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.views import CSIDriver, CSINode, CSIStorageCapacity, Node, PersistentVolumeClaim, StorageClass
 from wharfinger.plugins.volume_provisioning import volume_limit
 from wharfinger.plugins.volume_rules import class_of_claim, on_labels, topologies
+
+Key = tuple[str, str]
 
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 POOL = "wharfinger.dev/storage-capacity"  # on a volume: the CSIStorageCapacity it was taken from, as namespace/name
@@ -31,19 +33,19 @@ class Provisioned:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What the provisioner looks at."""
+    """What the provisioner looks at, by namespace and name."""
 
-    nodes: Mapping[str, Node]
-    csi_nodes: Mapping[str, CSINode]
-    drivers: Mapping[str, CSIDriver]
-    capacities: Iterable[CSIStorageCapacity]
+    nodes: Mapping[Key, Node]
+    csi_nodes: Mapping[Key, CSINode]
+    drivers: Mapping[Key, CSIDriver]
+    capacities: Mapping[Key, CSIStorageCapacity]
 
 
 def provision(
     claim: PersistentVolumeClaim, storage_class: StorageClass, node_name: str | None, storage: Storage
 ) -> Provisioned:
     """A volume for the node, or for any that suits when none is named. Raises CannotProvision."""
-    driver = storage.drivers.get(storage_class.provisioner)
+    driver = storage.drivers.get(("", storage_class.provisioner))
     limited = driver is not None and driver.spec.storage_capacity
     size = value(claim.spec.resources.requests.get("storage", 0))
     bound_to_place = limited or bool(storage_class.allowed_topologies)
@@ -55,7 +57,7 @@ def provision(
         if limited and pool is None:
             continue
         return Provisioned(_volume(claim, storage_class, _topology(storage_class, node, pool, storage), pool), pool)
-    if node_name is not None and node_name not in storage.nodes:
+    if node_name is not None and ("", node_name) not in storage.nodes:
         raise CannotProvision(f'node "{node_name}" not found')
     where = f'node "{node_name}"' if node_name else "any node"
     raise CannotProvision(
@@ -67,10 +69,10 @@ def provision(
 
 def _candidates(node_name: str | None, storage: Storage, *, any_node: bool) -> Iterator[Node | None]:
     if node_name is not None:
-        if node_name in storage.nodes:
-            yield storage.nodes[node_name]
+        if ("", node_name) in storage.nodes:
+            yield storage.nodes["", node_name]
     elif any_node:
-        yield from (storage.nodes[name] for name in sorted(storage.nodes))
+        yield from (storage.nodes[key] for key in sorted(storage.nodes))
     else:
         yield None
 
@@ -78,7 +80,7 @@ def _candidates(node_name: str | None, storage: Storage, *, any_node: bool) -> I
 def _pool(
     storage_class: StorageClass, labels: Mapping[str, str], size: int, storage: Storage
 ) -> CSIStorageCapacity | None:
-    for each in sorted(storage.capacities, key=lambda each: each.metadata.key):
+    for each in sorted(storage.capacities.values(), key=lambda each: each.metadata.key):
         limit = volume_limit(each)
         if each.storage_class_name != storage_class.metadata.name or limit is None or limit < size:
             continue
@@ -99,7 +101,7 @@ def _topology(
     """The labels of nodes that can use the volume: by what the driver tells apart, the class, or the pool."""
     if node is None:
         return {}
-    csi_node = storage.csi_nodes.get(node.metadata.name)
+    csi_node = storage.csi_nodes.get(("", node.metadata.name))
     known = [] if csi_node is None else csi_node.spec.drivers
     keys = {key for driver in known if driver.name == storage_class.provisioner for key in driver.topology_keys}
     if not keys:
