@@ -8,12 +8,18 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
 from wharfinger.apiserver.app import Application
 from wharfinger.apiserver.credentials import load_credentials
+from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.server import open_application
 from wharfinger.apiserver.tokens import TokenSigner
+from wharfinger.store.ledger import Memory
 from wharfinger.store.store import Store
 
 
@@ -24,8 +30,17 @@ class Caller:
         self._application = application
         self._token = token
 
-    async def ask(self, path: str, *, gone: asyncio.Event | None = None) -> tuple[int, dict[str, str], bytes]:
+    def scope(self, path: str) -> dict[str, Any]:
         path, _, query = path.partition("?")
+        return {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(b"authorization", f"Bearer {self._token}".encode())],
+        }
+
+    async def ask(self, path: str, *, gone: asyncio.Event | None = None) -> tuple[int, dict[str, str], bytes]:
         sent: list[dict[str, Any]] = []
         asked = False
 
@@ -41,14 +56,7 @@ class Caller:
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
 
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": path,
-            "query_string": query.encode(),
-            "headers": [(b"authorization", f"Bearer {self._token}".encode())],
-        }
-        await self._application(scope, receive, send)
+        await self._application(self.scope(path), receive, send)
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:])
 
@@ -109,3 +117,93 @@ def test_a_client_that_leaves_ends_its_watch(tmp_path: Path) -> None:
         assert 'apiserver_registered_watchers{group="",version="v1",kind="Pod"} 0' in metrics
 
     with_application(tmp_path, scenario)
+
+
+def test_a_client_that_does_not_read_is_dropped(tmp_path: Path) -> None:
+    async def scenario(application: Application, caller: Caller) -> None:
+        application.watchers.stuck = 0.05
+        full = asyncio.Event()
+        sent = 0
+
+        async def send(message: dict[str, Any]) -> None:
+            nonlocal sent
+            if message.get("body"):
+                full.set()
+                await asyncio.Event().wait()  # the connection takes nothing more
+            sent += 1
+
+        async def receive() -> dict[str, Any]:
+            return await asyncio.Event().wait()  # type: ignore[return-value]  # never
+
+        watch = asyncio.create_task(
+            application(caller.scope("/api/v1/namespaces?watch=1&resourceVersion=0"), receive, send)
+        )
+        await asyncio.wait_for(full.wait(), 10)
+        await asyncio.wait_for(watch, 10)
+        metrics = (await caller.ask("/metrics"))[2].decode()
+        assert 'apiserver_registered_watchers{group="",version="v1",kind="Namespace"} 0' in metrics
+        assert (await caller.ask("/api/v1/namespaces"))[0] == 200
+
+    with_application(tmp_path, scenario)
+
+
+def test_health_tells_when_the_store_cannot_write(tmp_path: Path) -> None:
+    async def main() -> None:
+        backend = Failing()
+        store = Store(registry(), backend)
+        credentials = load_credentials(tmp_path / "d")
+        signer = TokenSigner.load(tmp_path / "d" / "sa.key")
+        async with open_application(store, credentials, signer, Configuration()) as application:
+            caller = Caller(application, credentials.tokens["admin"])
+            assert (await caller.ask("/livez"))[0] == 200
+            backend.fails = True
+            with pytest.raises(ServiceUnavailable):
+                await store.create(NAMESPACES, {"metadata": {"name": "a"}})
+            status, _, body = await caller.ask("/healthz")
+            assert (status, "[-]store failed: no space left" in body.decode()) == (500, True)
+            backend.fails = False
+            await store.create(NAMESPACES, {"metadata": {"name": "a"}})
+            assert (await caller.ask("/healthz"))[0] == 200
+        await store.close()
+
+    asyncio.run(main())
+
+
+class Failing(Memory):
+    """A back end that can run out of space."""
+
+    durable_at_once = False
+    fails = False
+
+    async def commit(self, rows: Any, version: int) -> None:
+        if self.fails:
+            raise OSError("no space left")
+
+
+def test_events_end_an_hour_after_they_were_last_written() -> None:
+    async def main() -> None:
+        now = 1_800_000_000.0
+        store = Store(registry(), now=lambda: now)
+        await store.create(NAMESPACES, {"metadata": {"name": "d"}})
+
+        def event(name: str, last: str = "2027-01-15T08:00:00Z") -> dict[str, Any]:
+            regarding = {"kind": "Pod", "name": "p", "namespace": "d"}
+            return {"metadata": {"name": name}, "involvedObject": regarding, "lastTimestamp": last, "reason": "R"}
+
+        await store.create(EVENTS, event("found"), "d")
+        expiry = EventExpiry(store, lambda: now)
+        await store.create(EVENTS, event("new", "2020-01-01T00:00:00Z"), "d")
+        await store.create(EVENTS, event("kept"), "d")
+        assert await expiry.sweep() == 0
+        now += 1800
+        await store.patch(EVENTS, "kept", {"count": 2}, "application/merge-patch+json", "d")
+        assert await expiry.sweep() == 0
+        now += 1801
+        assert await expiry.sweep() == 2
+        assert [one.name for one in store.scan(EVENTS)] == ["kept"]
+        now += 1800
+        assert await expiry.sweep() == 1
+        assert [one.name for one in store.scan(NAMESPACES)] == ["d"]
+        await store.close()
+
+    asyncio.run(main())

@@ -84,7 +84,7 @@ class Application:
         reviews = Reviews(rbac, authenticator, signer, lookup, now)
         self._resources = Resources(store, self._structures, reviews, self.watchers, now)
         self._health = Health(
-            {"ping": lambda: "", "store": lambda: ""},
+            {"ping": lambda: "", "store": lambda: store.fault},
             {
                 "poststarthook/rbac/bootstrap-roles": lambda: "" if self.ready else "not finished",
                 "shutdown": lambda: "process is shutting down" if self.stopping else "",

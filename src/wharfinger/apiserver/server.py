@@ -31,6 +31,7 @@ from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.credentials import Credentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
+from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.policies import PolicyReviewer
 from wharfinger.apiserver.protocol import GatheringProtocol
@@ -91,10 +92,13 @@ async def open_application(
     store.chain.remote_validating.append(validating)
     custom = CustomResources(store, application.kind_changed)
     await custom.start()
+    expiry = EventExpiry(store, now)
+    expiry.start()
     application.ready = True
     try:
         yield application
     finally:
+        await expiry.stop()
         await custom.stop()
         await mutating.close()
         await validating.close()

@@ -39,6 +39,7 @@ class Watchers:
         self._open: set[Closable] = set()
         self._gauge = gauge
         self._now = now
+        self.stuck = _STUCK
 
     def close(self) -> None:
         for watch in list(self._open):
@@ -72,12 +73,12 @@ class Watchers:
             while events := await watch.batch():
                 if leaving.done():
                     return
-                async with asyncio.timeout(_STUCK):
+                async with asyncio.timeout(self.stuck):
                     await exchange.stream(b"".join(map(encode, events)))
             if not leaving.done():  # a watch with bookmarks has ended with one
                 await exchange.stream(b"", more=False)
         except ApiError as error:  # fell behind what is kept
-            async with asyncio.timeout(_STUCK):
+            async with asyncio.timeout(self.stuck):
                 await exchange.stream(_error_line(error), more=False)
         finally:
             self._gauge.inc(resource.group, resource.version, resource.kind, by=-1)

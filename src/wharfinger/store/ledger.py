@@ -18,6 +18,8 @@ from wharfinger.store.collection import Change, Collection, Limits
 from wharfinger.store.objects import Stored, arrange, encode, key_of
 from wharfinger.store.selection import selectable_fields
 
+_SLOW = 10.0  # seconds after which a commit counts as stuck
+
 
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One object as a back end keeps it; without data, its removal."""
@@ -58,6 +60,8 @@ class Ledger:
         self._writers: list[asyncio.Future[None]] = []
         self._committing: asyncio.Task[None] | None = None
         self._closed = False
+        self._failure = ""  # why the last commit failed
+        self._began = 0.0  # when the commit under way began
         last, rows = backend.load()
         self._taken = self.version = self._origin = max(last, 1)  # the past before the origin is unknown
         for row in rows:
@@ -137,11 +141,14 @@ class Ledger:
             while self._pending:
                 pending, self._pending = self._pending, []
                 writers, self._writers = self._writers, []
+                self._began = self._now()
                 try:
                     await self._backend.commit([_row(*entry) for entry in pending], pending[-1][1].version)
                 except OSError as error:
+                    self._failure = str(error)
                     self._abandon(pending, writers, error)
                     continue
+                self._failure = ""
                 self.version = pending[-1][1].version
                 for collection, change in pending:
                     collection.publish(change)
@@ -150,6 +157,16 @@ class Ledger:
                         writer.set_result(None)
         finally:
             self._committing = None
+
+    @property
+    def fault(self) -> str:
+        """What keeps writes from becoming durable; empty when all is well."""
+        if self._closed:
+            return "the store is closed"
+        waited = self._now() - self._began
+        if self._committing is not None and waited > _SLOW:
+            return f"a write to disk has been under way for {waited:.0f} s"
+        return self._failure
 
     def _abandon(
         self, pending: list[tuple[Collection, Change]], writers: list[asyncio.Future[None]], error: OSError

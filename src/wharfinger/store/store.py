@@ -77,6 +77,11 @@ class Store:
         """The version that readers see."""
         return self._ledger.version
 
+    @property
+    def fault(self) -> str:
+        """What keeps writes from becoming durable; empty when all is well."""
+        return self._ledger.fault
+
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Stored:
         kind = kind_of(self.registry, resource)
         collection = self._ledger.collection(kind.group, kind.plural)
@@ -305,6 +310,17 @@ class Store:
             except NotFound:
                 continue  # someone else was faster
         return listing.items
+
+    async def expire(self, resource: Resource, stored: Iterable[Stored]) -> int:
+        """Removes objects whose time is up, unless they changed since; nobody is asked. Returns how many went."""
+        kind = kind_of(self.registry, resource)
+        gone = 0
+        for one in stored:
+            if self._writer.latest(kind, one.namespace, one.name) is one:
+                self._ledger.remove(kind, one)
+                gone += 1
+        await self._ledger.settled()
+        return gone
 
     async def close(self) -> None:
         """Ends all watches and lets go of the back end; what was acknowledged is on disk."""
