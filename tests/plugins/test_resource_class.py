@@ -330,3 +330,29 @@ def test_arrays_and_single_rows_agree_on_many_nodes() -> None:
             has = {"a": i % 4, "b": i % 3}
             expected = has["a"] >= wanted.get("a", 0) and sum(has.values()) >= sum(wanted.values())
             assert (f"n{i}" in explained.scores) is expected, (wanted, i)
+
+
+def test_nodes_with_less_precious_devices_come_first() -> None:
+    plain, precious = machine("plain", resource("p", 2)), machine("precious", resource("q", 4, kind="precious"))
+    cluster = Cluster(ANY, PRECIOUS, plain, precious)
+    for name in ("a", "b"):
+        assert cluster.place(pod(name, {"rc1": 1})) == {"rc1": {"p": 1}}
+    assert cluster.place(pod("c", {GPU: 1})) == {GPU: {"q": 1}}
+    cluster.apply(klass("rc3", expression("kind", "DoesNotExist")), klass("rc4", expression("kind", "DoesNotExist")))
+    cluster.engine.remove_pod("default", "a")
+    assert cluster.place(pod("d", {"rc1": 1})) == {"rc1": {"q": 1}}  # now the plain ones are in demand
+
+
+def test_scores_over_arrays_and_single_rows_agree() -> None:
+    machines = [
+        machine(f"n{i}", *(resource(f"{t}", (i * k) % 4, t=t) for k, t in enumerate("abc", 1))) for i in range(40)
+    ]
+    classes = [klass("ab", expression("t", "In", "a", "b")), klass("c", expression("t", "In", "c")), klass("any")]
+    cluster = Cluster(*classes, *machines)
+    for wanted in ({"any": 3}, {"ab": 1, "c": 2}, {GPU: 5}):
+        shape = as_pod(pod("p", wanted))
+        profile = cluster.engine.profile(shape)
+        prepared = profile.answers(profile.shape(shape)).prepared["resourceclass"]
+        rows = cluster.engine.tables.rows
+        assert prepared.score(rows).tolist() == [prepared.score_row(int(row)) for row in rows]
+        assert prepared.filter(rows).tolist() == [prepared.filter_row(int(row)) for row in rows]

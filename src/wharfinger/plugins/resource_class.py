@@ -28,7 +28,7 @@ from wharfinger.api.views import Pod
 from wharfinger.api.views.resource_class import ALIAS_PREFIX
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Plugin, Prepared, Scope
+from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
@@ -58,7 +58,8 @@ _NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
 
 class ResourceClasses(Plugin):
     name = "resourceclass"
-    points = frozenset({"preFilter", "filter", "reserve", "preBind"})
+    points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
+    weight = 10  # before the stock plugins' wish to spread, after the order of units and reservations
     position = 87  # after reservations: which one a pod uses decides which devices it may have
     ours = True
     kinds = (CLASS, INVENTORY)
@@ -115,7 +116,7 @@ class ResourceClasses(Plugin):
             record = f"{record} over {annotations[OVERLAID]}"
         self._ledger.sync()
         version = self._ledger.catalogue.version
-        meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name))))
+        meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name)) is not None))
         return (meanings, record) if record is not None or meanings else None
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
@@ -211,12 +212,15 @@ def _opened(simulation: Simulation, uid: str) -> bool:
 
 class _Asked(_Devices):
     """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 that requests fit alone but not together, then one
-    for each name."""
+    for each name. Scores prefer nodes whose devices fewer classes claim, so that precious ones stay free."""
+
+    scores = True
 
     def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
         super().__init__(ledger, asked)
         self._wanted = wanted
         self._known: dict[int, Status] = {}
+        self._devices = sum(each.amount * each.meaning.group_size for each in wanted)
         by_raw: dict[str, list[int]] = {}
         for index, each in enumerate(wanted):
             by_raw.setdefault(each.meaning.raw, []).append(index)
@@ -263,6 +267,27 @@ class _Asked(_Devices):
         for indices in self._by_raw.values():
             code |= self._code(slots, free, indices)
         return code
+
+    def score(self, rows: Rows) -> Ints:
+        self._ledger.sync()
+        cost = np.zeros(len(rows), dtype=np.int64)
+        for each in self._wanted:
+            meaning = each.meaning
+            usable = self._ledger.array(meaning)
+            cost += self._ledger.claims(meaning.raw, usable, each.amount * meaning.group_size, rows)
+        return MAX_SCORE * self._devices // (self._devices + cost)
+
+    def score_row(self, row: int) -> int:
+        slots, rank = self._ledger.slots(row), self._ledger.catalogue.rank
+        cost = 0
+        for each in self._wanted:
+            missing = each.amount * each.meaning.group_size
+            sets = each.meaning.sets
+            for claims, free in sorted((rank(slot.set), slot.free) for slot in slots if slot.set in sets):
+                taken = free if free < missing else missing
+                cost += taken * claims
+                missing -= taken
+        return MAX_SCORE * self._devices // (self._devices + cost)
 
     def _code(self, slots: Sequence[Slot], free: Sequence[int], indices: Sequence[int]) -> int:
         demands = self._demands(slots, indices)

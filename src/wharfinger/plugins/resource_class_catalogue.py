@@ -12,7 +12,7 @@ import numpy as np
 
 from wharfinger.api.properties import matches
 from wharfinger.api.views.resource_class import ResourceClass
-from wharfinger.framework.columns import Bools
+from wharfinger.framework.columns import Bools, Ints
 
 
 @dataclass(slots=True, eq=False)
@@ -77,9 +77,13 @@ class Catalogue:
             return self._meanings[min(self._aliases[name])]
         return found
 
-    def version(self, name: str) -> int:
-        """Moves when the meaning of a name changed; 0 for a name that never had one."""
-        return self._versions.get(name, 0)
+    def version(self, name: str) -> tuple[int, int] | None:
+        """Moves when the meaning of a name changed, or who else claims its devices; None for a name that never had one."""
+        own = self._versions.get(name)
+        if own is None:
+            return None
+        meaning = self.meaning(name)
+        return own, -1 if meaning is None else self._versions.get(meaning.raw, 0)
 
     def classes(self) -> Iterable[ResourceClass]:
         return self._classes.values()
@@ -97,6 +101,10 @@ class Catalogue:
         found = self.sets[number]
         assert found is not None
         return found.claims
+
+    def ranks(self) -> Ints:
+        """`rank` by number of the set, with one entry more for the number -1."""
+        return np.array([0 if found is None else found.claims for found in self.sets] + [0], dtype=np.int64)
 
     # -- classes
 
@@ -122,6 +130,7 @@ class Catalogue:
         if meaning.per_cluster:
             return
         self._need_raw(meaning.raw)
+        self._touch(meaning.raw)
         self._of_raw.setdefault(meaning.raw, set()).add(new.name)
         for number in self._by_raw.get(meaning.raw, ()):
             self._compare(new, meaning, number)
@@ -142,6 +151,7 @@ class Catalogue:
         self._touch(name, old.alias)
         if not meaning.per_cluster:
             self._of_raw[meaning.raw].discard(name)
+            self._touch(meaning.raw)
             self._drop_raw(meaning.raw)
 
     def _compare(self, each: ResourceClass, meaning: Meaning, number: int) -> None:

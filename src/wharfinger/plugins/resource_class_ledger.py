@@ -245,6 +245,26 @@ class Ledger:
             total += np.where(wanted[column.sets.view[rows]], amounts.view[rows], 0)
         return total
 
+    def claims(self, raw: str, wanted: Bools, amount: int, rows: Rows) -> Ints:
+        """For each row how many classes claim the devices that so many wanted ones would be, each device counted."""
+        columns = self._columns.get(raw, ())
+        cost = np.zeros(len(rows), dtype=np.int64)
+        if not columns:
+            return cost
+        ranks = self.catalogue.ranks()
+        sets = np.stack([column.sets.view[rows] for column in columns])  # [slot, row]
+        free = np.stack([column.free.view[rows] for column in columns])
+        usable = wanted[sets]
+        rank = np.where(usable, ranks[sets], np.iinfo(np.int64).max)
+        order = np.argsort(rank, axis=0, kind="stable")
+        missing = np.full(len(rows), amount, dtype=np.int64)
+        for places in order:
+            at = (places, np.arange(len(rows)))
+            taken = np.minimum(missing, np.where(usable[at], free[at], 0))
+            cost += np.where(taken > 0, taken * ranks[sets[at]], 0)
+            missing -= taken
+        return cost
+
     def array(self, meaning: Meaning) -> Bools:
         return meaning.array(len(self.catalogue.sets))
 
