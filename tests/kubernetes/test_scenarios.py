@@ -57,7 +57,9 @@ def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: B
                 return lines
             with running(cluster, configuration) as config:
                 arguments = ["test", *map(str, files), "-v", "--config", str(config)]
-                lines += cluster.run_wharf(*arguments, check=False, cluster=True).splitlines()
+                told = cluster.run_wharf(*arguments, check=False, cluster=True)
+                print(told, flush=True)
+                lines += told.splitlines()
     finally:
         cluster.stop()
 
@@ -73,7 +75,6 @@ def test_scenarios_hold_on_a_real_cluster(binaries: Binaries, tmp_path: Path) ->
     with ThreadPoolExecutor(CLUSTERS) as pool:
         shares = pool.map(lambda folder: play(work, binaries, folder), folders)
         lines = [line for share in shares for line in share]
-    print("\n".join(lines))
     passed = [line for line in lines if line.startswith("PASS")]
     problems = [line for line in lines if not line.startswith(("PASS", "SKIP")) and " passed, 0 failed" not in line]
     assert not problems, "\n".join(problems)

@@ -115,3 +115,32 @@ def test_hundreds_of_changes_at_once_settle(hub: Hub) -> None:
     hub.settle()
     assert all(hub.selected(f"p{i}") == ["c2"] for i in range(20))
     assert hub.scheduling.decided - before < 20 * 60  # changes that come together are decided together
+
+
+class Interrupted:
+    """A client before whose first write to a status another hand writes there."""
+
+    def __init__(self, client: Any, other: dict[str, Any]) -> None:
+        self._client = client
+        self._other: dict[str, Any] | None = other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str = "", **options: Any) -> Any:
+        if resource == MANAGED_CLUSTERS and options.get("subresource") == "status" and self._other is not None:
+            other, self._other = self._other, None
+            await self._client.patch(resource, name, {"status": other}, subresource="status")
+        return await self._client.patch(resource, name, patch, namespace, **options)
+
+
+def test_conditions_that_an_agent_writes_meanwhile_stay() -> None:
+    joined = {"type": "ManagedClusterJoined", "status": "True", "reason": "Joined", "message": ""}
+    told = {"conditions": [{**joined, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    with Hub() as hub:
+        hub.controllers_client = Interrupted(hub.client, told)  # type: ignore[assignment]  # fits by its methods
+        hub.restart()
+        hub.apply(cluster("c1"))
+        hub.settle()
+        conditions = {each["type"] for each in hub.get(MANAGED_CLUSTERS, "c1")["status"]["conditions"]}
+        assert {"ManagedClusterJoined", "HubAcceptedManagedCluster"} <= conditions

@@ -30,6 +30,8 @@ class Wish:
     reason: str  # Unschedulable or SchedulerError
     message: str
     nominated_node: str | None = None  # None leaves it as it is; empty clears it
+    generation: int = 0  # the pod's, to which this applies
+    since: str = ""  # when it became unschedulable, if it is already
 
 
 class StatusWriter:
@@ -41,7 +43,9 @@ class StatusWriter:
         self._work = asyncio.Event()
 
     def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
-        wish = Wish(pod.metadata.uid, reason, message, nominated_node)
+        known = pod.status.condition("PodScheduled")
+        since = known.last_transition_time if known is not None and known.status == "False" else ""
+        wish = Wish(pod.metadata.uid, reason, message, nominated_node, pod.metadata.generation, since)
         key = pod.metadata.key
         if key not in self._wishes and self._is_so(pod, wish):
             return
@@ -88,14 +92,16 @@ class StatusWriter:
                 log.warning("cannot write the status of pod %s/%s: %s", *key, error)
 
     def _patch(self, wish: Wish) -> Document:
-        now = format_time(self._clock.now())
-        condition = {
+        condition: Document = {
             "type": "PodScheduled",
             "status": "False",
             "reason": wish.reason,
             "message": wish.message,
-            "lastTransitionTime": now,
+            # A new message is no transition.
+            "lastTransitionTime": wish.since or format_time(self._clock.now()),
         }
+        if wish.generation:
+            condition["observedGeneration"] = wish.generation
         status: Document = {"conditions": [condition]}
         if wish.nominated_node is not None:
             status["nominatedNodeName"] = wish.nominated_node or None
