@@ -212,7 +212,7 @@ class Answers:
             all_changed = True
         if pod_rows:
             if len(pod_rows) <= FEW:
-                for row in pod_rows:
+                for row in dict.fromkeys(pod_rows):  # a pod that uses a reservation changes its row twice
                     all_changed = self._refresh_row(row) or all_changed
             else:
                 rows = np.array(pod_rows, dtype=np.int64)

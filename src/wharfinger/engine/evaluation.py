@@ -170,10 +170,11 @@ def overridden(tables: Tables, answers: Answers, pod: Pod, special: Bools) -> Bo
         judged.forget()
     by_row = judged.by_row
     accepted = answers.accepted()
-    unknown = special & (by_row < 0)
     if not tables.nominated and all(each.widens for each in answers.overlaying):
-        unknown &= ~accepted  # the others are feasible as they are
-        special = special & ~accepted
+        special = special & ~accepted  # the others are feasible as they are
+        if not special.any():
+            return accepted if answers.overlaying else None
+    unknown = special & (by_row < 0)
     # What follows from the node alone is the same whatever is imagined there.
     narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
     for row in np.flatnonzero(unknown).tolist():

@@ -236,5 +236,7 @@ def normalize_by_max(scores: Ints, *, reverse: bool = False) -> Ints:
     largest = int(scores.max(initial=0))
     if largest == 0:
         return np.full_like(scores, MAX_SCORE) if reverse else scores
+    if largest == MAX_SCORE and not reverse:
+        return scores
     scaled = scores * MAX_SCORE // largest
     return MAX_SCORE - scaled if reverse else scaled
