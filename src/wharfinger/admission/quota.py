@@ -6,7 +6,7 @@ two requests for the last unit exactly one passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wharfinger.admission.request import PASS, Request, Review
@@ -35,46 +35,88 @@ class Kept(Protocol):
 
 
 class Objects(Protocol):
-    """The latest state of everything; the store's `scan`."""
+    """The latest state of everything, and what of it changed since a revision: the store's own reads."""
+
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> Kept | None: ...
 
     def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
 
+    def revision(self, resource: Resource) -> int: ...
+
+    def changed_since(self, resource: Resource, namespace: str, revision: int) -> Sequence[str] | None: ...
+
 
 class _Charged(NamedTuple):
-    """What is remembered of one version of an object."""
+    """What is remembered of one object."""
 
-    version: int
-    deleting: bool
     amounts: Amounts
     traits: rules.Traits | None
 
 
+_Scopes = tuple[Any, ...]
+
+
 class Usage:
-    """What the objects of one collection in one namespace cost; each version of an object is read once."""
+    """What the objects of one collection in one namespace cost. Each version of an object is read once, and sums follow
+    the changes, so that a review costs the same however many objects there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: Objects, resource: Resource, namespace: str) -> None:
+        self._objects = objects
+        self._resource = resource
+        self._namespace = namespace
+        self._revision = -1
         self._known: dict[str, _Charged] = {}
+        self._deleting: set[str] = set()
+        self._sums: dict[_Scopes, tuple[ResourceQuota, Amounts]] = {}  # by the scopes of quotas
 
-    def refresh(self, resource: Resource, objects: Iterable[Kept], charge: Charge, now: float) -> None:
-        fresh: dict[str, _Charged] = {}
-        for kept in objects:
-            entry = self._known.get(kept.name)
+    def refresh(self, charge: Charge, now: float) -> None:
+        at = self._objects.revision(self._resource)
+        changed = self._objects.changed_since(self._resource, self._namespace, self._revision)
+        if changed is None:
+            self._known, self._deleting, self._sums = {}, set(), {}
+            for kept in self._objects.scan(self._resource, self._namespace):
+                self._put(kept, charge, now)
+        else:
             # What is being deleted may stop to count as time passes.
-            if entry is None or entry.version != kept.version or entry.deleting:
-                document = kept.document()
-                deleting = bool(document["metadata"].get("deletionTimestamp"))
-                amounts, traits = charge(resource, document, now), rules.traits(resource, document)
-                entry = _Charged(kept.version, deleting, amounts, traits)
-            fresh[kept.name] = entry
-        self._known = fresh
+            for name in {*changed, *self._deleting}:
+                self._drop(name)
+                found = self._objects.peek(self._resource, name, self._namespace)
+                if found is not None:
+                    self._put(found, charge, now)
+        self._revision = at
+
+    def _put(self, kept: Kept, charge: Charge, now: float) -> None:
+        document = kept.document()
+        if document["metadata"].get("deletionTimestamp"):
+            self._deleting.add(kept.name)
+        entry = _Charged(charge(self._resource, document, now), rules.traits(self._resource, document))
+        self._known[kept.name] = entry
+        for quota, total in self._sums.values():
+            if _counts(quota, entry):
+                rules.add(total, entry.amounts)
+
+    def _drop(self, name: str) -> None:
+        self._deleting.discard(name)
+        entry = self._known.pop(name, None)
+        if entry is not None:
+            for quota, total in self._sums.values():
+                if _counts(quota, entry):
+                    rules.add(total, {resource: -amount for resource, amount in entry.amounts.items()})
 
     def total(self, quota: ResourceQuota) -> Amounts:
-        total: Amounts = {}
-        scoped = rules.is_scoped(quota)
-        for entry in self._known.values():
-            if not scoped or rules.in_scopes(quota, entry.traits):
-                rules.add(total, entry.amounts)
-        return total
+        scopes = (quota.spec.scopes, quota.spec.scope_selector)
+        found = self._sums.get(scopes)
+        if found is None:
+            total: Amounts = {}
+            for entry in self._known.values():
+                if _counts(quota, entry):
+                    rules.add(total, entry.amounts)
+            found = self._sums[scopes] = (quota, total)
+        return dict(found[1])
+
+
+def _counts(quota: ResourceQuota, entry: _Charged) -> bool:
+    return not rules.is_scoped(quota) or rules.in_scopes(quota, entry.traits)
 
 
 class QuotaReviewer:
@@ -152,8 +194,10 @@ class QuotaReviewer:
     def _used(self, quota: ResourceQuota, request: Request, now: float) -> Amounts:
         resource = request.resource
         key = (resource.group, resource.plural, request.namespace)
-        usage = self._usage.setdefault(key, Usage())
-        usage.refresh(resource, self._objects.scan(resource, request.namespace), self._charge, now)
+        usage = self._usage.get(key)
+        if usage is None:
+            usage = self._usage[key] = Usage(self._objects, resource, request.namespace)
+        usage.refresh(self._charge, now)
         return usage.total(quota)
 
 

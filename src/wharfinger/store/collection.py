@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, Stored, StoreEvent, key_of
 
+_REMEMBERED = 1024  # changes whose keys are known; who asks less often looks through all objects
 _FEW = 64  # so many keys are inserted into the order one by one; more are merged by sorting
 
 
 class Index:
     """Objects by key. The order is brought up to date only when it is read, since most writes come in bursts."""
 
-    __slots__ = ("_dead", "_fresh", "_order", "objects", "revision")
+    __slots__ = ("_dead", "_fresh", "_order", "_recent", "objects", "revision")
 
     def __init__(self) -> None:
         self.objects: dict[str, Stored] = {}
@@ -25,9 +28,10 @@ class Index:
         self._order: list[str] = []
         self._fresh: list[str] = []  # keys not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are gone
+        self._recent: deque[str] = deque(maxlen=_REMEMBERED)  # the keys of the last changes; the last is of `revision`
 
     def put(self, key: str, stored: Stored) -> None:
-        self.revision += 1
+        self._changed(key)
         if key not in self.objects:
             if key in self._dead:
                 self._dead.remove(key)
@@ -36,9 +40,20 @@ class Index:
         self.objects[key] = stored
 
     def remove(self, key: str) -> None:
-        self.revision += 1
+        self._changed(key)
         if self.objects.pop(key, None) is not None:
             self._dead.add(key)
+
+    def _changed(self, key: str) -> None:
+        self.revision += 1
+        self._recent.append(key)
+
+    def changed_since(self, revision: int) -> set[str] | None:
+        """The keys whose objects came, changed or went since; None when that was too long ago."""
+        count = self.revision - revision
+        if not 0 <= count <= len(self._recent):
+            return None
+        return set(islice(reversed(self._recent), count))
 
     def keys(self, prefix: str = "", start: str = "") -> list[str]:
         """The keys that begin with `prefix`, in order, from `start` on."""

@@ -171,6 +171,15 @@ class Store:
         kind = kind_of(self.registry, resource)
         return self._ledger.collection(kind.group, kind.plural).latest.revision
 
+    def changed_since(self, resource: Resource, namespace: str, revision: int) -> Sequence[str] | None:
+        """The names of objects in a namespace that came, changed or went since a revision; None: too long ago to tell."""
+        kind = kind_of(self.registry, resource)
+        keys = self._ledger.collection(kind.group, kind.plural).latest.changed_since(revision)
+        if keys is None:
+            return None
+        prefix = _prefix(kind, namespace)
+        return sorted(key[len(prefix) :] for key in keys if key.startswith(prefix))
+
     async def create(
         self,
         resource: Resource,
