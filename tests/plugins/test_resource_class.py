@@ -356,3 +356,12 @@ def test_scores_over_arrays_and_single_rows_agree() -> None:
         rows = cluster.engine.tables.rows
         assert prepared.score(rows).tolist() == [prepared.score_row(int(row)) for row in rows]
         assert prepared.filter(rows).tolist() == [prepared.filter_row(int(row)) for row in rows]
+
+
+def test_a_record_that_the_scheduler_changes_counts_at_once(worked: Cluster) -> None:
+    worked.apply(pod("a", {"rc1": 2}, node="n1", annotations=held({"rc1": {"cr1": 2}})))
+    assert left(worked) == {"rc1": 3, "rc2": 3, GPU: 3}
+    worked.apply(pod("a", {"rc1": 2}, node="n1", annotations=held({"rc1": {"cr2": 2}})))
+    assert left(worked) == {"rc1": 3, "rc2": 1, GPU: 3}
+    worked.apply(pod("a", {"rc1": 2}, node="n1"))
+    assert left(worked) == {"rc1": 3, "rc2": 3, GPU: 3}

@@ -89,6 +89,10 @@ class ResourceClasses(Plugin):
         if self._keeps:
             self._ledger.pod_removed(pod)
 
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        if self._keeps:
+            self._ledger.pod_replaced(pod)
+
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),

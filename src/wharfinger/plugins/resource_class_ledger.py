@@ -18,7 +18,17 @@ from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.reservation_ledger import known_ledger
 from wharfinger.plugins.resource_class_catalogue import Catalogue, Meaning
-from wharfinger.plugins.resource_class_holdings import Holding, Slot, Use, consumed, holding, left_of, slots_of, use
+from wharfinger.plugins.resource_class_holdings import (
+    NOTHING,
+    Holding,
+    Slot,
+    Use,
+    consumed,
+    holding,
+    left_of,
+    slots_of,
+    use,
+)
 
 EXTENSION = "resourceclass"
 
@@ -76,20 +86,42 @@ class Ledger:
             self._tables.touch(row)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        if not pod.shape.devices and RECORD not in pod.pod.metadata.annotations:
-            return
-        given = self.given.get(pod.key)
-        held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
+        held = self._held(pod)
         if held:
-            if is_fake(pod.pod):
-                held = replace(held, reserves=pod.pod.metadata.uid)
-            elif uses := self.reservation_of(pod):
-                held = replace(held, uses=uses)
             self._holders.setdefault(pod.row, {})[pod.key] = held
             if not self._taken_at_once(pod.row, held):
                 self._dirty.add(pod.row)
             if held.unrecorded:
                 self._unsure.add(pod.row)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        """The object changed, and with it perhaps the record."""
+        holders = self._holders.get(pod.row, {})
+        if pod.key not in holders and RECORD not in pod.pod.metadata.annotations:
+            return
+        held = self._held(pod)
+        if not pod.assumed:
+            self.given.pop(pod.key, None)
+        if held == holders.get(pod.key, NOTHING):
+            return
+        if held:
+            self._holders.setdefault(pod.row, {})[pod.key] = held
+        else:
+            holders.pop(pod.key, None)
+        if held.unrecorded:
+            self._unsure.add(pod.row)
+        self._dirty.add(pod.row)
+        self._tables.touch(pod.row)
+
+    def _held(self, pod: PodOnNode) -> Holding:
+        given = self.given.get(pod.key)
+        held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
+        if not held:
+            return held
+        if is_fake(pod.pod):
+            return replace(held, reserves=pod.pod.metadata.uid)
+        uses = self.reservation_of(pod)
+        return replace(held, uses=uses) if uses else held
 
     def _taken_at_once(self, row: int, held: Holding) -> bool:
         """Takes what a record names off what is free, where that needs no look at the other pods of the row."""
