@@ -55,6 +55,7 @@ class ResourceQuotaController(Controller[Key]):
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_namespace = _by_namespace(self.pods)
         self.classes = context.informers.of(RESOURCE_CLASSES, ResourceClass)
+        self.classes.optional = True
         self._counted: dict[Resource, Index[Any]] = {}
         self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)

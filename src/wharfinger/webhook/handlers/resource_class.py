@@ -33,6 +33,7 @@ class InTurn:
 def handlers(context: Context) -> list[Handler]:
     settings = context.configuration.resource_class
     informer = context.informers.of(RESOURCE_CLASSES, ResourceClass)
+    informer.optional = True  # other parts of the webhook serve clusters without our classes
     schedulers = SCHEDULERS | set(context.configuration.scheduling_policy.scheduler_identities)
 
     def classes() -> list[ResourceClass]:
