@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help run test test-kubernetes bench-kubernetes lint format setup bench lock clean
+.PHONY: help run test test-kubernetes bench-kubernetes lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
 format: $(READY)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
+
+fuzz: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
+	@WHARF_FUZZ=$(or $(EXAMPLES),50) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/apiserver/test_fuzz.py tests/apiserver/test_hostile.py
 
 bench: $(READY)  ## the benchmarks
 	@$(BIN)/wharf bench
