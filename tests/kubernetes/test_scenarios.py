@@ -24,7 +24,7 @@ from wharfinger.simulate.inputs import read_inputs
 from wharfinger.simulate.live_stage import why_not
 
 CLUSTERS = 4
-PART = 8  # scenario files that are run together
+PART = 14  # scenario files that are run together
 FILES = collect([str(ROOT / "scenarios")])
 
 

@@ -91,6 +91,8 @@ class LiveStage:
         when the scenario would not mean the same on this cluster."""
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
+        for document in documents:
+            self._as_served(document)
         kinds = {self.registry.resource_of(document) for document in documents}
         for step in scenario.steps:
             kinds |= {patch.target.resource for patch in step.patches}
@@ -114,6 +116,14 @@ class LiveStage:
         for namespace in self._namespaces(documents):
             await self._ensure_namespace(namespace)
         self._began = time.monotonic()
+
+    def _as_served(self, document: Document) -> None:
+        """Groups of the design documents that only an embedded server has become those of our definitions."""
+        api_version = str(document.get("apiVersion"))
+        kind = self.registry.of_object(api_version, str(document.get("kind")))
+        group, _, version = api_version.rpartition("/")
+        if kind is not None and kind.ours and group in kind.alias_groups:
+            document["apiVersion"] = f"{kind.group}/{version}"
 
     # -- the stage
 
