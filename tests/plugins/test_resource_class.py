@@ -49,7 +49,7 @@ class Cluster:
         bound = json.loads(json.dumps(document))
         bound["spec"]["nodeName"] = decision.node
         if record is not None:
-            bound["metadata"]["annotations"] = {RECORD: record}
+            bound["metadata"].setdefault("annotations", {})[RECORD] = record
         self.engine.set_pod(as_pod(bound))
         return bound if record is None else by_name(record)
 
