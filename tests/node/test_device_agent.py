@@ -122,7 +122,7 @@ class Bench:
         return None if text is None else json.loads(text)
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 await asyncio.sleep(0.02)
 
