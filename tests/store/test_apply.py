@@ -238,3 +238,68 @@ def test_the_wire_form_of_a_set_reads_back() -> None:
     assert tree["f:spec"]["f:containers"] == {'k:{"name":"c"}': {".": {}, "f:image": {}}}
     assert field_sets.decode(tree) == fields
     assert field_sets.decode({"f:a": 7}) == {("f:a",)}
+
+
+def test_writers_with_a_name_own_what_they_create_and_change() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        main = {"name": "main", "image": "a", "ports": [{"containerPort": 80}]}
+        body = {"metadata": {"name": "x", "labels": {"l": "1"}}, "spec": deployment(main)}
+        made = (await cluster.store.create(DEPLOYMENTS, body, "n", manager="creator")).document
+        container = '.spec.template.spec.containers[name="main"]'
+        mine = owned(made)["creator:Update"]
+        assert {".metadata.labels", ".metadata.labels.l", container, f"{container}.image", f"{container}.ports"} <= mine
+        assert ".spec.template.spec.containers" not in mine
+        found = await cluster.merge(
+            DEPLOYMENTS, "other", {"spec": {"replicas": 4}, "metadata": {"labels": {"l": None}}}
+        )
+        assert owned(found)["other:Update"] == {".spec.replicas"}
+        assert owned(found)["creator:Update"] == mine - {".spec.replicas", ".metadata.labels", ".metadata.labels.l"}
+        again = await cluster.merge(DEPLOYMENTS, "third", {"spec": {"replicas": 4}})
+        assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+    run(scenario)
+
+
+def test_writers_without_a_name_are_recorded_only_where_they_change_what_others_own() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        body = {"metadata": {"name": "x"}, "spec": deployment({"name": "main", "image": "a"})}
+        made = (await cluster.store.create(DEPLOYMENTS, body, "n")).document
+        assert "managedFields" not in made["metadata"]
+        found = await cluster.merge(DEPLOYMENTS, "named", {"metadata": {"labels": {"l": "1"}}})
+        assert owned(found)["named:Update"] == {".metadata.labels", ".metadata.labels.l"}
+        assert ".spec.replicas" in owned(found)["before-first-apply:Update"]
+        owners = found["metadata"]["managedFields"]
+        found = await cluster.merge(DEPLOYMENTS, "", {"status": {"replicas": 1}}, "status")
+        assert found["metadata"]["managedFields"] == owners
+        found = await cluster.merge(DEPLOYMENTS, "", {"metadata": {"labels": {"l": "2"}}})
+        assert owned(found)["wharfinger:Update"] == {".metadata.labels.l"}
+        assert owned(found)["named:Update"] == {".metadata.labels"}
+
+    run(scenario)
+
+
+def test_a_client_may_rewrite_the_owners_or_have_them_forgotten() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        body = {"metadata": {"name": "x"}, "data": {"k": "v"}}
+        made = (await cluster.store.create(CONFIG_MAPS, body, "n", manager="before")).document
+        moved = [{**made["metadata"]["managedFields"][0], "manager": "after", "operation": "Apply"}]
+        found = await cluster.merge(CONFIG_MAPS, "mover", {"metadata": {"managedFields": moved}})
+        assert owned(found) == {"after:Apply": {".data", ".data.k"}}
+        kept = await cluster.merge(CONFIG_MAPS, "mover", {"metadata": {"managedFields": [{"manager": 7}]}})
+        assert owned(kept) == owned(found)
+        gone = await cluster.merge(CONFIG_MAPS, "mover", {"metadata": {"managedFields": [{}]}})
+        assert "managedFields" not in gone["metadata"]
+
+    run(scenario)
+
+
+def test_many_writers_become_one_of_old() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {"a": "0"}}, "n", manager="m0")
+        for number in range(1, 14):
+            found = await cluster.merge(CONFIG_MAPS, f"m{number}", {"data": {f"k{number}": "v"}})
+        assert len(owned(found)) == 10
+        assert {".data", ".data.a", ".data.k1"} <= owned(found)["ancient-changes:Update"]
+        assert owned(found)["m13:Update"] == {".data.k13"}
+
+    run(scenario)

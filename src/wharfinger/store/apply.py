@@ -350,7 +350,8 @@ def _tracked(
 
 
 def _merged_oldest(owners: list[Owner]) -> list[Owner]:
-    updaters = sorted((owner for owner in owners if owner.operation == "Update"), key=lambda owner: owner.time)
+    updaters = [owner for owner in owners if owner.operation == "Update"]
+    updaters.sort(key=lambda owner: (owner.manager != ANCIENT, owner.time))
     if len(updaters) <= _MOST_UPDATERS:
         return owners
     oldest = updaters[: len(updaters) - _MOST_UPDATERS + 1]
