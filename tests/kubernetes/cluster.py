@@ -88,6 +88,7 @@ class Cluster:
         self.binaries = binaries
         self.server = f"https://127.0.0.1:{free_port()}"
         self._etcd = f"http://127.0.0.1:{free_port()}"
+        self.webhook = f"127.0.0.1:{free_port()}"  # where one of ours may listen; definitions remember who converts
         self._tokens = {user: secrets.token_hex(16) for user in USERS}
         self._authority = Authority()
         self._started: list[Process] = []

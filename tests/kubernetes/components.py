@@ -19,7 +19,7 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Path]:
     """Runs them until the block ends; gives the file with their configuration."""
     file = cluster.folder / "wharfinger.json"
     file.write_text(json.dumps(configuration))
-    webhook = f"127.0.0.1:{free_port()}"
+    webhook = cluster.webhook
     ports = {name: str(free_port()) for name in ("nodes", "scheduler", "controllers", "placement")}
     options = {
         "nodes": ["--all"],
