@@ -136,6 +136,11 @@ class Answers:
             for plugin in points["score"]
             if plugin.name in self.prepared and self.prepared[plugin.name].scores
         ]
+        self.reserving = [
+            (plugin, self.prepared.get(plugin.name))
+            for plugin in points["reserve"]
+            if plugin.name in self.prepared or not plugin.reserves_prepared
+        ]
         self.overlaying = [each for each in self.prepared.values() if type(each).overlays is not Prepared.overlays]
         self.judged = Verdicts()  # of rows with overlays: whether one of them passes
         self._sort()

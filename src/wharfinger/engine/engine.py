@@ -262,13 +262,12 @@ class Engine:
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         shape = chosen.shape(pod)
         row = tables.row_of[node_name]
-        reserving = chosen.at["reserve"]
-        if reserving:
-            prepared = chosen.answers(shape).prepared
-            for index, plugin in enumerate(reserving):
-                status = plugin.reserve(pod, row, prepared.get(plugin.name))
+        if chosen.at["reserve"]:
+            reserving = chosen.answers(shape).reserving
+            for index, (plugin, prepared) in enumerate(reserving):
+                status = plugin.reserve(pod, row, prepared)
                 if not status.ok:
-                    for earlier in reversed(reserving[: index + 1]):
+                    for earlier, _ in reversed(reserving[: index + 1]):
                         earlier.unreserve(pod, row)
                     return status.by(plugin.name)
         record = tables.record(pod, node_name, shape if shape.extra is None and not pod.spec.node_name else None)

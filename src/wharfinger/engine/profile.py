@@ -117,6 +117,7 @@ class Profile:
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
+        self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
         self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
         self._last_shape: Shape
         self._last_keys = -1
@@ -134,7 +135,7 @@ class Profile:
 
     def _shape(self, pod: Pod) -> Shape:
         extra: Hashable = None
-        for plugin in self._keyed:
+        for plugin in self._keyed if pod.spec.volumes else self._keyed_without_volumes:
             if plugin.shape_key(pod) is not None:
                 extra = tuple(each.shape_key(pod) for each in self._keyed)
                 break

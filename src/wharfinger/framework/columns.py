@@ -124,7 +124,7 @@ class Log:
     __slots__ = ("_base", "_rows", "position")
 
     def __init__(self) -> None:
-        self._rows: list[int] = []
+        self._rows = array("q")
         self._base = 0
         self.position = 0
 
@@ -137,7 +137,7 @@ class Log:
             del self._rows[:drop]
             self._base += drop
 
-    def since(self, position: int) -> list[int] | None:
+    def since(self, position: int) -> array[int] | None:
         """The rows that changed after the position; None when that reaches back too far."""
         if position < self._base:
             return None

@@ -170,6 +170,8 @@ class Plugin:
     aliases: ClassVar[tuple[str, ...]] = ()
     args_type: ClassVar[type[Args]] = Args
     kinds: ClassVar[tuple[str, ...]] = ()  # kinds of objects it wants to observe, besides nodes and pods
+    reserves_prepared: ClassVar[bool] = False  # whether `reserve` has nothing to do where `prepare` had nothing to say
+    keys_volumes: ClassVar[bool] = False  # whether `shape_key` is None for every pod without volumes
     watches_pods: ClassVar[bool] = False  # whether `pod_added` and `pod_removed` are called
 
     def __init__(self, tables: Tables, args: Any) -> None:

@@ -114,6 +114,8 @@ class Tables:
         self.renewals = 0  # moves when that is so for the shapes of one namespace
         self.renewed: dict[str, int] = {}  # namespace to its last one of `renewals`
         self.work = Work()
+        self._everywhere: dict[int, bool] = {}
+        self._everywhere_at = -1
         self._moved = 0
         self._turns = 0
         self._random = random.Random(seed)
@@ -143,6 +145,16 @@ class Tables:
             self.allocatable.append(Column(self.capacity))
             self.requested.append(Column(self.capacity))
         return number
+
+    def everywhere(self, column: Column) -> bool:
+        """Whether no node has zero in a column that follows from the nodes alone."""
+        if self._everywhere_at != self.node_log.position:
+            self._everywhere_at = self.node_log.position
+            self._everywhere.clear()
+        found = self._everywhere.get(id(column))
+        if found is None:
+            found = self._everywhere[id(column)] = bool(column.take(self.rows).all())
+        return found
 
     def label(self, key: str) -> LabelColumn:
         """The column of a label key, made when it is first asked for."""

@@ -53,7 +53,7 @@ class _Balance(Prepared):
 
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self._used]
-        if len(self._used) == 2 and capacities[0].all() and capacities[1].all():
+        if len(self._used) == 2 and self._used[0].everywhere and self._used[1].everywhere:
             return self._score_pairs(rows, capacities[0], capacities[1])
         without = [each.requested.take(rows) for each in self._used]
         with_pod = [used + each.amount for used, each in zip(without, self._used, strict=True)]

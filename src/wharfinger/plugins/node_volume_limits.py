@@ -36,6 +36,7 @@ class Attaching(NamedTuple):
 class NodeVolumeLimits(Plugin):
     name = "NodeVolumeLimits"
     points = frozenset({"preFilter", "filter"})
+    keys_volumes = True
     position = 100
     kinds = (CLAIM, VOLUME, CLASS, CSI_NODE, ATTACHMENT)
 

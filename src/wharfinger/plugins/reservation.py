@@ -63,6 +63,7 @@ class Key(NamedTuple):
 class Reservation(Plugin):
     name = RESERVATION
     points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
+    reserves_prepared = True
     position = 85  # after resources: its own reasons are about what is left inside reservations
     weight = 5000
     ours = True

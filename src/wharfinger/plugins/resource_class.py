@@ -60,6 +60,7 @@ class ResourceClasses(Plugin):
     name = "resourceclass"
     points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
     weight = 10  # before the stock plugins' wish to spread, after the order of units and reservations
+    reserves_prepared = True
     position = 87  # after reservations: which one a pod uses decides which devices it may have
     ours = True
     kinds = (CLASS, INVENTORY)

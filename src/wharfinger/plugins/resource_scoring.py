@@ -69,16 +69,22 @@ def weight_faults(resources: tuple[ResourceSpec, ...], path: str) -> list[FieldE
 class Used:
     """What of one resource a pod would bring, and the columns of what the node has and what is in use."""
 
-    __slots__ = ("allocatable", "amount", "requested", "weight")
+    __slots__ = ("allocatable", "amount", "requested", "tables", "weight")
 
     def __init__(self, tables: Tables, name: str, amount: int, weight: int, *, nonzero: bool) -> None:
         number = tables.resource(name)
+        self.tables = tables
         self.amount = amount
         self.weight = weight
         self.allocatable: Column = tables.allocatable[number]
         self.requested: Column = tables.requested[number]
         if nonzero and name in (CPU, MEMORY):
             self.requested = tables.nonzero_cpu if name == CPU else tables.nonzero_memory
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every node has some of it."""
+        return self.tables.everywhere(self.allocatable)
 
 
 def measured(
@@ -130,7 +136,7 @@ class _Weighted:
 
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self._used]
-        if not all(capacity.all() for capacity in capacities):
+        if not all(each.everywhere for each in self._used):
             return self._score_partly(rows, capacities)
         total: Ints | None = None
         for each, capacity in zip(self._used, capacities, strict=True):

@@ -187,6 +187,7 @@ class Spread(Prepared):
         self._kept: _Feasible | None = None
         self._full: tuple[Bools, ...] = ()  # for each hard constraint [domain] whether it can take no more
         self._full_at = -2
+        self._full_counted = -1  # the counters' versions together
         self._full_version = 0
         self._read_constraints()
 
@@ -256,6 +257,10 @@ class Spread(Prepared):
         if not self._hard and self._read_version == self._source_version():
             return 0
         self._refresh()
+        counted = sum([domains.counter.version for domains in self._hard])
+        if counted == self._full_counted and self._node_position == self._full_at:
+            return self._full_version
+        self._full_counted = counted
         full = tuple(domains.skewed(self._shape.labels) for domains in self._hard)
         if self._node_position != self._full_at or any(
             now.tobytes() != then.tobytes() for now, then in zip(full, self._full, strict=True)

@@ -113,6 +113,8 @@ class Needs(NamedTuple):
 class VolumeBinding(Plugin):
     name = "VolumeBinding"
     points = frozenset({"preFilter", "filter", "reserve", "preBind", "preScore", "score"})
+    reserves_prepared = True
+    keys_volumes = True
     position = 110
     args_type = VolumeBindingArgs
     kinds = (CLAIM, VOLUME, CLASS, CSI_NODE, DRIVER, CAPACITY)

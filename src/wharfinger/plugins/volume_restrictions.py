@@ -39,6 +39,7 @@ class Exclusive(NamedTuple):
 class VolumeRestrictions(Plugin):
     name = "VolumeRestrictions"
     points = frozenset({"preFilter", "filter"})
+    keys_volumes = True
     position = 90
     kinds = (CLAIM,)
 

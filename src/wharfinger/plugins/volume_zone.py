@@ -38,6 +38,7 @@ class Zones(NamedTuple):
 class VolumeZone(Plugin):
     name = "VolumeZone"
     points = frozenset({"preFilter", "filter"})
+    keys_volumes = True
     position = 120
     kinds = (CLAIM, VOLUME, CLASS)
 
