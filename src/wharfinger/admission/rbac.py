@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from wharfinger.admission.request import User
 from wharfinger.api.errors import Forbidden, forbidden
 from wharfinger.api.selectors import compile_label_selector, matches
@@ -41,8 +43,7 @@ _VIEWS: dict[str, type[RbacObject]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """One question: may `user` do `verb` there? A `path` makes it a question about a URL instead of a resource."""
 
     user: User
@@ -71,6 +72,9 @@ class Attributes:
 class Decision:
     allowed: bool
     reason: str = ""
+
+
+_MASTER = Decision(True)
 
 
 @dataclass(slots=True)
@@ -196,7 +200,7 @@ class RbacIndex:
 
     def allowed(self, asked: Attributes) -> Decision:
         if MASTERS in asked.user.groups:
-            return Decision(True)
+            return _MASTER
         for grants in self._grants_of(asked.user, asked.namespace):
             source = grants.url_source(asked) if asked.path else grants.resource_source(asked)
             if source:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from wharfinger.api.fields import FieldError
@@ -115,13 +116,7 @@ class Kind:
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
 
     def resource(self, version: str = "", group: str | None = None) -> Resource:
-        return Resource(
-            self.group if group is None else group,
-            version or self.versions[0],
-            self.plural,
-            self.kind,
-            self.namespaced,
-        )
+        return _resource(self, version or self.versions[0], self.group if group is None else group)
 
     def defaulter(self, subresource: str) -> DefaultFn | None:
         """What fills in a write to the object or to one of its subresources."""
@@ -140,6 +135,11 @@ class Kind:
     def storage(self) -> Resource:
         """The resource under which objects are stored."""
         return self.resource(self.storage_version or self.versions[0])
+
+
+@lru_cache(4096)
+def _resource(kind: Kind, version: str, group: str) -> Resource:
+    return Resource(group, version, kind.plural, kind.kind, kind.namespaced)
 
 
 @dataclass(slots=True)

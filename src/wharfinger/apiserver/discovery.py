@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from wharfinger.api.registry import Document, Kind, Registry
 
@@ -180,6 +181,7 @@ def _short_names(kind: Kind, group: str) -> list[str]:
     return list(kind.short_names) if group == kind.group or not kind.ours else []
 
 
+@lru_cache(4096)
 def subresources(kind: Kind, group: str, version: str) -> dict[str, tuple[str, str, str, tuple[str, ...]]]:
     """Every subresource of a kind with the group, version and kind of its objects, and its verbs."""
     names = (*kind.subresources, *(("status",) if kind.status else ()), *(("scale",) if kind.scale else ()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.errors import BadRequest, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, too_long
 from wharfinger.api.registry import Document
@@ -17,8 +19,7 @@ _PROPAGATIONS = ("Foreground", "Background", "Orphan")
 _MATCHES = ("Exact", "NotOlderThan")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     dry_run: bool
     manager: str
     validation: str  # Ignore, Warn or Strict

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.selectors import (
@@ -79,8 +80,7 @@ class Query:
             raise BadRequest(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A resource request; `version` is as asked, whether it exists is seen later."""
 
     verb: str

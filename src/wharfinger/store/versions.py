@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -20,10 +19,9 @@ def kind_of(registry: Registry, resource: Resource) -> Kind:
     return kind
 
 
-@lru_cache(4096)
 def stored_as_is(kind: Kind, resource: Resource) -> bool:
     """Whether the version asked for is the one that is stored."""
-    return resource.api_version == kind.storage.api_version
+    return resource.version == (kind.storage_version or kind.versions[0]) and resource.group == kind.group
 
 
 def copy(document: Any) -> Document:

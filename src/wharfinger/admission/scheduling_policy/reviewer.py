@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from wharfinger.admission.request import PASS, Request, Review
@@ -225,6 +226,7 @@ class SchedulingPolicyReviewer:
 _SWITCHED_OFF = "only the shipped policies exist, so nothing is enforced"
 
 
+@lru_cache(256)
 def _skip(why: str) -> Outcome:
     return Outcome(PASS, skipped=why)
 
