@@ -269,6 +269,16 @@ def test_capacity_is_honoured_used_up_and_given_back() -> None:
     assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "3Gi"
 
 
+def test_a_volume_made_before_a_restart_is_found_and_charged_once() -> None:
+    stage = Stage(*NODES, klass("dynamic"), DRIVER, pool("z1", "3Gi"), pool("z2", "8Gi"), claim("one"))
+    uid = stage.claim("one")["metadata"]["uid"]
+    # It bears the name that the provisioner will give; nothing else tells that it is the claim's.
+    stage.apply(volume(f"pvc-{uid}", "5Gi", storage_class="other"))
+    stage.apply(pod("p", "one"))
+    assert stage.node_of("p") and stage.claim("one")["spec"]["volumeName"] == f"pvc-{uid}"
+    assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "8Gi"
+
+
 def test_provisioning_that_fails_returns_the_pod_to_the_queue_and_leaks_nothing() -> None:
     stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning="fail"))
     stage.apply(pod("p", "data"))

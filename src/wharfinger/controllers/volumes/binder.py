@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -37,7 +37,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME
-from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Storage, provision
+from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Provisioned, Storage, provision
 from wharfinger.plugins.volume_rules import (
     BETA_CLASS,
     BIND_COMPLETED,
@@ -54,6 +54,7 @@ from wharfinger.plugins.volume_rules import (
 )
 
 DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+_TRIES = 5
 AGAIN = 15.0  # seconds until a claim that could not be served is looked at again
 
 CLAIM: Literal["claim"] = "claim"
@@ -235,18 +236,24 @@ class VolumeBinder(Controller[BinderKey]):
         except CannotProvision as why:
             await self._cannot(claim, storage_class, str(why))
             return
-        if made.pool is not None:
-            await self._take(made.pool, -size_of(claim))
-        try:
-            document = await self._client.create(PERSISTENT_VOLUMES, made.volume)
-        except AlreadyExists:
-            # Made before we were started anew; what was taken for it twice is given back.
-            if made.pool is not None:
-                await self._take(made.pool, size_of(claim))
-            document = await self._client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
+        document = await self._create(made, size_of(claim))
         volume = view(document, PersistentVolume)
         self._event(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {volume.metadata.name}")
         await self._bind(claim, volume)
+
+    async def _create(self, made: Provisioned, size: int) -> Document:
+        """The volume as the server has it; its pool is charged first, so that no two are made of the same room."""
+        if made.pool is not None:
+            await self._take(made.pool, -size)
+        try:
+            return await self._client.create(PERSISTENT_VOLUMES, made.volume)
+        except ApiError as error:
+            # Refused for certain, or made before we were started anew and charged then; what is unclear stays charged.
+            if made.pool is not None and error.code < 500:
+                await self._give_back(made.pool.metadata.key, size)
+            if not isinstance(error, AlreadyExists):
+                raise
+            return await self._client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
 
     def _time_is_up(self, claim: PersistentVolumeClaim, text: str) -> bool:
         """Whether provisioning took as long as it is to take; it is looked at again otherwise."""
@@ -287,6 +294,18 @@ class VolumeBinder(Controller[BinderKey]):
         patch = {"metadata": {"resourceVersion": metadata.resource_version}, "capacity": left}
         await self._client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
 
+    async def _give_back(self, pool: tuple[str, str], size: int) -> None:
+        """Straight from the server: our copy may be a moment old, and nobody else gives this room back."""
+        for _ in range(_TRIES):
+            try:
+                found = await self._client.get(CSI_STORAGE_CAPACITIES, pool[1], pool[0], view=CSIStorageCapacity)
+                await self._take(found, size)
+            except NotFound:
+                return
+            except Conflict:
+                continue
+            return
+
     # -- volumes
 
     async def _volume(self, name: str) -> None:
@@ -315,16 +334,8 @@ class VolumeBinder(Controller[BinderKey]):
         except NotFound:
             return
         namespace, _, name = metadata.annotations.get(POOL, "").partition("/")
-        for _ in range(5 if name else 0):
-            # Straight from the server: our copy may be a moment old, and nobody else gives this room back.
-            try:
-                pool = await self._client.get(CSI_STORAGE_CAPACITIES, name, namespace, view=CSIStorageCapacity)
-                await self._take(pool, capacity_of(volume))
-            except NotFound:
-                return
-            except Conflict:
-                continue
-            return
+        if name:
+            await self._give_back((namespace, name), capacity_of(volume))
 
     # -- reading and writing
 
