@@ -183,3 +183,14 @@ def test_a_watcher_that_does_not_read_holds_nobody_up(api: Api, base: str) -> No
     thread.join(60)
     connection.close()
     assert done == [201] * 20
+
+
+def test_warnings_are_bounded(api: Api, base: str) -> None:
+    unknown = {f"nosuch{number}": 1 for number in range(500)}
+    answer = api.ask("POST", f"{base}/configmaps", {"metadata": {"name": "many"}, **unknown})
+    assert answer.status == 201
+    assert 0 < len(answer.warnings) <= 50
+    long = {f"{'x' * 900}{number}": 1 for number in range(9)}
+    answer = api.ask("POST", f"{base}/configmaps", {"metadata": {"name": "long"}, **long})
+    assert answer.status == 201
+    assert sum(map(len, answer.warnings)) < 5000

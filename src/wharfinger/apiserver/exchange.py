@@ -26,6 +26,8 @@ MAX_BODY = 3 * 1024 * 1024
 _GZIP_FROM = 128 * 1024  # bytes; smaller answers cost more to pack than to send
 _READ_SECONDS = 60.0  # a body that takes longer is not coming
 
+_WARNINGS, _WARNING = 4096, 256  # characters of all warnings, and of each where they are more
+_MOST_WARNINGS = 50  # Python's own HTTP client takes no more than a hundred headers
 _DEEPEST = 200  # levels of a YAML body
 _MOST_ALIASES = 1000
 _MOST_NODES = 1_000_000
@@ -101,7 +103,7 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, media: str = JSON, headers: dict[str, str] | None = None) -> None:
         out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
-        for warning in self.warnings:
+        for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         if headers:
             out += [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
@@ -137,7 +139,7 @@ class Exchange:
 
     async def start_stream(self, media: str) -> None:
         out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
-        for warning in self.warnings:
+        for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         self.status = 200
         await self._send({"type": "http.response.start", "status": 200, "headers": out})
@@ -151,6 +153,21 @@ _LISTS = frozenset((b"accept", b"impersonate-group", b"accept-encoding"))
 
 def _refuse_encoding() -> bytes:
     raise BadRequest("a body with a content encoding is not supported")
+
+
+def bounded(warnings: list[str]) -> list[str]:
+    """Each warning once, and no more than clients bear: long ones are cut when all together are too long, as upstream."""
+    unique = list(dict.fromkeys(warnings))
+    if len(unique) <= _MOST_WARNINGS and sum(map(len, unique)) <= _WARNINGS:
+        return unique
+    kept: list[str] = []
+    total = 0
+    for warning in unique:
+        total += len(warning[:_WARNING])
+        if total > _WARNINGS or len(kept) == _MOST_WARNINGS:
+            break
+        kept.append(warning[:_WARNING])
+    return kept
 
 
 def warning_header(text: str) -> bytes:
