@@ -25,7 +25,10 @@ from wharfinger.simulate.live_stage import why_not
 
 CLUSTERS = 4
 PART = 14  # scenario files that are run together
-FILES = collect([str(ROOT / "scenarios")])
+# Resource classes are not among them: their scenarios use names without a domain and fields that real API servers refuse
+# or drop.
+SYSTEMS = ("basics", "placement", "reservation", "resource-policy", "scheduling-policy")
+FILES = collect([str(ROOT / "scenarios" / system) for system in SYSTEMS])
 
 
 def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:

@@ -45,6 +45,7 @@ LABEL = "wharfinger.dev/scenario-run"
 _POLL = 0.2
 _RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 
@@ -103,6 +104,8 @@ class LiveStage:
             for document in await self.objects(kind):
                 metadata = document["metadata"]
                 self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
+        if name := next((name for document in documents for name in _unqualified(document)), ""):
+            raise NotPlayable(f"it asks for {name}: real API servers refuse resource names without a domain")
         brings_nodes = any(document.get("kind") == "Node" for document in documents)
         others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
         if brings_nodes and others:
@@ -303,6 +306,15 @@ class LiveStage:
         except ApiError as error:
             return [f"cannot put back {resource.kind} {name}: {error.message}"]
         return []
+
+
+def _unqualified(document: Document) -> Iterable[str]:
+    """Resource names of a pod's containers that only an embedded server takes."""
+    for container in (document.get("spec") or {}).get("containers") or ():
+        for part in ("requests", "limits"):
+            for name in (container.get("resources") or {}).get(part) or {}:
+                if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
+                    yield str(name)
 
 
 def is_negative(expectation: Expectation) -> bool:
