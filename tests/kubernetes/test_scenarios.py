@@ -79,6 +79,8 @@ def test_scenarios_hold_on_a_real_cluster(binaries: Binaries, tmp_path: Path) ->
         shares = pool.map(lambda folder: play(work, binaries, folder), folders)
         lines = [line for share in shares for line in share]
     passed = [line for line in lines if line.startswith("PASS")]
-    problems = [line for line in lines if not line.startswith(("PASS", "SKIP")) and " passed, 0 failed" not in line]
+    problems = [
+        line for line in lines if line and not line.startswith(("PASS", "SKIP")) and " passed, 0 failed" not in line
+    ]
     assert not problems, "\n".join(problems)
     assert len(passed) > len(FILES) / 2  # most can be played
