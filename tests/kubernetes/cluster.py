@@ -25,7 +25,7 @@ from tests.kubernetes.binaries import Binaries
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN, MANAGER, SCHEDULER = "admin", "system:kube-controller-manager", "system:kube-scheduler"
-USERS = {ADMIN: "system:masters", MANAGER: "", SCHEDULER: ""}
+USERS = {ADMIN: "system:masters", MANAGER: "", SCHEDULER: "system:masters"}
 
 
 class Process:
@@ -131,6 +131,11 @@ class Cluster:
 
     def _kubeconfig_of(self, user: str) -> Path:
         return self.folder / f"{user.rpartition(':')[2]}.conf"
+
+    @property
+    def scheduler_kubeconfig(self) -> Path:
+        """For whoever binds pods: enforced policies let only schedulers do that."""
+        return self._kubeconfig_of(SCHEDULER)
 
     def _write_kubeconfig(self, path: Path, token: str) -> None:
         document = {

@@ -27,8 +27,9 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Path]:
         "controllers": ["--controllers", CONTROLLERS],
         "placement": ["--no-leader-elect"],
     }
+    ways = {"scheduler": cluster.scheduler_kubeconfig}
     started = [
-        cluster.wharf(name, *options[name], "--config", str(file), "--metrics-port", port)
+        cluster.wharf(name, *options[name], "--config", str(file), "--metrics-port", port, kubeconfig=ways.get(name))
         for name, port in ports.items()
     ]
     started.append(cluster.wharf("webhook", "--url", f"https://{webhook}", "--bind", webhook, "--config", str(file)))
