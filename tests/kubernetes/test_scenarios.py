@@ -28,7 +28,16 @@ PART = 14  # scenario files that are run together
 # Resource classes are not among them: their scenarios use names without a domain and fields that real API servers refuse
 # or drop.
 SYSTEMS = ("basics", "placement", "reservation", "resource-policy", "scheduling-policy")
-FILES = collect([str(ROOT / "scenarios" / system) for system in SYSTEMS])
+# What does not hold on a real cluster yet, and why.
+OPEN = {
+    "reservation/quota.yaml": "the real quota controller and admission know nothing of reservations",
+    "reservation/story-2-missing-pod.yaml": "a paused job has no phase there until a controller looks at it",
+}
+FILES = [
+    file
+    for file in collect([str(ROOT / "scenarios" / system) for system in SYSTEMS])
+    if str(file.relative_to(ROOT / "scenarios")) not in OPEN
+]
 
 
 def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:
