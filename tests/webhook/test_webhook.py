@@ -279,6 +279,20 @@ def test_a_grant_withdrawn_is_seen_at_once_and_an_old_answer_is_not_trusted() ->
     asyncio.run(main())
 
 
+def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wharfinger.webhook.access.DENIAL_HOLDS", 0.1)
+
+    async def check(server: Server) -> None:
+        server.client.denying = True
+        assert (await server.review("/validate", document=pod()))["allowed"] is False
+        server.client.denying = False
+        assert (await server.review("/validate", document=pod()))["allowed"] is False
+        await asyncio.sleep(0.15)
+        assert (await server.review("/validate", document=pod()))["allowed"] is True
+
+    run(check)
+
+
 def test_until_the_informers_know_everything_nothing_is_allowed() -> None:
     async def main() -> None:
         application = Application([], registry(), Metrics(), lambda: "waiting for roles")

@@ -24,10 +24,13 @@ from wharfinger.api.kinds.builtin import (
     NODES,
     PODS,
     REPLICA_SETS,
+    ROLE_BINDINGS,
+    ROLES,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     SUBJECT_ACCESS_REVIEWS,
 )
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.access import ClusterAccess
@@ -41,8 +44,10 @@ from wharfinger.simulate.scenario import Expectation, Fault, Scenario
 LONGEST = 60.0  # seconds of virtual time that a scenario may need
 POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
 STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
+STABLE_RULES = 3.0  # the same where roles and policies are made: those who apply them follow at their own pace
 LABEL = "wharfinger.dev/scenario-run"
 _POLL = 0.2
+_RULES = (SCHEDULING_POLICIES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
@@ -141,8 +146,9 @@ class LiveStage:
     async def settle(self) -> None:
         """Until nothing of what the scenario speaks of has changed for a moment."""
         end = time.monotonic() + SETTLED
+        stable = STABLE if self._kinds.isdisjoint(_RULES) else STABLE_RULES
         seen, since = await self._versions(), time.monotonic()
-        while time.monotonic() < min(end, since + STABLE):
+        while time.monotonic() < min(end, since + stable):
             await asyncio.sleep(_POLL)
             now = await self._versions()
             if now != seen:

@@ -1,7 +1,8 @@
 """Who may use which policy on a real cluster: RBAC informers pick the candidates, a SubjectAccessReview confirms each.
 
 The API server has the last word, since it may have other authorizers than RBAC, or newer roles than our informers. Its
-answers hold for seconds. Where it cannot be asked, nothing is confirmed.
+answers hold for seconds; a no to what the roles we know allow mostly means that its own look at a new role is behind ours,
+so that holds for one second only. Where it cannot be asked, nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from wharfinger.client.timers import background_sleep
 log = logging.getLogger(__name__)
 
 HOLDS = 20.0  # seconds that an answer of the API server counts
+DENIAL_HOLDS = 1.0  # and one that goes against the roles we know
 REFRESH = 10.0  # an answer that old is asked for again while it still counts, so that those who create pods never wait
 FORGET = 300.0
 AT_ONCE = 32  # access reviews under way at the same time
@@ -56,6 +58,7 @@ class _Known:
     refreshing: asyncio.Task[None] | None = None
     usable: frozenset[str] = frozenset()  # the last answer, good while nothing below has changed
     oldest: float = 0.0  # of the answers behind it
+    until: float = 0.0  # the first of them counts no more
     revision: int = -1  # of the index
     names: Collection[str] = ()  # the policies asked about
 
@@ -89,23 +92,29 @@ class PolicyAccess:
         now = asyncio.get_running_loop().time()
         known = self._known.get(_key(user, namespace))
         if known is not None and known.names is names and known.revision == self.index.revision:
-            if now - known.oldest <= self._holds:
+            if now <= known.until:
                 return self._used(known, user, namespace, now)
         candidates = usable_by(self.index, user, namespace, names)
         if not candidates:
             return candidates
         if known is None:
             raise Unconfirmed(user, namespace, candidates)
-        allowed, oldest = [], now
+        allowed, oldest, until = [], now, now + self._holds
         for name in candidates:
             answer = known.answers.get(name)
-            if answer is None or now - answer[1] > self._holds:
+            if answer is None or now > self._end(answer):
                 raise Unconfirmed(user, namespace, candidates)
-            oldest = min(oldest, answer[1])
+            oldest, until = min(oldest, answer[1]), min(until, self._end(answer))
             if answer[0]:
                 allowed.append(name)
-        known.usable, known.oldest, known.names, known.revision = frozenset(allowed), oldest, names, self.index.revision
+        known.usable, known.oldest, known.until = frozenset(allowed), oldest, until
+        known.names, known.revision = names, self.index.revision
         return self._used(known, user, namespace, now)
+
+    def _end(self, answer: tuple[bool, float]) -> float:
+        """Until when an answer counts."""
+        allowed, asked = answer
+        return asked + (self._holds if allowed else min(DENIAL_HOLDS, self._holds))
 
     def _used(self, known: _Known, user: User, namespace: str, now: float) -> frozenset[str]:
         known.used = now
@@ -119,7 +128,11 @@ class PolicyAccess:
         self._sweep(now)
         known = self._known.setdefault(_key(user, namespace), _Known(used=now))
         missing = [
-            name for name in names if (answer := known.answers.get(name)) is None or now - answer[1] > self._holds / 2
+            name
+            for name in names
+            if (answer := known.answers.get(name)) is None
+            or now - answer[1] > self._holds / 2
+            or now > self._end(answer)
         ]
         answers = await asyncio.gather(*(self._ask(user, namespace, name) for name in missing))
         for name, allowed in zip(missing, answers, strict=True):
