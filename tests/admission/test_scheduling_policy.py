@@ -254,6 +254,26 @@ def test_a_required_class(name: str, refused: bool) -> None:
     assert ("spec.priorityClassName" in refusal(where, pod({"priorityClassName": name}))) is refused
 
 
+@pytest.mark.parametrize(("name", "refused"), [("", False), ("std", False), ("gold", True)])
+def test_the_clusters_default_class_meets_a_requirement(name: str, refused: bool) -> None:
+    """Whether it is written already, as on a real cluster, or will be after the defaults of policies."""
+    where = world({"required": {"priorityClasseNames": ["std"]}, "allowed": ANY_SCHEDULER}, global_priority_class="std")
+    spec = {"priorityClassName": name} if name else {}
+    assert ("spec.priorityClassName" in refusal(where, pod(spec))) is refused
+
+
+def test_a_toleration_that_the_system_may_have_added_meets_a_requirement() -> None:
+    where = world({"required": {"tolerations": [{"keys": ["node.kubernetes.io/not-ready"]}]}, "allowed": ANY_SCHEDULER})
+    toleration = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    assert not refusal(where, pod({"tolerations": [toleration]}))
+    assert "spec.tolerations" in refusal(where, pod())
+
+
 # 16–19: tolerations
 
 

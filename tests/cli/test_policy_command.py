@@ -141,6 +141,21 @@ def test_who_can(tmp_path: Path) -> None:
     assert wharf("who-can", "-f", path).stdout == "nobody\n"
 
 
+def test_who_can_knows_accounts_that_are_bound_as_users(tmp_path: Path) -> None:
+    granted = grant("arch", ("User", "system:serviceaccount:shop:robot"))
+    documents = [*({**each, "apiVersion": RBAC} for each in granted), policy("arch", ARCH)]
+    asked = pod({"nodeSelector": {"arch": "arm64"}}, namespace="shop")
+    path = write(tmp_path / "all.yaml", [*documents, asked])
+    items = json.loads(wharf("who-can", "-f", path, "-o", "json").stdout)["items"]
+    assert [each["identity"] for each in items] == ["system:serviceaccount:shop:robot"]
+
+
+def test_check_says_when_the_account_asked_about_does_not_count(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.yaml", objects(pod({}, namespace="shop")))
+    text = wharf("check", "-f", path, "--as", "system:serviceaccount:shop:web").stdout
+    assert "system:serviceaccount:shop:web does not count; --service-account runs the pod as it" in text
+
+
 def test_suggest_writes_what_admits_the_pods_it_saw(tmp_path: Path) -> None:
     running = [pod({"nodeSelector": {"arch": "amd64"}}, namespace="shop", name=name) for name in ("a", "b")]
     result = wharf(

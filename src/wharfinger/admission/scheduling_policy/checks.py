@@ -60,12 +60,14 @@ def _required(merged: Merged, wishes: Wishes) -> Iterator[Violation]:
     if wanted.schedulers is not None:
         yield from _required_name(wanted.schedulers, wishes, "schedulerName", wishes.scheduler or DEFAULT_SCHEDULER)
     if wanted.classes is not None:
-        yield from _required_name(wanted.classes, wishes, "priorityClassName", wishes.priority_class)
+        has = wishes.priority_class or wishes.system_class
+        yield from _required_name(wanted.classes, wishes, "priorityClassName", has)
     for key, values in wanted.selectors.items():
         yield from _required_value(wishes, key, values.value, values.policy)
     if wanted.tolerations is not None:
         patterns = wanted.tolerations.value
-        if not any(covers_toleration(pattern, one) for pattern in patterns for _, one in wishes.tolerations):
+        has_tolerations = [*(one for _, one in wishes.tolerations), *wishes.system_tolerations]
+        if not any(covers_toleration(pattern, one) for pattern in patterns for one in has_tolerations):
             texts = " or ".join(_describe(pattern) for pattern in patterns)
             policy, detail = wanted.tolerations.policy, f"requires a toleration with {texts}"
             author = next((wishes.injected[path] for path, _ in wishes.tolerations if path in wishes.injected), None)

@@ -43,6 +43,9 @@ class Wishes:
     before: dict[str, NodeSelectorTerm] = field(default_factory=dict)  # of an update: what a term at a path narrows
     pod_affinity: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, hardness) in use, with its path
     set_aside: list[str] = field(default_factory=list)
+    # What was set aside is no wish, but the pod has it all the same, so a requirement may be met by it.
+    system_class: str = ""
+    system_tolerations: list[Toleration] = field(default_factory=list)
     injected: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -71,6 +74,8 @@ class Wishes:
 def read_wishes(spec: Spec, base: str = "spec", *, daemon: bool = False, global_class: str = "") -> Wishes:
     """`daemon`: the DaemonSet controller sends this pod itself, so its additions are not the user's wishes."""
     wishes = Wishes(base, spec.node_name, spec.scheduler_name, spec.priority_class_name, dict(spec.node_selector))
+    if wishes.priority_class in ("", global_class):
+        wishes.system_class = global_class  # written by now, or about to be
     if wishes.priority_class and wishes.priority_class == global_class:
         wishes.priority_class = ""
         wishes.set_aside.append(f"{base}.priorityClassName: {global_class} is the cluster's default class")
@@ -82,6 +87,8 @@ def read_wishes(spec: Spec, base: str = "spec", *, daemon: bool = False, global_
             wishes.set_aside.append(f"{path}: added by the DaemonSet controller")
         else:
             wishes.tolerations.append((path, toleration))
+            continue
+        wishes.system_tolerations.append(toleration)
     if spec.affinity is not None:
         _read_affinity(wishes, spec.affinity, daemon)
     return wishes

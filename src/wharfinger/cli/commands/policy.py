@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from wharfinger.cli.policy_world import PolicyWorld
 
 
+_ACCOUNT = "system:serviceaccount:"
+
+
 @click.group
 def command() -> None:
     """Ask what scheduling policies do."""
@@ -234,6 +237,8 @@ def _identities(world: PolicyWorld, namespace: str) -> list[tuple[str, Any]]:
             for subject in binding.get("subjects") or ():
                 if subject.get("kind") == "ServiceAccount" and (subject.get("namespace") or place) == namespace:
                     names.add(str(subject.get("name")))
+                elif subject.get("kind") == "User" and str(subject.get("name")).startswith(f"{_ACCOUNT}{namespace}:"):
+                    names.add(str(subject["name"]).rpartition(":")[2])
                 elif subject.get("kind") in ("User", "Group"):
                     others.add((subject["kind"], str(subject.get("name"))))
     nobody = User("nobody")
@@ -257,6 +262,8 @@ def _text(report: dict[str, Any]) -> str:
         lines.append(f"  not judged: {report['notJudged']}")
     if report["identities"]:
         lines.append(f"  identity:   {', '.join(report['identities'])} in namespace {report['namespace']}")
+        if report["requester"].startswith(_ACCOUNT) and report["requester"] not in report["identities"]:
+            lines.append(f"  requester:  {report['requester']} does not count; --service-account runs the pod as it")
         lines.append(f"  policies:   {', '.join(report['policies']) or '<none usable>'}")
     if report["auditedPolicies"]:
         lines.append(f"  only report: {', '.join(report['auditedPolicies'])}")
