@@ -12,7 +12,7 @@ def namespace(name: str, **labels: str) -> Document:
 
 
 def pod_spec(*, scheduler: str = "wharfinger", cpu: str = "100m", **spec: Any) -> Document:
-    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": cpu}}}
+    container = {"name": "main", "image": "pause:3.10", "resources": {"requests": {"cpu": cpu}}}
     return {
         "schedulerName": scheduler,
         "terminationGracePeriodSeconds": 0,

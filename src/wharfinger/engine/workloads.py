@@ -37,7 +37,7 @@ def pod(
     room = {"cpu": cpu, "memory": memory} if cpu else {}
     container = {
         "name": "pause",
-        "image": "registry.k8s.io/pause:3.10",
+        "image": "pause:3.10",
         "resources": {"requests": room, "limits": room},
     }
     return {

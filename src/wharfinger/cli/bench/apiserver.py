@@ -125,7 +125,7 @@ def pod(name: str) -> bytes:
 
     container = {
         "name": "main",
-        "image": "registry.k8s.io/pause",
+        "image": "pause",
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
     }
     return msgspec.json.encode(
