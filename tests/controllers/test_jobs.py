@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.controllers.world import World, template
 
+from wharfinger.api.cron import BadSchedule, latest_missed, parse_schedule
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS, PODS
 from wharfinger.api.registry import Document
-from wharfinger.controllers.cron import BadSchedule, latest_missed, parse_schedule
-from wharfinger.controllers.job_rules import FINALIZER, format_indexes, parse_indexes
+from wharfinger.controllers.job_rules import FINALIZER
 
 
 def job(name: str = "work", *, run: str = "10s", code: str = "0", restart: str = "Never", **spec: Any) -> Document:
@@ -192,8 +192,3 @@ def test_only_the_latest_missed_time_counts() -> None:
     latest, count = latest_missed(minutely, at("2026-01-01T08:59"), at("2026-03-01T08:00"))
     assert latest == at("2026-02-28T09:59")
     assert count > 100
-
-
-@pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "0,2-4,7", "1,3,5"])
-def test_index_lists_read_and_write_the_same(text: str) -> None:
-    assert format_indexes(parse_indexes(text)) == text

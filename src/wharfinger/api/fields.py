@@ -33,6 +33,11 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {show(value)}: {detail}")
 
 
+def invalid_whole(path: str, detail: str) -> FieldError:
+    """Where Kubernetes leaves the value out of the message."""
+    return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
+
+
 def required(path: str, detail: str = "") -> FieldError:
     return FieldError(path, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS
 from wharfinger.api.registry import Document
@@ -13,7 +14,6 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule
 from wharfinger.controllers.job_rules import finished
 from wharfinger.controllers.parts.base import is_terminating_namespace
 from wharfinger.controllers.parts.ownership import document_owner_index

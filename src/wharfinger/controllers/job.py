@@ -1,14 +1,13 @@
 """Jobs: pods that run to their end. Every finished pod is counted exactly once, whatever crashes in between.
 
 As upstream: a finished pod is first noted in `status.uncountedTerminatedPods`, then loses its finalizer, and only then
-moves into the counters. Limits per index and success policies are not supported; such jobs are left alone with an event.
+moves into the counters. What is decided stands in `job_rules.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import JOBS, PODS
@@ -20,37 +19,16 @@ from wharfinger.client.informer import Key
 from wharfinger.client.interface import PatchType
 from wharfinger.controllers import job_rules as rules
 from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.job_backoff import Backoff
 from wharfinger.controllers.parts.base import PodOwner, selector_of
 from wharfinger.controllers.parts.batches import BURST, slow_start
 from wharfinger.controllers.parts.ownership import claim
 from wharfinger.controllers.parts.pods import controller_reference, generated_prefix, pod_from_template
-from wharfinger.controllers.parts.scale_in import in_deletion_order
 from wharfinger.controllers.parts.statuses import condition_of, patch_status, with_condition
 
+OURSELVES = "kubernetes.io/job-controller"
 ORPHAN = "orphan:"  # prefix of the namespace in keys of pods whose job is gone
-
-
-@dataclass(slots=True)
-class Tally:
-    """What is known of a job's pods at one look."""
-
-    active: list[Pod] = field(default_factory=list)
-    terminating: list[Pod] = field(default_factory=list)
-    succeeded: int = 0
-    failed: int = 0
-    completed: set[int] = field(default_factory=set)
-    uncounted_succeeded: list[str] = field(default_factory=list)
-    uncounted_failed: list[str] = field(default_factory=list)
-    to_release: list[Pod] = field(default_factory=list)
-    policy_failure: str = ""
-
-    @property
-    def all_succeeded(self) -> int:
-        return self.succeeded + len(self.uncounted_succeeded)
-
-    @property
-    def all_failed(self) -> int:
-        return self.failed + len(self.uncounted_failed)
+LONGEST_PREFIX = 58  # of generated names: the server appends five characters
 
 
 class JobController(PodOwner):
@@ -60,6 +38,8 @@ class JobController(PodOwner):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self._released: set[str] = set()  # pods that have lost their finalizer, though the informer may not show it
+        self._written: dict[str, int] = {}  # by uid of job the version of our last write, which the informer may lack
+        self._backoff: dict[str, Backoff] = {}  # by uid of job
         self.pods.add_handler(self._look_for_orphan, lambda old, new: self._look_for_orphan(new), self._pod_gone)
         self.owners.add_handler(on_delete=self._job_gone)
 
@@ -73,12 +53,10 @@ class JobController(PodOwner):
             return
         selector = selector_of(document)
         job = view(document, Job)
-        if selector is None or job.spec.managed_by not in ("", "kubernetes.io/job-controller"):
+        if selector is None or job.spec.managed_by not in ("", OURSELVES):
             return
-        if document["spec"].get("successPolicy") or job.spec.backoff_limit_per_index is not None:
-            what = "successPolicy" if document["spec"].get("successPolicy") else "backoffLimitPerIndex"
-            self.event(document, "Warning", "Unsupported", f"spec.{what} is not supported; the job is not run")
-            return
+        if int(job.metadata.resource_version) < self._written.get(job.metadata.uid, 0):
+            return  # the informer will show what we wrote, and bring us back; until then pods would be counted wrongly
         pods = await claim(
             self.client,
             owner=job.metadata,
@@ -89,153 +67,90 @@ class JobController(PodOwner):
             finalizers=(rules.FINALIZER,),
         )
         if rules.finished(job):
+            self._forget(job.metadata.uid)
             await self._release(pods)
             return
         await self._sync(key, document, job, pods)
 
     async def _sync(self, key: Key, document: Document, job: Job, pods: list[Pod]) -> None:
         now = self.context.now()
-        satisfied = self.expectations.satisfied(key, now)
-        tally = self._tally(document, job, pods)
+        # A pod that shows no controller has been adopted just now, and its finalizer added.
+        held = {pod.metadata.uid for pod in pods if self._holds(pod) or pod.metadata.controller is None}
+        look = rules.look_at(job, pods, held)
+        backoff = self._backoff_of(look)
         conditions = list((document.get("status") or {}).get("conditions") or [])
-        status: Document = {}
+        status: Document = {"active": len(look.active), "ready": look.ready, "terminating": look.terminating}
         if not job.status.start_time and not job.spec.suspend:
             status["startTime"] = format_time(now)
-        ending = self._ending(document, job, conditions, tally, now)
+        satisfied = self.expectations.satisfied(key, now)
+        end = rules.ending(look, now)
         failure: Exception | None = None
-        if ending is not None:
-            conditions = self._set(conditions, _interim(ending), "True", ending[1], ending[2])
-            if satisfied or tally.active:
-                failure = await self._delete(key, document, tally.active)
-        elif satisfied and not job.metadata.deletion_timestamp:
-            failure = await self._manage(key, document, job, tally, pods, now)
-        conditions = self._note_suspension(document, job, conditions, status, now)
-        status |= self._counts(job, tally)
-        if ending is not None and self._all_settled(ending, tally):
-            conditions = self._set(conditions, ending[0], "True", ending[1], ending[2])
-            if ending[0] == "Complete":
-                status["completionTime"] = format_time(now)
-        status["conditions"] = conditions
-        changed = await patch_status(self.client, JOBS, document, status, locked=True)
-        if changed and ending is not None and condition_of(conditions, ending[0]) is not None:
-            self._tell_end(document, ending)
-        await self._release(tally.to_release)
-        self._wake_later(key, job, ending, now)
+        if end is not None:
+            if satisfied:
+                failure = await self._delete(key, document, look.active, status)
+            if not satisfied or failure is not None:
+                end = None  # pods that we do not see may be left
+        else:
+            managed = satisfied and not job.metadata.deletion_timestamp
+            if managed:
+                failure = await self._manage(key, document, look, status, backoff, now)
+            end = rules.completion(look, status["active"])
+            if managed and end is None:
+                conditions = self._note_suspension(document, job, conditions, status, now)
+            self._wake_for_deadline(key, job, now)
+        await self._account(document, look, end, status, conditions)
+        self._backoff[job.metadata.uid] = backoff
         if failure is not None:
             raise failure
 
-    # Counting
+    async def _account(
+        self,
+        document: Document,
+        look: rules.Look,
+        end: rules.Ending | None,
+        status: Document,
+        conditions: list[Document],
+    ) -> None:
+        """Writes the status, then lets go of the pods that it counts; the final condition waits for both."""
+        book = rules.account(look, end)
+        status |= _counts(look, book)
+        final = end is not None and book.settled and not status["terminating"]
+        if end is not None:
+            conditions = self._set(conditions, rules.INTERIM[end.type], "True", end.reason, end.message)
+        if end is not None and final:
+            conditions = self._set(conditions, end.type, "True", end.reason, end.message)
+            if end.type == rules.COMPLETE:
+                status["completionTime"] = format_time(self.context.now())
+        status["conditions"] = conditions
+        stored = await patch_status(self.client, JOBS, document, status, locked=True)
+        if stored is not None:
+            self._written[look.job.metadata.uid] = int(stored["metadata"]["resourceVersion"])
+        if end is not None and final:
+            self._tell_end(document, look, end)
+        await self._release(book.release)
 
-    def _tally(self, document: Document, job: Job, pods: Sequence[Pod]) -> Tally:
-        """Sorts the pods; moves into the counters what was noted before and has lost its finalizer since."""
-        noted = job.status.uncounted_terminated_pods
-        succeeded_before = set(noted.succeeded) if noted is not None else set()
-        failed_before = set(noted.failed) if noted is not None else set()
-        tally = Tally(
-            succeeded=job.status.succeeded,
-            failed=job.status.failed,
-            completed=rules.parse_indexes(job.status.completed_indexes) if rules.indexed(job) else set(),
-        )
-        held = {pod.metadata.uid for pod in pods if self._holds(pod)}
-        tally.failed += len(failed_before - held)
-        tally.uncounted_failed = sorted(failed_before & held)
-        if rules.indexed(job):
-            tally.succeeded = len(tally.completed)
-        else:
-            tally.succeeded += len(succeeded_before - held)
-            tally.uncounted_succeeded = sorted(succeeded_before & held)
-        policy = document["spec"].get("podFailurePolicy")
-        for pod in pods:
-            self._tally_pod(job, pod, policy, tally, succeeded_before | failed_before)
-        if rules.indexed(job):
-            tally.succeeded = len(tally.completed)
-        return tally
-
-    def _tally_pod(self, job: Job, pod: Pod, policy: Document | None, tally: Tally, noted: set[str]) -> None:
-        uid = pod.metadata.uid
-        holds = self._holds(pod)
-        if pod.status.phase == "Succeeded":
-            if holds:
-                tally.to_release.append(pod)
-            if rules.indexed(job):
-                index = rules.index_of(pod)
-                if holds and index is not None and index < (job.spec.completions or 0):
-                    tally.completed.add(index)
-            elif holds and uid not in noted:
-                tally.uncounted_succeeded.append(uid)
-        elif rules.has_failed(job, pod):
-            if not holds:
-                return
-            tally.to_release.append(pod)
-            action, message = rules.matched_rule(policy, pod) if pod.status.phase == "Failed" else ("Count", "")
-            if action == "FailJob" and not tally.policy_failure:
-                tally.policy_failure = message
-            if action != "Ignore" and uid not in noted:
-                tally.uncounted_failed.append(uid)
-        elif pod.terminating:
-            tally.terminating.append(pod)
-        else:
-            tally.active.append(pod)
+    def _backoff_of(self, look: rules.Look) -> Backoff:
+        """The waits after failures so far; after a restart of ours, told from the pods that are still there."""
+        known = self._backoff.get(look.job.metadata.uid)
+        if known is not None:
+            return known.after(look.new_succeeded, look.new_failed)
+        succeeded = [pod for pod in look.pods if pod.status.phase == "Succeeded"]
+        return Backoff().after(succeeded, [pod for pod in look.pods if rules.has_failed(look.job, pod)])
 
     def _holds(self, pod: Pod) -> bool:
         return rules.FINALIZER in pod.metadata.finalizers and pod.metadata.uid not in self._released
 
-    def _counts(self, job: Job, tally: Tally) -> Document:
-        counts: Document = {
-            "active": len(tally.active),
-            "ready": sum(pod.ready for pod in tally.active),
-            "terminating": len(tally.terminating),
-            "succeeded": tally.succeeded,
-            "failed": tally.failed,
-            "uncountedTerminatedPods": {
-                "succeeded": tally.uncounted_succeeded or None,
-                "failed": tally.uncounted_failed or None,
-            },
-        }
-        noted = job.status.uncounted_terminated_pods
-        before = (list(noted.succeeded), list(noted.failed)) if noted is not None else ([], [])
-        if before == (tally.uncounted_succeeded, tally.uncounted_failed) and noted is not None:
-            del counts["uncountedTerminatedPods"]
-        elif noted is None and not tally.uncounted_succeeded and not tally.uncounted_failed:
-            counts["uncountedTerminatedPods"] = {}
-        if rules.indexed(job):
-            counts["completedIndexes"] = rules.format_indexes(tally.completed)
-        return counts
+    # Conditions
 
-    # Ending
-
-    def _ending(
-        self, document: Document, job: Job, conditions: list[Document], tally: Tally, now: float
-    ) -> rules.Ending | None:
-        """How the job ends, once decided for good; None while it goes on."""
-        for interim, final in (("FailureTarget", "Failed"), ("SuccessCriteriaMet", "Complete")):
-            decided = condition_of(conditions, interim)
-            if decided is not None and decided["status"] == "True":
-                return final, decided.get("reason", ""), decided.get("message", "")
-        if tally.policy_failure:
-            return "Failed", "PodFailurePolicy", tally.policy_failure
-        policy = ((document["spec"].get("template") or {}).get("spec") or {}).get("restartPolicy", "")
-        if tally.all_failed > job.spec.backoff_limit or rules.past_backoff_on_failure(job, policy, tally.active):
-            return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-        left = rules.deadline_left(job, now)
-        if left is not None and left <= 0:
-            return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
-        if rules.is_complete(job, tally.all_succeeded, len(tally.active) + len(tally.terminating)):
-            return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
-        return None
-
-    @staticmethod
-    def _all_settled(ending: rules.Ending, tally: Tally) -> bool:
-        """The final condition waits until no pod runs and every finished one is counted."""
-        return not (
-            tally.active or tally.terminating or tally.to_release or tally.uncounted_succeeded or tally.uncounted_failed
-        )
-
-    def _tell_end(self, document: Document, ending: rules.Ending) -> None:
-        if ending[0] == "Complete":
-            self.event(document, "Normal", "Completed", "Job completed")
-        else:
-            self.event(document, "Warning", ending[1], ending[2])
+    def _tell_end(self, document: Document, look: rules.Look, end: rules.Ending) -> None:
+        if end.type == rules.FAILED:
+            self.event(document, "Warning", end.reason, end.message)
+            return
+        completions = look.job.spec.completions
+        if completions is not None and look.succeeded > completions:
+            message = "Too many succeeded pods running after completion count reached"
+            self.event(document, "Warning", "TooManySucceededPods", message)
+        self.event(document, "Normal", "Completed", "Job completed")
 
     def _note_suspension(
         self, document: Document, job: Job, conditions: list[Document], status: Document, now: float
@@ -268,55 +183,64 @@ class JobController(PodOwner):
     # Pods
 
     async def _manage(
-        self, key: Key, document: Document, job: Job, tally: Tally, pods: Sequence[Pod], now: float
+        self, key: Key, document: Document, look: rules.Look, status: Document, backoff: Backoff, now: float
     ) -> Exception | None:
-        active = tally.active
-        if rules.indexed(job):
-            extra = rules.duplicates(job, active, tally.completed)
-            if extra:
-                return await self._delete(key, document, extra)
-        wanted = max(0, rules.wanted_active(job, tally.all_succeeded, len(active)))
-        if len(active) > wanted:
-            ranks = {pod.metadata.uid: 0 for pod in active}
-            return await self._delete(key, document, in_deletion_order(active, ranks, now)[: len(active) - wanted])
-        missing = wanted - len(active)
-        if job.spec.pod_replacement_policy == "Failed":
-            missing -= len(tally.terminating)
+        """Deletes what is too much or else creates what is missing; `status` follows."""
+        job, active = look.job, len(look.active)
+        wanted = rules.wanted_active(look)
+        leaving = rules.surplus(look, wanted, now)[: None if job.spec.suspend else BURST]
+        if leaving:
+            # These are not failures of the job: without their finalizer they are never counted.
+            await self._release(leaving)
+            return await self._delete(key, document, leaving, status)
+        missing = wanted - active
+        if rules.replaces_failed_only(job):
+            missing -= look.terminating
         if missing <= 0:
             return None
-        wait = rules.backoff_remaining(pods, now)
+        indexes: list[int | None] = [None] * min(missing, BURST)
+        wait = 0.0 if rules.limited_per_index(job) else backoff.remaining(now)
+        if wait <= 0 and rules.indexed(job):
+            indexes = list(rules.next_indexes(look, len(indexes)))
+        if wait <= 0 and rules.limited_per_index(job):
+            waits = {index: rules.index_wait(look.replaceable.get(index or 0), now) for index in indexes}
+            indexes = [index for index in indexes if waits[index] <= 0]
+            wait = min(waits.values(), default=0.0) if not indexes else 0.0
         if wait > 0:
             self.queue.add_after(key, wait)
             return None
-        return await self._create(key, document, job, tally, min(missing, BURST))
+        return await self._create(key, document, look, indexes, status)
 
-    async def _create(self, key: Key, document: Document, job: Job, tally: Tally, count: int) -> Exception | None:
-        indexes: list[int | None] = [None] * count
-        if rules.indexed(job):
-            busy = [*tally.active, *tally.terminating] if job.spec.pod_replacement_policy == "Failed" else tally.active
-            indexes = list(rules.missing_indexes(job, tally.completed, busy, count))
+    async def _create(
+        self, key: Key, document: Document, look: rules.Look, indexes: Sequence[int | None], status: Document
+    ) -> Exception | None:
         if not indexes:
             return None
         self.expectations.expect_creations(key, len(indexes), self.context.now())
 
         async def create(number: int) -> None:
-            if await self.create_pod(document, self._pod(job, indexes[number])) is None:
+            if await self.create_pod(document, self._pod(look, indexes[number])) is None:
                 self.expectations.creation_observed(key)
 
         created, failure = await slow_start(len(indexes), create)
         self.expectations.creation_observed(key, len(indexes) - created)
+        status["active"] += created
         return failure
 
-    def _pod(self, job: Job, index: int | None) -> Document:
+    def _pod(self, look: rules.Look, index: int | None) -> Document:
+        job = look.job
         owner = controller_reference(JOBS, job.metadata)
         name = job.metadata.name
         pod = pod_from_template(job.spec.template, owner, prefix=generated_prefix(name))
         metadata = pod["metadata"]
-        metadata["finalizers"] = [*metadata.get("finalizers", ()), rules.FINALIZER]
+        metadata["finalizers"] = list(dict.fromkeys((*metadata.get("finalizers", ()), rules.FINALIZER)))
         if index is None:
             return pod
-        metadata["generateName"] = f"{name}-{index}-"
+        suffix = f"-{index}-"
+        metadata["generateName"] = name[: LONGEST_PREFIX - len(suffix)] + suffix
         metadata["annotations"] = {**metadata.get("annotations", {}), rules.INDEX: str(index)}
+        if rules.limited_per_index(job):
+            metadata["annotations"] |= rules.failure_annotations(job, look.replaceable.get(index))
         metadata["labels"] = {**metadata.get("labels", {}), rules.INDEX: str(index)}
         pod["spec"]["hostname"] = f"{name}-{index}"
         source = {"fieldRef": {"fieldPath": f"metadata.labels['{rules.INDEX}']"}}
@@ -326,11 +250,10 @@ class JobController(PodOwner):
                 environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": source})
         return pod
 
-    async def _delete(self, key: Key, document: Document, pods: Sequence[Pod]) -> Exception | None:
-        leaving = [pod for pod in pods if not pod.terminating]
-        if not leaving:
+    async def _delete(self, key: Key, document: Document, pods: Sequence[Pod], status: Document) -> Exception | None:
+        if not pods:
             return None
-        self.expectations.expect_deletions(key, (pod.metadata.name for pod in leaving), self.context.now())
+        self.expectations.expect_deletions(key, (pod.metadata.name for pod in pods), self.context.now())
 
         async def delete(pod: Pod) -> None:
             try:
@@ -338,10 +261,14 @@ class JobController(PodOwner):
             except ApiError:
                 self.expectations.deletion_observed(key, pod.metadata.name)
                 raise
+            status["active"] -= 1
+            status["ready"] -= pod.ready
             if gone:
                 self.expectations.deletion_observed(key, pod.metadata.name)
+            else:
+                status["terminating"] += 1
 
-        outcomes = await asyncio.gather(*(delete(pod) for pod in leaving), return_exceptions=True)
+        outcomes = await asyncio.gather(*(delete(pod) for pod in pods), return_exceptions=True)
         return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
 
     # Finalizers
@@ -383,18 +310,42 @@ class JobController(PodOwner):
         self._released.discard(pod.metadata.uid)
 
     def _job_gone(self, document: Document) -> None:
-        for pod in self.pods_by_owner.get(document["metadata"]["uid"]):
+        uid = document["metadata"]["uid"]
+        for pod in self.pods_by_owner.get(uid):
             self._look_for_orphan(pod)
+        self._forget(uid)
 
     async def prepare(self) -> None:
         for pod in self.pods:
             self._look_for_orphan(pod)
 
-    def _wake_later(self, key: Key, job: Job, ending: rules.Ending | None, now: float) -> None:
+    def _wake_for_deadline(self, key: Key, job: Job, now: float) -> None:
         left = rules.deadline_left(job, now)
-        if left is not None and ending is None:
+        if left is not None:
             self.queue.add_after(key, max(left, 0.001), background=True)
 
+    def _forget(self, uid: str) -> None:
+        self._written.pop(uid, None)
+        self._backoff.pop(uid, None)
 
-def _interim(ending: rules.Ending) -> str:
-    return "SuccessCriteriaMet" if ending[0] == "Complete" else "FailureTarget"
+
+def _counts(look: rules.Look, book: rules.Account) -> Document:
+    job = look.job
+    counts: Document = {
+        "succeeded": book.succeeded,
+        "failed": book.failed,
+        "uncountedTerminatedPods": {
+            "succeeded": book.noted_succeeded or None,
+            "failed": book.noted_failed or None,
+        },
+    }
+    noted = job.status.uncounted_terminated_pods
+    if noted is None and not book.noted_succeeded and not book.noted_failed:
+        counts["uncountedTerminatedPods"] = {}
+    elif noted is not None and (list(noted.succeeded), list(noted.failed)) == (book.noted_succeeded, book.noted_failed):
+        del counts["uncountedTerminatedPods"]
+    if rules.indexed(job):
+        counts["completedIndexes"] = str(look.done)
+    if look.given_up is not None:
+        counts["failedIndexes"] = str(look.given_up)
+    return counts

@@ -1,151 +1,242 @@
 """What a job does next: who counts as done, how many pods should run, and when the job has ended. Pure.
 
-The rules are those of upstream's pkg/controller/job.
+The rules are those of upstream's pkg/controller/job. Indexes, policies and waits stand in files of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, Pod
-from wharfinger.controllers.parts.pods import created_at
+from wharfinger.controllers.job_backoff import finish_time, wait_after
+from wharfinger.controllers.job_indexes import Indexes
+from wharfinger.controllers.job_policies import failure_action, success_rule
+from wharfinger.controllers.parts.pods import active
+from wharfinger.controllers.parts.scale_in import in_deletion_order
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
-BACKOFF_BASE, BACKOFF_LIMIT = 10.0, 600.0
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
+MOST_UNCOUNTED = 500
+"""Finished pods noted in the status at one time, so that it stays small and other jobs get their turn."""
 
-Ending = tuple[str, str, str]
-"""How a job ends: the final condition (Complete or Failed), its reason and its message."""
+COMPLETE, FAILED = "Complete", "Failed"
+INTERIM = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
+"""The condition that holds from the decision on until the last pod is gone and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ends: the final condition (Complete or Failed), its reason and its message."""
+
+    type: str
+    reason: str
+    message: str
 
 
 def finished(job: Job) -> bool:
-    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in job.status.conditions)
+    return any(c.type in (COMPLETE, FAILED) and c.status == "True" for c in job.status.conditions)
 
 
 def indexed(job: Job) -> bool:
     return job.spec.completion_mode == "Indexed"
 
 
+def limited_per_index(job: Job) -> bool:
+    return indexed(job) and job.spec.backoff_limit_per_index is not None
+
+
+def replaces_failed_only(job: Job) -> bool:
+    return job.spec.pod_replacement_policy == "Failed"
+
+
 def has_failed(job: Job, pod: Pod) -> bool:
     """A pod on its way out counts as failed, unless the job waits to see how it ends."""
     if pod.status.phase == "Failed":
         return True
-    return pod.terminating and pod.status.phase != "Succeeded" and job.spec.pod_replacement_policy != "Failed"
+    return pod.terminating and pod.status.phase != "Succeeded" and not replaces_failed_only(job)
 
 
-def is_active(pod: Pod) -> bool:
-    return not pod.terminal and not pod.terminating
+def is_counted(job: Job, pod: Pod) -> bool:
+    """Whether a failed pod counts towards the limits."""
+    return failure_action(job.spec.pod_failure_policy, pod)[0] != "Ignore"
 
 
 # Indexes
 
 
 def index_of(pod: Pod) -> int | None:
-    text = pod.metadata.annotations.get(INDEX, "")
+    return _number(pod, INDEX)
+
+
+def _number(pod: Pod, annotation: str) -> int | None:
+    text = pod.metadata.annotations.get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def parse_indexes(text: str) -> set[int]:
-    """`0,2-4` as a set; what makes no sense is left out."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        if first.isdigit() and (last.isdigit() or not dash):
-            found.update(range(int(first), int(last if dash else first) + 1))
-    return found
+def has_place(job: Job, pod: Pod) -> bool:
+    """Whether the pod works on an index of the job; always, where there are none."""
+    if not indexed(job):
+        return True
+    index = index_of(pod)
+    return index is not None and index < (job.spec.completions or 0)
 
 
-def format_indexes(indexes: Iterable[int]) -> str:
-    """A set as `0,2-4`; two neighbours stay apart by a comma, as upstream writes them."""
-    parts: list[list[int]] = []
-    for index in sorted(set(indexes)):
-        if parts and parts[-1][1] == index - 1:
-            parts[-1][1] = index
+def indexes_of(pods: Iterable[Pod]) -> Indexes:
+    return Indexes.of(index for pod in pods if (index := index_of(pod)) is not None)
+
+
+def failure_annotations(job: Job, replaced: Pod | None) -> dict[str, str]:
+    """What a new pod of an index carries of the failures before it."""
+    failures = ignored = 0
+    if replaced is not None:
+        failures, ignored = _number(replaced, FAILURES) or 0, _number(replaced, IGNORED_FAILURES) or 0
+        if is_counted(job, replaced):
+            failures += 1
         else:
-            parts.append([index, index])
-    texts = []
-    for first, last in parts:
-        texts.append(str(first) if first == last else f"{first},{last}" if last == first + 1 else f"{first}-{last}")
-    return ",".join(texts)
+            ignored += 1
+    return {FAILURES: str(failures)} | ({IGNORED_FAILURES: str(ignored)} if ignored else {})
 
 
-def missing_indexes(job: Job, completed: set[int], active: Iterable[Pod], count: int) -> list[int]:
-    """The lowest indexes that are neither done nor being worked on."""
-    taken = completed | {index for pod in active if (index := index_of(pod)) is not None}
-    found: list[int] = []
-    for index in range(job.spec.completions or 0):
-        if len(found) == count:
-            break
-        if index not in taken:
-            found.append(index)
-    return found
+def _all_failures(pod: Pod) -> int:
+    return (_number(pod, FAILURES) or 0) + (_number(pod, IGNORED_FAILURES) or 0)
 
 
-def duplicates(job: Job, active: Sequence[Pod], completed: set[int]) -> list[Pod]:
-    """Active pods whose index is out of range, done, or worked on by an older pod."""
-    seen = set(completed)
-    found = []
-    for pod in sorted(active, key=lambda each: (created_at(each.metadata), each.metadata.name)):
+def index_wait(replaced: Pod | None, now: float) -> float:
+    """Seconds before an index may be tried again."""
+    return wait_after(_all_failures(replaced) + 1, finish_time(replaced), now) if replaced is not None else 0.0
+
+
+# One look at a job and its pods
+
+
+@dataclass(slots=True)
+class Look:
+    """What is known of a job at one moment, before anything is done about it."""
+
+    job: Job
+    pods: Sequence[Pod]
+    held: set[str]  # uids of pods that keep their finalizer: not counted yet
+    active: list[Pod]
+    terminating: int
+    new_succeeded: list[Pod]  # finished, and noted nowhere yet
+    new_failed: list[Pod]
+    succeeded: int
+    failed: int
+    before: Indexes = field(default_factory=Indexes)  # indexes done, as the status has it
+    done: Indexes = field(default_factory=Indexes)
+    given_up: Indexes | None = None  # indexes that have failed for good; None without a limit for each
+    replaceable: dict[int, Pod] = field(default_factory=dict)
+    """The failed pod of an index that waits for its next try: it stays until its successor carries its count."""
+
+    @property
+    def ready(self) -> int:
+        return sum(pod.ready for pod in self.active)
+
+
+def look_at(job: Job, pods: Sequence[Pod], held: set[str]) -> Look:
+    noted = job.status.uncounted_terminated_pods
+    noted_succeeded, noted_failed = (set(noted.succeeded), set(noted.failed)) if noted is not None else (set(), set())
+    fresh = [pod for pod in pods if pod.metadata.uid in held and has_place(job, pod)]
+    succeeded = [p for p in fresh if p.status.phase == "Succeeded" and p.metadata.uid not in noted_succeeded]
+    failed = [p for p in fresh if has_failed(job, p) and p.metadata.uid not in noted_failed]
+    look = Look(
+        job,
+        pods,
+        held,
+        active=[pod for pod in pods if active(pod)],
+        terminating=sum(pod.terminating and not pod.terminal for pod in pods),
+        new_succeeded=succeeded,
+        new_failed=failed,
+        succeeded=job.status.succeeded + len(noted_succeeded) + len(succeeded),
+        failed=job.status.failed + len(noted_failed) + sum(is_counted(job, pod) for pod in failed),
+    )
+    if indexed(job):
+        _look_at_indexes(look, fresh)
+    return look
+
+
+def _look_at_indexes(look: Look, fresh: Sequence[Pod]) -> None:
+    job, completions = look.job, look.job.spec.completions or 0
+    look.before = Indexes.parse(job.status.completed_indexes, completions)
+    look.done = look.before | indexes_of(pod for pod in fresh if pod.status.phase == "Succeeded")
+    look.succeeded = len(look.done)
+    if not limited_per_index(job):
+        return
+    given_up = indexes_of(pod for pod in fresh if _gives_up(job, pod))
+    look.given_up = Indexes.parse(job.status.failed_indexes or "", completions) | given_up
+    busy = look.done | look.given_up | indexes_of(look.active)
+    for pod in fresh:
         index = index_of(pod)
-        if index is None or index >= (job.spec.completions or 0) or index in seen:
-            found.append(pod)
-        else:
-            seen.add(index)
-    return found
+        if index is None or index in busy or not has_failed(job, pod):
+            continue
+        last = look.replaceable.get(index)
+        if last is None or (_all_failures(last) <= _all_failures(pod) and finish_time(pod) >= finish_time(last)):
+            look.replaceable[index] = pod
 
 
-# How many, and when
+def _gives_up(job: Job, pod: Pod) -> bool:
+    """Whether a pod is the last try of its index."""
+    if not has_failed(job, pod):
+        return False
+    action, _ = failure_action(job.spec.pod_failure_policy, pod)
+    limit = job.spec.backoff_limit_per_index
+    return action == "FailIndex" or (
+        action != "Ignore" and limit is not None and (_number(pod, FAILURES) or 0) >= limit
+    )
 
 
-def wanted_active(job: Job, succeeded: int, active: int) -> int:
-    if job.spec.suspend:
-        return 0
-    if job.spec.completions is None:
-        # A work queue: after the first success the others may finish, and no new ones are made.
-        return active if succeeded > 0 else job.spec.parallelism
-    return min(job.spec.parallelism, job.spec.completions - succeeded)
+# When it ends
 
 
-def is_complete(job: Job, succeeded: int, active: int) -> bool:
-    if job.spec.completions is None:
-        return succeeded > 0 and active == 0
-    return succeeded >= job.spec.completions
+def ending(look: Look, now: float) -> Ending | None:
+    """How the job ends, if that is decided before any more pods are made; failures before successes, as upstream."""
+    job = look.job
+    for final in (COMPLETE, FAILED):
+        for condition in job.status.conditions:
+            if condition.type == INTERIM[final] and condition.status == "True":
+                return Ending(final, condition.reason, condition.message)
+    for pod in look.pods:
+        if has_failed(job, pod):
+            action, message = failure_action(job.spec.pod_failure_policy, pod)
+            if action == "FailJob":
+                return Ending(FAILED, "PodFailurePolicy", message)
+    if look.failed > job.spec.backoff_limit or _past_limit_by_restarts(job, look.pods):
+        return Ending(FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    left = deadline_left(job, now)
+    if left is not None and left <= 0:
+        return Ending(FAILED, "DeadlineExceeded", "Job was active longer than specified deadline")
+    return _index_ending(look) if indexed(job) else None
 
 
-def backoff_remaining(pods: Iterable[Pod], now: float) -> float:
-    """Seconds before the next pod may be made: doubled for every failure since the last success."""
-    ended = sorted((when, pod.status.phase) for pod in pods if (when := finish_time(pod)) is not None)
-    failures, last = 0, 0.0
-    for when, phase in ended:
-        failures = 0 if phase == "Succeeded" else failures + 1
-        last = when
-    if not failures:
-        return 0.0
-    return max(0.0, last + min(BACKOFF_LIMIT, BACKOFF_BASE * 2.0 ** (failures - 1)) - now)
+def _index_ending(look: Look) -> Ending | None:
+    spec, given_up = look.job.spec, look.given_up
+    completions = spec.completions or 0
+    if given_up is not None:
+        if spec.max_failed_indexes is not None and len(given_up) > spec.max_failed_indexes:
+            message = "Job has exceeded the specified maximal number of failed indexes"
+            return Ending(FAILED, "MaxFailedIndexesExceeded", message)
+        if given_up and len(given_up) + len(look.done) >= completions:
+            return Ending(FAILED, "FailedIndexes", "Job has failed indexes")
+    message = success_rule(spec.success_policy, look.done, completions) or ""
+    return Ending(COMPLETE, "SuccessPolicy", message) if message else None
 
 
-def finish_time(pod: Pod) -> float | None:
-    """When a pod ended: its last container, else when it stopped being ready."""
-    if not pod.terminal:
+def completion(look: Look, still_active: int) -> Ending | None:
+    """How the job ends because enough pods have succeeded and none is left."""
+    completions = look.job.spec.completions
+    enough = look.succeeded > 0 if completions is None else look.succeeded >= completions
+    if not enough or still_active:
         return None
-    moments = [
-        parse_time(status.state.terminated.finished_at)
-        for status in pod.status.container_statuses
-        if status.state.terminated is not None and status.state.terminated.finished_at
-    ]
-    if moments:
-        return max(moments)
-    ready = pod.status.condition("Ready")
-    if ready is not None and ready.last_transition_time:
-        return parse_time(ready.last_transition_time)
-    return created_at(pod.metadata)
+    return Ending(COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def past_backoff_on_failure(job: Job, template_policy: str, pods: Iterable[Pod]) -> bool:
+def _past_limit_by_restarts(job: Job, pods: Iterable[Pod]) -> bool:
     """With restarts in place, it is restarts that count towards the limit."""
-    if template_policy != "OnFailure":
+    if (job.spec.template.get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
     restarts = sum(
         status.restart_count
@@ -163,41 +254,115 @@ def deadline_left(job: Job, now: float) -> float | None:
     return parse_time(job.status.start_time) + job.spec.active_deadline_seconds - now
 
 
-# The pod failure policy
+# How many pods
 
 
-def matched_rule(policy: dict[str, Any] | None, pod: Pod) -> tuple[str, str]:
-    """The action of the first rule that a failed pod matches, and for FailJob the message. `Count` where none does."""
-    for number, rule in enumerate((policy or {}).get("rules") or ()):
-        action = rule.get("action", "Count")
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        if rule.get("onExitCodes"):
-            status = _exit_code_match(rule["onExitCodes"], pod)
-            if status is not None:
-                container, code = status
-                return action, (
-                    f"Container {container} for pod {name} failed with exit code {code} matching {action} rule at "
-                    f"index {number}"
-                )
-        elif rule.get("onPodConditions"):
-            for condition in pod.status.conditions:
-                for pattern in rule["onPodConditions"]:
-                    if pattern.get("type") == condition.type and pattern.get("status", "True") == condition.status:
-                        return (
-                            action,
-                            f"Pod {name} has condition {condition.type} matching {action} rule at index {number}",
-                        )
-    return "Count", ""
+def wanted_active(look: Look) -> int:
+    spec = look.job.spec
+    if spec.suspend:
+        return 0
+    if spec.completions is None:
+        # A work queue: after the first success the others may finish, and no new ones are made.
+        return len(look.active) if look.succeeded > 0 else spec.parallelism
+    return max(0, min(spec.parallelism, spec.completions - look.succeeded))
 
 
-def _exit_code_match(wanted: dict[str, Any], pod: Pod) -> tuple[str, int] | None:
-    values = wanted.get("values") or ()
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
-        ended = status.state.terminated
-        if ended is None or ended.exit_code == 0:
+def surplus(look: Look, wanted: int, now: float) -> list[Pod]:
+    """Active pods that should go: those without an index of their own first, then by the order of scale-in."""
+    pods = look.active
+    leaving: list[Pod] = []
+    if indexed(look.job):
+        by_index: dict[int, list[Pod]] = {}
+        for pod in pods:
+            index = index_of(pod)
+            if index is None or not has_place(look.job, pod):
+                leaving.append(pod)
+            else:
+                by_index.setdefault(index, []).append(pod)
+        for _, sharing in sorted(by_index.items()):
+            leaving += _in_order(sharing, now)[:-1]
+    short = len(pods) - wanted - len(leaving)
+    if short > 0:
+        gone = {pod.metadata.uid for pod in leaving}
+        leaving += _in_order([pod for pod in pods if pod.metadata.uid not in gone], now)[:short]
+    return leaving
+
+
+def _in_order(pods: Sequence[Pod], now: float) -> list[Pod]:
+    return in_deletion_order(pods, dict.fromkeys((pod.metadata.uid for pod in pods), 0), now)
+
+
+def next_indexes(look: Look, count: int) -> list[int]:
+    """The lowest indexes that are neither done, nor given up, nor being worked on."""
+    taken = look.done | indexes_of(look.active) | (look.given_up or Indexes())
+    if replaces_failed_only(look.job):
+        taken |= indexes_of(pod for pod in look.pods if pod.terminating and not pod.terminal)
+    found: list[int] = []
+    for index in taken.missing(look.job.spec.completions or 0):
+        if len(found) == count:
+            break
+        found.append(index)
+    return found
+
+
+# Counting
+
+
+@dataclass(slots=True)
+class Account:
+    """What the status says of finished pods, and which pods may then lose their finalizer."""
+
+    succeeded: int
+    failed: int
+    noted_succeeded: list[str]
+    noted_failed: list[str]
+    release: list[Pod]
+
+    @property
+    def settled(self) -> bool:
+        return not (self.release or self.noted_succeeded or self.noted_failed)
+
+
+def account(look: Look, end: Ending | None) -> Account:
+    """Notes finished pods; moves into the counters what was noted before and has lost its finalizer since."""
+    job = look.job
+    noted = job.status.uncounted_terminated_pods
+    succeeded, failed = (list(noted.succeeded), list(noted.failed)) if noted is not None else ([], [])
+    book = Account(
+        succeeded=job.status.succeeded + sum(uid not in look.held for uid in succeeded),
+        failed=job.status.failed + sum(uid not in look.held for uid in failed),
+        noted_succeeded=[uid for uid in succeeded if uid in look.held],
+        noted_failed=[uid for uid in failed if uid in look.held],
+        release=[],
+    )
+    known, known_failed = {*succeeded, *failed}, set(failed)
+    new_indexes = 0
+    for pod in look.pods:
+        uid = pod.metadata.uid
+        if uid not in look.held or not _may_release(look, pod, end):
             continue
-        if wanted.get("containerName") not in (None, "", status.name):
-            continue
-        if (ended.exit_code in values) is (wanted.get("operator") == "In"):
-            return status.name, ended.exit_code
-    return None
+        book.release.append(pod)
+        if pod.status.phase == "Succeeded" and uid not in known_failed:
+            if indexed(job):
+                new_indexes += has_place(job, pod) and (index_of(pod) or 0) not in look.before
+            elif uid not in known:
+                book.noted_succeeded.append(uid)
+        elif has_failed(job, pod) or (end is not None and end.type == FAILED):
+            # Once a job has failed, every pod that has not ended counts as failed.
+            if uid not in known and has_place(job, pod) and is_counted(job, pod):
+                book.noted_failed.append(uid)
+        if new_indexes + len(book.noted_succeeded) + len(book.noted_failed) >= MOST_UNCOUNTED:
+            break
+    if indexed(job):
+        book.succeeded = len(look.done)
+    return book
+
+
+def _may_release(look: Look, pod: Pod, end: Ending | None) -> bool:
+    if look.job.metadata.deletion_timestamp or end is not None or pod.status.phase == "Succeeded":
+        return True
+    if not has_failed(look.job, pod):
+        return False
+    index = index_of(pod)
+    waiting = look.replaceable.get(index) if index is not None else None
+    return waiting is None or waiting.metadata.uid != pod.metadata.uid

@@ -6,7 +6,7 @@ from wharfinger.api.columns import workloads as columns
 from wharfinger.api.defaults import workloads as defaults
 from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
-from wharfinger.api.validation import workloads as rules
+from wharfinger.api.validation import jobs as rules
 from wharfinger.api.validation.common import checked
 
 JOBS = Kind(

@@ -1,8 +1,7 @@
-"""Validation of workloads, jobs and disruption budgets, after pkg/apis/{apps,batch,policy,scheduling}/validation."""
+"""Validation of workloads and disruption budgets, after pkg/apis/{apps,policy,scheduling}/validation."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -141,7 +140,7 @@ def _selector_and_template_faults(spec: Mapping[str, Any], word: str, owner: str
         yield from label_selector_faults(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
             yield invalid("spec.selector", selector, f"empty selector is invalid for {word}")
-        elif not _selects(selector, template):
+        elif not selects(selector, template):
             yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     yield from _template_for_controller_faults(template, owner)
 
@@ -157,7 +156,7 @@ def _template_for_controller_faults(template: Mapping[str, Any], owner: str) -> 
         yield forbidden("spec.template.spec.activeDeadlineSeconds", detail)
 
 
-def _selects(selector: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+def selects(selector: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
     """Whether the selector matches the labels of the template; true when it cannot be compiled, which is a fault of its own."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     try:
@@ -204,142 +203,6 @@ def _at_most_all(value: int | str | None, path: str) -> Iterator[FieldError]:
     percent = percent_of(value)
     if percent is not None and percent > 100:
         yield invalid(path, value, "must not be greater than 100%")
-
-
-def job_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    spec = document.get("spec") or {}
-    yield from job_spec_faults(spec, "spec")
-    selector = spec.get("selector")
-    if selector is None:
-        yield required("spec.selector")
-    else:
-        yield from label_selector_faults(selector, "spec.selector")
-        if not _selects(selector, spec.get("template") or {}):
-            labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-            yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
-    if old is None:
-        if len((document.get("metadata") or {}).get("name") or "") > 63:
-            name = document["metadata"]["name"]
-            yield invalid("metadata.name", name, "must be no more than 63 characters")
-    else:
-        yield from _job_update_faults(spec, old.get("spec") or {})
-
-
-_JOB_COUNTS = (
-    "parallelism",
-    "completions",
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "ttlSecondsAfterFinished",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-)
-
-
-def job_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for name in _JOB_COUNTS:
-        yield from not_negative(spec.get(name), f"{path}.{name}")
-    mode = spec.get("completionMode") or "NonIndexed"
-    if mode not in ("NonIndexed", "Indexed"):
-        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
-    per_index, most_failed = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
-    if most_failed is not None and per_index is None:
-        yield required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
-    if mode == "Indexed":
-        completions = spec.get("completions")
-        if completions is None:
-            yield required(f"{path}.completions", "when completion mode is Indexed")
-        elif most_failed is not None and most_failed > completions:
-            yield invalid(f"{path}.maxFailedIndexes", most_failed, "must be less than or equal to completions")
-        if (spec.get("parallelism") or 0) > 100_000:
-            detail = "must be less than or equal to 100000 when completion mode is Indexed"
-            yield invalid(f"{path}.parallelism", spec["parallelism"], detail)
-    else:
-        for name, value in (("backoffLimitPerIndex", per_index), ("maxFailedIndexes", most_failed)):
-            if value is not None:
-                yield invalid(f"{path}.{name}", value, "requires indexed completion mode")
-        if spec.get("successPolicy") is not None:
-            yield invalid(f"{path}.successPolicy", spec["successPolicy"], "requires indexed completion mode")
-    replacement = spec.get("podReplacementPolicy")
-    yield from one_of(replacement, ("Failed", "TerminatingOrFailed"), f"{path}.podReplacementPolicy", empty=True)
-    template = spec.get("template") or {}
-    yield from template_faults(template, f"{path}.template")
-    restart = (template.get("spec") or {}).get("restartPolicy")
-    here = f"{path}.template.spec.restartPolicy"
-    if restart in (None, "", "Always"):
-        yield required(here, 'valid values: "OnFailure", "Never"')
-    elif restart == "OnFailure" and spec.get("podFailurePolicy") is not None:
-        yield invalid(here, restart, 'only "Never" is supported when podFailurePolicy is specified')
-
-
-_JOB_FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
-_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
-
-
-def _job_update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
-    completions = spec.get("completions")
-    if completions != before.get("completions"):
-        if spec.get("completionMode") != "Indexed":
-            yield immutable("spec.completions", completions)
-        elif completions is not None and completions != spec.get("parallelism"):
-            yield invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
-    if spec.get("selector") != before.get("selector"):
-        yield immutable("spec.selector", spec.get("selector"))
-    suspended = before.get("suspend") is True
-    if _job_template(spec, suspended) != _job_template(before, suspended):
-        yield immutable("spec.template", spec.get("template"))
-    for name in _JOB_FIXED:
-        if spec.get(name) != before.get(name):
-            yield immutable(f"spec.{name}", spec.get(name))
-
-
-def _job_template(spec: Mapping[str, Any], suspended: bool) -> Any:
-    """The template as far as it may not change: while a job is suspended, directives for the scheduler may."""
-    template = spec.get("template") or {}
-    if not suspended:
-        return template
-    inner = {name: value for name, value in (template.get("spec") or {}).items() if name not in _DIRECTIVES}
-    affinity = {k: v for k, v in (inner.pop("affinity", None) or {}).items() if k != "nodeAffinity"}
-    metadata = {k: v for k, v in (template.get("metadata") or {}).items() if k not in ("labels", "annotations")}
-    return {"metadata": metadata, "spec": inner, "affinity": affinity}
-
-
-_MACROS = {"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
-_CRON_FIELD = re.compile(r"(\*|\?|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?")
-
-
-def schedule_fault(schedule: str) -> str | None:
-    """Why a cron schedule cannot be read, if so; values out of range are found when it runs."""
-    if schedule in _MACROS or re.fullmatch(r"@every ([0-9.]+(ns|us|µs|ms|s|m|h))+", schedule):
-        return None
-    fields = schedule.split()
-    if len(fields) != 5:
-        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-    for one in fields:
-        if not all(_CRON_FIELD.fullmatch(part) for part in one.split(",")):
-            return f"failed to parse {one!r}"
-    return None
-
-
-def cron_job_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    spec = document.get("spec") or {}
-    schedule = spec.get("schedule") or ""
-    if not schedule:
-        yield required("spec.schedule")
-    elif "TZ" in schedule:
-        yield invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
-    elif fault := schedule_fault(schedule):
-        yield invalid("spec.schedule", schedule, fault)
-    for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        yield from not_negative(spec.get(name), f"spec.{name}")
-    yield from one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
-    template = (spec.get("jobTemplate") or {}).get("spec") or {}
-    yield from job_spec_faults(template, "spec.jobTemplate.spec")
-    if template.get("manualSelector"):
-        yield not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false"))
-    name = (document.get("metadata") or {}).get("name") or ""
-    if old is None and len(name) > 52:
-        yield invalid("metadata.name", name, "must be no more than 52 characters")
 
 
 def budget_faults(document: Document, old: Document | None) -> Iterator[FieldError]:

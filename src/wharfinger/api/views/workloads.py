@@ -194,6 +194,8 @@ class JobSpec(View, frozen=True):
     pod_replacement_policy: str = "TerminatingOrFailed"
     manual_selector: bool = False
     managed_by: str = ""
+    pod_failure_policy: dict[str, Any] | None = None
+    success_policy: dict[str, Any] | None = None
 
 
 class UncountedPods(View, frozen=True):

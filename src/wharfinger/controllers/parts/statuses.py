@@ -23,6 +23,7 @@ _SHOWN_ZEROS = {
     "expectedPods",
     "ready",
     "terminating",
+    "failedIndexes",
 }
 """Counts that Kubernetes writes even when they are nothing; others it leaves out."""
 
@@ -36,22 +37,21 @@ def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 async def patch_status(
     client: Client, resource: Resource, document: Document, status: Mapping[str, Any], *, locked: bool = False
-) -> bool:
-    """Writes `status` if it differs from the document's; says whether it did. `locked` refuses a stale document.
+) -> Document | None:
+    """Writes `status` if it differs from the document's, and returns what was stored. `locked` refuses a stale document.
 
     All members are written together even where only one differs: the document may be stale, and numbers of two moments
     must not mix. None removes a member, as does nothing where Kubernetes would not show it.
     """
     if not differs(document.get("status") or {}, status):
-        return False
+        return None
     metadata = document["metadata"]
     identity = {"uid": metadata["uid"]}
     if locked:
         identity["resourceVersion"] = metadata["resourceVersion"]
     shown = {key: value if value or key in _SHOWN_ZEROS else None for key, value in status.items()}
     patch = {"metadata": identity, "status": shown}
-    await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
-    return True
+    return await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
 
 
 def condition_of(conditions: Sequence[Document], kind: str) -> Document | None:

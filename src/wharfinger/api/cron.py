@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from wharfinger.api.times import BadTime, parse_duration
 
 _MONTHS = {
@@ -98,16 +100,17 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
     if match is not None:
         zone, text = match[1], text[match.end() :]
     where = _zone(zone)
-    text = text.strip()
     if text.startswith("@every "):
         try:
-            return Schedule(every=max(1.0, parse_duration(text.removeprefix("@every ").strip())), zone=where)
+            return Schedule(every=max(1.0, parse_duration(text.removeprefix("@every "))), zone=where)
         except BadTime as error:
-            raise BadSchedule(f"failed to parse duration {text}: {error}") from error
-    text = _MACROS.get(text, text)
-    fields = text.split()
+            detail = f"time: invalid duration {_quoted(text.removeprefix('@every '))}"
+            raise BadSchedule(f"failed to parse duration {text}: {detail}") from error
+    if text.startswith("@") and text not in _MACROS:
+        raise BadSchedule(f"unrecognized descriptor: {text}")
+    fields = _MACROS.get(text, text).split()
     if len(fields) != 5:
-        raise BadSchedule(f"expected exactly 5 fields, found {len(fields)}: {fields}")
+        raise BadSchedule(f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]")
     sets = [_field(part, *bounds) for part, bounds in zip(fields, _BOUNDS)]
     minutes, hours, days, months, weekdays = sets
     return Schedule(minutes, hours, days, months, weekdays, _is_star(fields[2]), _is_star(fields[4]), zone=where)
@@ -128,27 +131,50 @@ def _is_star(text: str) -> bool:
 
 def _field(text: str, low: int, high: int, names: dict[str, int]) -> frozenset[int]:
     found: set[int] = set()
-    for part in text.split(","):
-        spread, slash, step_text = part.partition("/")
-        first_text, dash, last_text = spread.partition("-")
-        if first_text in ("*", "?") and not dash:
-            first, last = low, high
-        else:
-            first = _number(first_text, names)
-            last = _number(last_text, names) if dash else high if slash else first
-        step = _number(step_text, {}) if slash else 1
-        if first < low or last > high or first > last or step < 1:
-            raise BadSchedule(f"{part!r} is not within {low} to {high}")
-        found.update(range(first, last + 1, step))
+    for part in filter(None, text.split(",")):
+        found.update(_range(part, low, high, names))
     return frozenset(found)
+
+
+def _range(part: str, low: int, high: int, names: dict[str, int]) -> range:
+    spread, *steps = part.split("/")
+    first_text, *rest = spread.split("-")
+    if first_text in ("*", "?"):
+        first, last = low, high
+    else:
+        first = last = _number(first_text, names)
+        if len(rest) > 1:
+            raise BadSchedule(f"too many hyphens: {part}")
+        if rest:
+            last = _number(rest[0], names)
+    if len(steps) > 1:
+        raise BadSchedule(f"too many slashes: {part}")
+    step = _number(steps[0], {}) if steps else 1
+    if steps and not rest:
+        last = high  # N/step means from N on
+    if first < low:
+        raise BadSchedule(f"beginning of range ({first}) below minimum ({low}): {part}")
+    if last > high:
+        raise BadSchedule(f"end of range ({last}) above maximum ({high}): {part}")
+    if first > last:
+        raise BadSchedule(f"beginning of range ({first}) beyond end of range ({last}): {part}")
+    if step == 0:
+        raise BadSchedule(f"step of range should be a positive number: {part}")
+    return range(first, last + 1, step)
 
 
 def _number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
-    if not (text.isascii() and text.isdigit()):
-        raise BadSchedule(f"failed to parse int from {text!r}")
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise BadSchedule(f"failed to parse int from {text}: strconv.Atoi: parsing {_quoted(text)}: invalid syntax")
+    if int(text) < 0:
+        raise BadSchedule(f"negative number ({int(text)}) not allowed: {text}")
     return int(text)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
 
 
 MISSED_LIMIT = 100
