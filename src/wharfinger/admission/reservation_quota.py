@@ -28,9 +28,11 @@ class Kept(Protocol):
 
 
 class Objects(Protocol):
-    """The latest state of everything; the store's `scan`."""
+    """The latest state of everything, as the store has it."""
 
     def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
+
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> Kept | None: ...
 
 
 def charged_namespace(reservation: Reservation) -> str:
@@ -40,8 +42,13 @@ def charged_namespace(reservation: Reservation) -> str:
         return "default"
 
 
-def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str) -> Amounts:
-    """What reservations cost in a namespace, by quota names. `pods` are those of the namespace."""
+Find = Callable[[str, str], Pod | None]
+"""A pod by its namespace and name."""
+
+
+def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, find: Find) -> Amounts:
+    """What reservations cost in a namespace, by quota names. `pods` are those of the namespace; pods of others that use
+    its reservations are found by what the reservations say of them."""
     found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
     if not found:
         return {}
@@ -52,7 +59,12 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
     )
     total: Amounts = {}
     for reservation in sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
-        left = _left(reservation, running)
+        elsewhere = [
+            pod
+            for owner in reservation.status.current_owners
+            if owner.namespace != namespace and (pod := find(owner.namespace, owner.name)) is not None
+        ]
+        left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
         for pod in _owners_among(reservation, waiting):
             # A pod is expected to use one reservation, so it stands for that much of it.
             waiting.remove(pod)
@@ -68,9 +80,11 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
 
 
 def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
+    """What it holds, or is to hold as its template says now, and no pod uses."""
     try:
-        quantities = reservation.status.allocatable if reservation.holds else wanted_quantities(reservation)
-        left = {name: parse_nano(quantity) for name, quantity in quantities.items()}
+        left = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
+        for name, quantity in reservation.status.allocatable.items() if reservation.holds else ():
+            left[name] = max(left.get(name, 0), parse_nano(quantity))
     except (BadReservation, BadQuantity):
         return {}
     for pod in pods:
@@ -112,7 +126,7 @@ class ReservationQuotaReviewer:
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """What is reserved in a namespace, when this pod has come."""
         pods = self._pods(namespace, pod)
-        return reserved(self._reservations(), pods, namespace)
+        return reserved(self._reservations(), pods, namespace, self._pod)
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
@@ -121,8 +135,8 @@ class ReservationQuotaReviewer:
         namespace = charged_namespace(new)
         others = [each for each in self._reservations() if each.metadata.name != new.metadata.name]
         pods = self._pods(namespace, None)
-        after = reserved([*others, new], pods, namespace)
-        before = reserved(self._reservations(), pods, namespace)
+        after = reserved([*others, new], pods, namespace, self._pod)
+        before = reserved(self._reservations(), pods, namespace, self._pod)
         for kept in self._objects.scan(RESOURCE_QUOTAS, namespace):
             quota = decode(kept.data, ResourceQuota)
             if rules.is_scoped(quota):
@@ -148,6 +162,10 @@ class ReservationQuotaReviewer:
 
     def _reservations(self) -> list[Reservation]:
         return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
+
+    def _pod(self, namespace: str, name: str) -> Pod | None:
+        kept = self._objects.peek(PODS, name, namespace)
+        return None if kept is None else decode(kept.data, Pod)
 
     def _pods(self, namespace: str, coming: Pod | None) -> list[Pod]:
         found = [decode(kept.data, Pod) for kept in self._objects.scan(PODS, namespace)]

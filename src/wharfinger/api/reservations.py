@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.defaults.pods import pod_of_template
 from wharfinger.api.quantity import BadQuantity, family, format_nano, parse_nano
 from wharfinger.api.resources import Amounts, in_units, requests_nano
 from wharfinger.api.selectors import parse_int64
@@ -77,11 +78,12 @@ def expired(reservation: Reservation, now: float) -> bool:
 
 
 def template_of(reservation: Reservation) -> PodTemplate:
-    """Raises BadReservation where the template has fields of the wrong type."""
+    """The template as the server would take a pod made from it, such as with requests from limits. Raises BadReservation
+    where it has fields of the wrong type."""
     if reservation.spec.template is None:
         raise BadReservation("spec.template: Required value")
     try:
-        return view(reservation.spec.template, PodTemplate)
+        return view(pod_of_template(reservation.spec.template), PodTemplate)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         raise BadReservation(f"spec.template{path.rstrip('`')}: {message}") from None
@@ -236,6 +238,26 @@ def _sized(spec: Any, quantities: Quantities) -> Any:
         init_containers=tuple(msgspec.structs.replace(container, resources=bare) for container in spec.init_containers),
         overhead={},
         resources=None,
+    )
+
+
+# -- preemption with a guarantee
+
+
+def guarantee_name(uid: str) -> str:
+    """The reservation for a preemptor."""
+    return f"preemption-{uid}"
+
+
+def is_guarantee(reservation: Reservation) -> bool:
+    """Whether it is what the scheduler makes for a preemptor, and for nobody else."""
+    uid, owners = reservation.metadata.labels.get(PREEMPTOR), reservation.spec.owners
+    return (
+        bool(uid)
+        and reservation.metadata.name == guarantee_name(uid or "")
+        and len(owners) == 1
+        and owners[0].object is not None
+        and owners[0].object.uid == uid
     )
 
 

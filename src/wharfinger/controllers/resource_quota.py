@@ -102,7 +102,10 @@ class ResourceQuotaController(Controller[Key]):
         if rules.is_scoped(quota):
             return total, again
         if self.reservations is not None:
-            rules.add(total, reserved(self.reservations, self.pods_by_namespace.get(namespace), namespace))
+            pods = self.pods_by_namespace.get(namespace)
+            rules.add(
+                total, reserved(self.reservations, pods, namespace, lambda space, name: self.pods.get(name, space))
+            )
         for resource in self._resources(quota):
             for item in await self._objects(resource, namespace):
                 rules.add(total, rules.usage(resource, item, now))

@@ -21,6 +21,7 @@ from wharfinger.api.reservations import (
     RESERVATION_NODE,
     allocation_text,
     is_fake,
+    is_guarantee,
 )
 from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.reservation import Reservation as ReservationView
@@ -56,7 +57,7 @@ class Key(NamedTuple):
     affinity: str | None = None
     exact: str | None = None
     ignoring: bool = False
-    fake: tuple[str, str, bool] | None = None  # pinned node, policy, pre-allocation
+    fake: tuple[str, str, bool, bool] | None = None  # pinned node, policy, pre-allocation, guarantee of a preemption
     adopting: str = ""  # the uid of a reservation that takes over pods: no two are alike
 
 
@@ -87,9 +88,15 @@ class Reservation(Plugin):
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
             WakeUp(RESERVATION, Action.ALL),
-            WakeUp(POD, Action.DELETE),
+            WakeUp(POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN),
+            WakeUp(POD, Action.ADD | Action.UPDATE_POD_LABEL, self._may_be_adopted),
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
         )
+
+    def _may_be_adopted(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        """Whether a pod that came to a node, or has other labels now, is something to take over."""
+        reservation = self.ledger.reservations.get(pod.metadata.uid) if is_fake(pod) else None
+        return reservation is not None and adopts(reservation)
 
     # -- the way of a pod
 
@@ -100,7 +107,8 @@ class Reservation(Plugin):
             pinned = pod.metadata.annotations.get(RESERVATION_NODE, "")
             policy, pre = ("", False) if spec is None else (spec.allocate_policy, spec.pre_allocation)
             adopting = reservation is not None and adopts(reservation)
-            return Key(fake=(pinned, policy, pre), adopting=pod.metadata.uid if adopting else "")
+            guarantees = reservation is not None and is_guarantee(reservation)
+            return Key(fake=(pinned, policy, pre, guarantees), adopting=pod.metadata.uid if adopting else "")
         metadata = pod.metadata
         if self.args.honour_ignored_label and metadata.labels.get(IGNORED) == "true":
             return Key(ignoring=True)
@@ -126,7 +134,7 @@ class Reservation(Plugin):
             demands = demands_of(shape.pod.metadata)
         except BadDemand as fault:
             return error(str(fault))
-        return Using(self.tables, self.ledger, shape, demands, key.classes, evicts=self.args.enable_preemption)
+        return Using(self.tables, self.ledger, shape, demands, key.classes)
 
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         if is_fake(victim.pod):

@@ -79,7 +79,8 @@ def demands_of(metadata: ObjectMeta) -> Demands:
     if affinity is None:
         return Demands(exact=names)
     try:
-        found = view(msgspec.json.decode(affinity), ReservationAffinity) if affinity.strip() else ReservationAffinity()
+        written = msgspec.json.decode(affinity) if affinity.strip() else None
+        found = ReservationAffinity() if written is None else view(written, ReservationAffinity)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise BadDemand(f"annotation {AFFINITY}: {error}") from None
     try:

@@ -15,6 +15,7 @@ from wharfinger.plugins.reservation_ledger import Ledger
 NOT_PINNED = unresolvable("node(s) didn't match the nodeName specified by reservation")
 POLICY_CONFLICT = unresolvable("node(s) reservation allocate policy conflict")
 TOO_MANY = unresolvable("Too many pods")
+_WITH_VICTIMS = ("InterPodAffinity", "resourcepolicy")
 
 
 class FakePod(Prepared):
@@ -25,7 +26,14 @@ class FakePod(Prepared):
     filters = True
 
     def __init__(
-        self, tables: Tables, ledger: Ledger, shape: Shape, pinned: str, policy: str, pre_allocation: bool
+        self,
+        tables: Tables,
+        ledger: Ledger,
+        shape: Shape,
+        pinned: str,
+        policy: str,
+        pre_allocation: bool,
+        guarantees: bool = False,
     ) -> None:
         super().__init__()
         self._tables = tables
@@ -38,7 +46,8 @@ class FakePod(Prepared):
         self._conflict = self.refuse(POLICY_CONFLICT)
         self._too_many = self.refuse(TOO_MANY)
         if pre_allocation:
-            self.replaces = frozenset({"NodeResourcesFit"})
+            # What keeps a preemptor away as long as its victims are there does not keep its guarantee away.
+            self.replaces = frozenset({"NodeResourcesFit", *(_WITH_VICTIMS if guarantees else ())})
 
     def filter(self, rows: Rows) -> Ints:
         codes = np.zeros(len(rows), dtype=np.int64)

@@ -414,6 +414,14 @@ class Ledger:
                 total[number] = total.get(number, 0) + amount
         return total
 
+    def fits_beside(self, row: int, asked: Mapping[str, int]) -> bool:
+        """Whether the row has room for this beside all reservations on it, whatever other pods run there."""
+        tables, held = self._tables, self.held_on(row)
+        return all(
+            amount + held.get(number, 0) <= tables.allocatable[number].cells[row]
+            for number, amount in tables.charge_of(asked)
+        )
+
     def policies_on(self, row: int) -> Iterable[str]:
         for uid in self.fakes_on.get(row, ()):
             reservation = self.reservations.get(uid)

@@ -55,15 +55,12 @@ class Using(Prepared):
         shape: Shape,
         demands: Demands,
         classes: tuple[int, ...],
-        *,
-        evicts: bool,
     ) -> None:
         super().__init__()
         self._tables = tables
         self._ledger = ledger
         self._demands = demands
         self._classes = frozenset(classes)
-        self._evicts = evicts
         self.required = demands.required
         self.widens = not self.required
         self._requests = {**shape.requests, PODS: 1}
@@ -234,7 +231,7 @@ class Using(Prepared):
         nominated = self.nominate(row)
         matched = self._matched.get(row, {})
         opened: Iterable[Holding]
-        if evicting and self._evicts:
+        if evicting:
             opened = sorted(matched.values(), key=lambda holding: holding is not nominated)
         elif nominated is not None:
             opened = (nominated,)

@@ -6,14 +6,17 @@ from copy import deepcopy
 
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import PREEMPTOR
+from wharfinger.api.reservations import PREEMPTOR, guarantee_name
 
 TTL = "10m"
-_LEFT_OUT = ("priority", "priorityClassName", "preemptionPolicy", "topologySpreadConstraints", "schedulingGates")
-
-
-def guarantee_name(uid: str) -> str:
-    return f"preemption-{uid}"
+_LEFT_OUT = (
+    "priority",
+    "priorityClassName",
+    "preemptionPolicy",
+    "topologySpreadConstraints",
+    "schedulingGates",
+    "volumes",
+)
 
 
 def guarantee(pod: Document, node: str, *, aligned: bool) -> Document:

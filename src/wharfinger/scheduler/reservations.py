@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import PODS
@@ -20,10 +21,12 @@ from wharfinger.api.reservations import (
     BadReservation,
     allocation_text,
     fake_pod,
+    guarantee_name,
     is_fake,
     reservation_name,
     template_of,
 )
+from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod, view
 from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.events import EventRecorder
@@ -34,7 +37,7 @@ from wharfinger.engine import Engine
 from wharfinger.plugins.reservation import ADOPTED, PHASE, phase_bound, pods_adopted
 from wharfinger.plugins.reservation import Reservation as ReservationPlugin
 from wharfinger.plugins.reservation_ledger import Holding, Ledger, ledger_of
-from wharfinger.scheduler.guarantees import guarantee, guarantee_name
+from wharfinger.scheduler.guarantees import guarantee
 from wharfinger.scheduler.reservation_status import available, promoted, resized, unschedulable
 
 log = logging.getLogger(__name__)
@@ -197,13 +200,21 @@ class Reservations:
         if not self._preempts or self.informer is None or is_fake(pod):
             return False
         name, row = guarantee_name(pod.metadata.uid), self._engine.tables.row_of.get(node)
-        aligned = row is not None and any(self.ledger.policies_on(row))
+        if row is None or not self.ledger.fits_beside(row, requests(pod)):
+            # The pod counts on a reservation of its own there: what is freed inside goes back to that one.
+            return False
+        aligned = any(self.ledger.policies_on(row))
         found = self._awaited[name] = asyncio.Event()
         try:
             document = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
             await self._client.create(RESERVATIONS, guarantee(document, node, aligned=aligned))
             await asyncio.wait_for(found.wait(), GUARANTEE_SECONDS)
-        except (ApiError, TimeoutError) as error:
+        except TimeoutError:
+            log.warning("no guarantee for pod %s/%s: its reservation was not put on node %s", *pod.metadata.key, node)
+            with suppress(ApiError):
+                await self._client.delete(RESERVATIONS, name)
+            return False
+        except ApiError as error:
             log.warning("no guarantee for pod %s/%s on node %s: %s", *pod.metadata.key, node, error)
             return False
         finally:

@@ -101,7 +101,24 @@ def prepare_pod(document: Document) -> None:
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
         status["conditions"] = [gated]
     document["status"] = status
-    labels = child(child(document, "metadata"), "labels")
+    _merge_all_label_keys(document)
+
+
+def pod_of_template(template: Document) -> Document:
+    """A template as the pod that it stands for: with requests from limits, the host ports of the host network and all
+    else that the server gives a pod and no template."""
+    pod: Document = {name: template[name] for name in ("metadata", "spec") if name in template}
+    try:
+        pod = _decode(_encode(pod))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return pod  # not from JSON
+    default_pod(pod)
+    _merge_all_label_keys(pod)
+    return pod
+
+
+def _merge_all_label_keys(document: Document) -> None:
+    spec, labels = child(document, "spec"), child(child(document, "metadata"), "labels")
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = child(child(spec, "affinity"), kind)
         for term in children(terms, "requiredDuringSchedulingIgnoredDuringExecution"):
