@@ -80,7 +80,8 @@ def test_preemption_adds_its_part_to_the_message() -> None:
     result = engine.preempt(waiting, decision.diagnosis)
     assert result.node is None
     assert decision.message == (
-        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/2 nodes are available: "
         "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
 
@@ -103,6 +104,9 @@ def test_a_refusal_of_the_pod_as_a_whole_is_the_message() -> None:
     decision = engine.schedule(pod("p", affinity=rule))
     assert decision.message == "0/2 nodes are available: pod affinity terms conflict."
     assert decision.diagnosis is not None and decision.diagnosis.plugins == {"NodeAffinity"}
+    # As with the stock scheduler, whose DynamicResources then fails to find what it would have prepared.
+    assert engine.preempt(pod("p", affinity=rule), decision.diagnosis).node is None
+    assert decision.message == "0/2 nodes are available: pod affinity terms conflict. not found"
 
 
 def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
@@ -125,6 +129,27 @@ def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
 def test_what_is_not_supported_is_said_and_never_scheduled(spec: dict[str, Any], what: str) -> None:
     decision = engine_with(node("a")).schedule(pod("p", **spec))
     assert decision.message == f"0/1 nodes are available: not supported by this scheduler: {what}."
+
+
+def test_preferences_that_cannot_be_read_matter_only_where_there_is_a_choice() -> None:
+    below = {"key": "rank", "operator": "Lt", "values": ["-10"]}  # no label has such a value
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [below]}}]
+    rule = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    engine = engine_with(node("a"))
+    assert engine.schedule(pod("p", affinity=rule)).node == "a"
+    engine.set_node(node("b"))
+    decision = engine.schedule(pod("p", affinity=rule))
+    assert decision.node is None
+    start = 'running PreScore plugin "NodeAffinity": [0].matchExpressions[0].values[0]: a valid label'
+    assert decision.error.startswith(start)
+
+
+def test_amounts_beyond_measure_do_not_overflow() -> None:
+    engine = engine_with(node("a", memory="8Ei"))
+    for number in range(90):
+        engine.set_pod(pod(f"p{number}", "a", memory="9223372036854775807"))
+    decision = engine.schedule(pod("q", memory="1Gi"))
+    assert decision.message == "0/1 nodes are available: 1 Insufficient memory."
 
 
 def test_a_failed_bind_gives_the_room_back() -> None:

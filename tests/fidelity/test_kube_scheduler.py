@@ -35,18 +35,37 @@ def files(variable: str, *names: str) -> list[Path]:
     return [Path(given)] if given else [CASES / name for name in names]
 
 
+KINDS = {
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicaSets": "ReplicaSet",
+    "statefulSets": "StatefulSet",
+    "replicationControllers": "ReplicationController",
+    "budgets": "PodDisruptionBudget",
+    "classes": "StorageClass",
+    "volumes": "PersistentVolume",
+    "claims": "PersistentVolumeClaim",
+    "csiNodes": "CSINode",
+    "csiDrivers": "CSIDriver",
+    "capacities": "CSIStorageCapacity",
+    "attachments": "VolumeAttachment",
+}
+"""What a question may hold beside nodes and pods."""
+
+
 def engine_of(question: dict[str, Any]) -> Engine:
     engine = Engine([PROFILE])
     for node in question["nodes"]:
         engine.set_node(view(node, Node))
-    for namespace in question.get("namespaces") or ():
-        engine.apply("Namespace", namespace)
-    for pod in question.get("pods") or ():
-        engine.set_pod(view(pod, Pod))
-    for service in question.get("services") or ():
-        engine.apply("Service", service)
-    for budget in question.get("budgets") or ():
-        engine.apply("PodDisruptionBudget", budget)
+    for field, kind in KINDS.items():
+        for document in question.get(field) or ():
+            engine.apply(kind, document)
+    for document in question.get("pods") or ():
+        pod = view(document, Pod)
+        if pod.spec.node_name:
+            engine.set_pod(pod)
+        elif pod.status.nominated_node_name and not pod.terminal:
+            engine.set_nominated(pod, pod.status.nominated_node_name)
     return engine
 
 

@@ -34,9 +34,7 @@ def running(cluster: Cluster) -> Iterator[None]:
         ),
         "two nodes are ready",
     )
-    # DynamicResources, which we do not have, would add words of its own on what preemption found.
-    without = {"plugins": {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}}}
-    stock = cluster.start_kube_scheduler({"profiles": [{"schedulerName": STOCK, **without}]})
+    stock = cluster.start_kube_scheduler({"profiles": [{"schedulerName": STOCK}]})
     ours = cluster.wharf("scheduler", "--no-leader-elect", name="word-scheduler")
     cluster.apply(*OBJECTS)
     cluster.until(

@@ -127,6 +127,7 @@ def test_the_default_order_and_weights_are_upstreams() -> None:
         "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
+        "DynamicResources",
     ]
     assert {name: profile.weights[name] for name in profile.points["score"] if name not in ours} == {
         "TaintToleration": 3,
@@ -135,6 +136,7 @@ def test_the_default_order_and_weights_are_upstreams() -> None:
         "VolumeBinding": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
+        "DynamicResources": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
     }

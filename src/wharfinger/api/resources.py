@@ -28,6 +28,10 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 Amounts = dict[str, int]
 
 _MILLI = NANO // 1000
+MOST = 1 << 53
+"""Amounts of more than this many units (8 Pi; cpu in thousandths) count as this many, so that what a node's pods take
+adds up within 64 bits. Upstream lets such sums overflow."""
+
 NONZERO: Amounts = {CPU: 100 * _MILLI, MEMORY: 200 * 1024 * 1024 * NANO}
 """What scoring assumes of a container that says nothing (a tenth of a core, 200 MiB); for `missing=`."""
 
@@ -159,7 +163,7 @@ def qos_class(pod: Pod) -> str:
 
 def in_units(amounts: Mapping[str, int]) -> Amounts:
     """Nano-units to what decisions compare: thousandths of cpu, whole units of the rest, rounded up."""
-    return {name: -(-amount // (_MILLI if name == CPU else NANO)) for name, amount in amounts.items()}
+    return {name: min(-(-amount // (_MILLI if name == CPU else NANO)), MOST) for name, amount in amounts.items()}
 
 
 def nano(quantities: Quantities) -> Amounts:

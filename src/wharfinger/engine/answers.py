@@ -122,6 +122,7 @@ class Answers:
         self.shape = shape
         self.prepared: dict[str, Prepared] = {}
         self.refusal: Status | None = None
+        self.unasked: frozenset[str] = frozenset()  # plugins that were not asked any more after the refusal
         self.only: frozenset[str] | None = None  # the nodes that plugins narrowed the choice to
         self.narrowed_by: list[str] = []
         self._prepare(points)
@@ -136,6 +137,14 @@ class Answers:
             for plugin in points["score"]
             if plugin.name in self.prepared and self.prepared[plugin.name].scores
         ]
+        self.score_fault = next(
+            (
+                f'running PreScore plugin "{each.plugin}": {each.prepared.score_fault}'
+                for each in self.scorers
+                if each.prepared.score_fault
+            ),
+            "",
+        )
         self.reserving = [
             (plugin, self.prepared.get(plugin.name))
             for plugin in points["reserve"]
@@ -152,7 +161,8 @@ class Answers:
     def _prepare(self, points: Mapping[str, Sequence[Plugin]]) -> None:
         at_filter = [*points["preFilter"], *(each for each in points["filter"] if each not in points["preFilter"])]
         at_score = [each for each in points["score"] if each not in at_filter]
-        for plugin in (*at_filter, *at_score):
+        plugins = (*at_filter, *at_score)
+        for index, plugin in enumerate(plugins):
             answer = plugin.prepare(self.shape)
             if answer is None:
                 continue
@@ -161,6 +171,7 @@ class Answers:
                 if plugin in at_filter and (self.refusal is None or answer.code is not Code.UNSCHEDULABLE):
                     self.refusal = answer.by(plugin.name)
                     if answer.code is not Code.UNSCHEDULABLE:
+                        self.unasked = frozenset(each.name for each in plugins[index + 1 :])
                         return
                 continue
             self.prepared[plugin.name] = answer
@@ -171,6 +182,7 @@ class Answers:
                     names = sorted(self.narrowed_by)
                     what = f"plugin {names[0]}" if len(names) == 1 else f"plugin(s) [{' '.join(names)}] simultaneously"
                     self.refusal = unresolvable(f"node(s) didn't satisfy {what}")
+                    self.unasked = frozenset(each.name for each in plugins[index + 1 :])
                     return
 
     def close(self) -> None:

@@ -203,6 +203,8 @@ class Engine:
         row = int(values.argmax())
         if values[row] == REFUSED:
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+        if answers.score_fault and np.count_nonzero(values != REFUSED) > 1:
+            return Decision(error=answers.score_fault)
         return Decision(tables.names[row], row, evaluated=len(tables.row_of))
 
     def _feasible(self, answers: Answers, pod: Pod, row: int) -> bool:
@@ -221,6 +223,8 @@ class Engine:
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
         best = feasible[0]
         if len(feasible) > 1:
+            if answers.score_fault:
+                return Decision(error=answers.score_fault)
             chosen = np.array(sorted(feasible))
             total = np.zeros(len(chosen), dtype=np.int64)
             for scorer in answers.scorers:
@@ -237,7 +241,8 @@ class Engine:
         return evaluation.explain(self.tables, chosen.answers(chosen.shape(pod)), pod)
 
     def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
-        """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt."""
+        """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt, and is told what the
+        plugins that come after filtering have to say."""
         chosen = self.profile(pod, profile)
         answers = chosen.answers(chosen.shape(pod))
         if diagnosis is None:
@@ -249,9 +254,21 @@ class Engine:
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
             return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
 
-        result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
-        if result.message:
-            diagnosis.post_filter = f"preemption: {result.message}"
+        result, words = PreemptionResult(False), list[str]()
+        for plugin in chosen.at["postFilter"]:
+            if plugin.preempts:
+                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
+                if result.node is not None:
+                    diagnosis.post_filter = ""
+                    return result
+                words.append(f"preemption: {result.message}")
+                continue
+            status = plugin.post_filter(pod, asked=plugin.name not in answers.unasked)
+            if status.code is Code.ERROR:
+                diagnosis.post_filter = status.message
+                return PreemptionResult(True, status.message)
+            words += status.reasons
+        diagnosis.post_filter = ", ".join(words)
         return result
 
     # -- the way to the node

@@ -57,6 +57,7 @@ class Prepared:
     scores: bool = False
     normalizes: bool = False
     nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
+    score_fault: str = ""  # why rows cannot be scored; as upstream, that matters only where there is a choice
     follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
     widens: bool = False  # every row with overlays also counts as it is, so that they can only add feasible rows
     replaces: frozenset[str] = frozenset()  # plugins whose filters this one stands in for
@@ -172,6 +173,7 @@ class Plugin:
     kinds: ClassVar[tuple[str, ...]] = ()  # kinds of objects it wants to observe, besides nodes and pods
     reserves_prepared: ClassVar[bool] = False  # whether `reserve` has nothing to do where `prepare` had nothing to say
     keys_volumes: ClassVar[bool] = False  # whether `shape_key` is None for every pod without volumes
+    preempts: ClassVar[bool] = False  # whether its place after filtering is that of preemption, which the engine does
     watches_pods: ClassVar[bool] = False  # whether `pod_added` and `pod_removed` are called
 
     def __init__(self, tables: Tables, args: Any) -> None:
@@ -209,6 +211,11 @@ class Plugin:
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         """Its answers for a shape; a status refuses the pod as a whole, None means nothing to say on it."""
         return None
+
+    def post_filter(self, pod: Pod, *, asked: bool) -> Status:
+        """What it adds to the reasons when no node was right; an error keeps the plugins after it, preemption too, from
+        being asked. `asked` tells whether `prepare` was, which a refusal of the pod as a whole may have cut short."""
+        return SUCCESS
 
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         """Whether preemption may take this pod away for that one; priorities have been compared already."""

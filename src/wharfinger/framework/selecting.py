@@ -132,10 +132,13 @@ def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
 def preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[tuple[NodeTerm, int], ...]:
     """Weighted terms; empty ones and those of weight 0 are left out. Raises BadSelector."""
     compiled = []
-    for term in terms:
+    for index, term in enumerate(terms):
         if term.weight == 0:
             continue
-        parsed = node_term(term.preference)
+        try:
+            parsed = node_term(term.preference)
+        except BadSelector as fault:
+            raise BadSelector(str(fault), f"[{index}].{fault.path}") from None
         if parsed is not None:
             compiled.append((parsed, term.weight))
     return tuple(compiled)

@@ -17,7 +17,7 @@ import numpy as np
 
 from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
-from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, nonzero_requests, requests
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, MOST, nonzero_requests, requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import Taint
 from wharfinger.framework.columns import Bools, Column, LabelColumn, Log, Rows
@@ -248,11 +248,11 @@ class Tables:
         self.pod_limit.cells[row] = 0
         for name, quantity in node.status.allocatable.items():
             if name == CPU:
-                self.allocatable[0].cells[row] = milli_value(quantity)
+                self.allocatable[0].cells[row] = min(milli_value(quantity), MOST)
             elif name == PODS:
-                self.pod_limit.cells[row] = value(quantity)
+                self.pod_limit.cells[row] = min(value(quantity), MOST)
             elif name in self.resources or is_scalar(name):
-                self.allocatable[self.resource(name)].cells[row] = value(quantity)
+                self.allocatable[self.resource(name)].cells[row] = min(value(quantity), MOST)
         for image in node.status.images:
             for each in image.names:
                 size, holders = self.images.get(each, (image.size_bytes, set()))

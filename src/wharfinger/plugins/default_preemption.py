@@ -32,6 +32,7 @@ class DefaultPreemption(Plugin):
     name = "DefaultPreemption"
     points = frozenset({"postFilter"})
     position = 150
+    preempts = True
     args_type = DefaultPreemptionArgs
 
 

@@ -23,7 +23,7 @@ from wharfinger.framework.selecting import (
     required_node_affinity,
 )
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.status import Status, error, unresolvable
+from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
 
 REASON_POD = unresolvable("node(s) didn't match Pod's node affinity/selector")
@@ -74,15 +74,17 @@ class NodeAffinity(Plugin):
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         affinity = shape.pod.spec.affinity
         stated = affinity.node_affinity if affinity else None
+        fault, preferred = "", self._added
         try:
-            preferred = preferred_terms(stated.preferred) if stated else ()
-        except BadSelector as fault:
-            return error(str(fault))
+            preferred += preferred_terms(stated.preferred) if stated else ()
+        except BadSelector as error:
+            fault = f"{error.path}: {error}"
         names = _names(stated)
         if names is not None and not names:
             return REASON_CONFLICT
-        prepared = _Affinity(self.tables, self._enforced, shape.node_affinity, (*self._added, *preferred))
+        prepared = _Affinity(self.tables, self._enforced, shape.node_affinity, preferred)
         prepared.scores = bool(self._added) or bool(stated and stated.preferred)
+        prepared.score_fault = fault
         prepared.nodes = names
         return prepared if prepared.filters or prepared.scores else None
 

@@ -1,0 +1,34 @@
+"""DynamicResources: resource claims, which we do not schedule. A pod with claims stays pending and says why; it is never
+placed wrongly. Of other pods it says what the stock plugin says of them, in the same words."""
+
+from __future__ import annotations
+
+from wharfinger.api.views import Pod
+from wharfinger.framework.plugin import Plugin, Prepared
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status, error, unresolvable, unschedulable
+
+REFUSAL = unresolvable("not supported by this scheduler: resource claims (spec.resourceClaims)")
+NO_CLAIMS = unschedulable("no new claims to deallocate")
+SOME_CLAIMS = unschedulable("still not schedulable")
+NOT_ASKED = error("not found")
+
+
+class DynamicResources(Plugin):
+    name = "DynamicResources"
+    points = frozenset({"preEnqueue", "preFilter", "filter", "postFilter", "score", "reserve", "preBind"})
+    position = 145
+    weight = 2
+    reserves_prepared = True
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        return REFUSAL if shape.pod.spec.resource_claims else None
+
+    def post_filter(self, pod: Pod, *, asked: bool) -> Status:
+        # Upstream looks for what its PreFilter left behind, and fails where that was never reached.
+        if not asked:
+            return NOT_ASKED
+        return SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS
+
+
+plugins = (DynamicResources,)
