@@ -272,6 +272,35 @@ def test_an_unknown_class_is_waited_for(worked: Cluster) -> None:
     assert "unknown class" in worked.why(pod("a", {"gold": 1}))
 
 
+@pytest.mark.parametrize(
+    ("name", "appears"),
+    [
+        ("gold", klass("gold")),
+        ("resourceclass.scheduling.sigs.x-k8s.io/gold", klass("gold")),
+        ("fpga.example/card", machine("n1", resource("card", 1, raw="fpga.example/card"))),
+        (
+            "fpga.example/card",
+            {
+                "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+                "kind": "NodeComputeResources",
+                "metadata": {"name": "n1"},
+                "spec": {"computeResources": [resource("card", 1, raw="fpga.example/card")]},
+            },
+        ),
+    ],
+)
+def test_a_pod_asked_about_again_sees_what_its_names_mean_by_now(name: str, appears: Document) -> None:
+    """The very same object, as the queue keeps it while nothing of the pod changes."""
+    before = machine("n1", CR1) if appears["kind"] == "ResourceClass" else machine("n1")
+    cluster = Cluster(before)
+    waiting = as_pod(pod("a", {name: 1}))
+    assert cluster.engine.schedule(waiting).node is None
+    cluster.apply(appears)
+    assert cluster.engine.schedule(waiting).node == "n1"
+    cluster.delete(appears) if appears["kind"] != "Node" else cluster.apply(before)
+    assert cluster.engine.schedule(waiting).node is None
+
+
 def test_devices_of_the_cluster_are_no_nodes_business() -> None:
     cluster = Cluster(klass("remote", raw="net.example/disk", scope="Cluster"), machine("n1"))
     assert cluster.fits(pod("a", {"remote": 50}))

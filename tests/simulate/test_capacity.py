@@ -60,7 +60,9 @@ def test_pods_get_as_many_nodes_as_their_devices_need(capacity: Capacity) -> Non
     pods = [pod(f"p{i}", {"gold": 3}) for i in range(3)]
     found = capacity.needs([GOLD, *pods], K80, P100)
     assert {each["name"]: each["new"] for each in found["groups"]} == {"k80": 0, "p100": 3}
-    assert found["groups"][1]["newNodes"][0] == {"name": "p100-new-1", "pods": ["default/p0"]}
+    first, second, _ = found["groups"][1]["newNodes"]
+    assert first == {"name": "p100-new-1", "pods": ["default/p0"], "reason": "no nodes available to schedule pods"}
+    assert second["reason"] == "0/1 nodes are available: 1 Insufficient gold."
 
 
 def test_pods_share_new_nodes(capacity: Capacity) -> None:

@@ -127,11 +127,15 @@ class Profile:
         self._renewals = tables.renewals
 
     def shape(self, pod: Pod) -> Shape:
-        if pod is self._last_pod and self._last_keys == self._tables.keys_version:
+        if pod is self._last_pod and self._last_keys == self._keys():
             return self._last_shape
         self._last_shape = self._shape(pod)
-        self._last_pod, self._last_keys = pod, self._tables.keys_version
+        self._last_pod, self._last_keys = pod, self._keys()
         return self._last_shape
+
+    def _keys(self) -> int:
+        """Moves whenever plugins may give another key: of themselves, or because nodes changed, and names with them."""
+        return self._tables.keys_version + self._tables.node_log.position
 
     def _shape(self, pod: Pod) -> Shape:
         extra: Hashable = None

@@ -79,6 +79,7 @@ class Ledger:
             self._inventories.pop(name, None)
         else:
             self._inventories[name] = new
+        self._tables.keys_version += 1
         row = self._tables.row_of.get(name)
         if row is not None:
             self._stale.add(row)
@@ -152,7 +153,8 @@ class Ledger:
                 self._unsure.discard(pod.row)
 
     def _meanings_changed(self) -> None:
-        """Pods without records may be taken to hold other devices now."""
+        """Names mean something else; and pods without records may be taken to hold other devices now."""
+        self._tables.keys_version += 1
         for row in self._unsure:
             self._dirty.add(row)
             self._tables.touch(row)

@@ -121,6 +121,7 @@ class GroupNeed:
     silent: list[str] = field(default_factory=list)  # new nodes that have not published their devices yet
     coming: int = 0  # asked for earlier, and not registered yet
     pods: dict[str, list[str]] = field(default_factory=dict)  # by new node: the pods it is for
+    reasons: dict[str, str] = field(default_factory=dict)  # by new node: why its first pod fits nowhere else
 
     @property
     def new(self) -> int:
@@ -192,7 +193,7 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
                 return
         made.fitting[label] = decision.node
         return
-    reasons = []
+    nowhere, reasons = decision.message, []
     for group in groups:
         need = by_name[group.name]
         if need.current + need.coming + need.new >= group.spec.max_size:
@@ -203,7 +204,7 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
         decision = engine.schedule(pod)
         if decision.node == name:
             engine.assume(pod, name)
-            need.pods[name] = [label]
+            need.pods[name], need.reasons[name] = [label], nowhere
             return
         explained = engine.explain(pod)
         refusal = explained.pre_filter or explained.refused.get(name)

@@ -117,7 +117,9 @@ def _document(found: Needs) -> dict[str, Any]:
                 "silent": need.silent,
                 "coming": need.coming,
                 "new": need.new,
-                "newNodes": [{"name": name, "pods": pods} for name, pods in need.pods.items()],
+                "newNodes": [
+                    {"name": name, "pods": pods, "reason": need.reasons[name]} for name, pods in need.pods.items()
+                ],
             }
             for need in found.groups
         ],
@@ -133,7 +135,7 @@ def _print(found: Needs) -> None:
     click.echo(table(("node group", "nodes", "silent", "coming", "new"), rows))
     for need in found.groups:
         for name, pods in need.pods.items():
-            click.echo(f"\n{name} is needed for {', '.join(pods)}")
+            click.echo(f"\n{name} is needed for {', '.join(pods)}: {need.reasons[name]}")
     for pod, node in found.fitting.items():
         click.echo(f"\n{pod} needs no new node: it fits on {node}")
     for pod, why in found.hopeless.items():
