@@ -145,8 +145,8 @@ def test_preferences_that_cannot_be_read_matter_only_where_there_is_a_choice() -
 
 
 def test_amounts_beyond_measure_do_not_overflow() -> None:
-    engine = engine_with(node("a", memory="8Ei"))
-    for number in range(90):
+    engine = engine_with(node("a", memory="8Ei", cpu="64", pods=500))
+    for number in range(300):
         engine.set_pod(pod(f"p{number}", "a", memory="9223372036854775807"))
     decision = engine.schedule(pod("q", memory="1Gi"))
     assert decision.message == "0/1 nodes are available: 1 Insufficient memory."
