@@ -9,10 +9,12 @@ from tests.controllers.world import World
 
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod, view
+from wharfinger.node.addresses import Addresses
 from wharfinger.node.annotations import exit_code, seconds
-from wharfinger.node.fitting import shortage
+from wharfinger.node.fitting import Room, Shortage
 from wharfinger.node.lifecycle import Step, next_step
 from wharfinger.node.samples import Sample, sample_node
 
@@ -167,6 +169,13 @@ def asking(cpu: str, **more: str) -> Pod:
     return view(pod(containers=[{"name": "c", "resources": resources}]), Pod)
 
 
+def shortage(wanted: Pod, place: Node, others: list[Pod]) -> Shortage | None:
+    room = Room()
+    for number, other in enumerate(others):
+        room.put(str(number), requests(other))
+    return room.shortage(wanted, place)
+
+
 def test_what_does_not_fit_is_named_with_numbers() -> None:
     assert shortage(asking("1"), node(cpu="2"), [asking("1")]) is None
     short = shortage(asking("1500m"), node(cpu="2"), [asking("1")])
@@ -175,6 +184,30 @@ def test_what_does_not_fit_is_named_with_numbers() -> None:
     assert full is not None
     assert full.resource == "pods"
     assert shortage(asking("1", **{"example.com/gpu": "4"}), node(cpu="2"), []) is None
+
+
+def test_room_follows_pods_that_change_or_go() -> None:
+    room = Room()
+    room.put("a", requests(asking("1")))
+    room.put("a", requests(asking("2")))
+    assert room.shortage(asking("1"), node(cpu="2")) == Shortage("cpu", 1000, 2000, 2000)
+    room.drop("a")
+    room.drop("a")
+    assert room.shortage(asking("1"), node(cpu="2")) is None
+
+
+def test_addresses_are_given_again_when_their_pods_have_gone() -> None:
+    addresses, place = Addresses(), view({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.2.0/30"}}, Node)
+    a, b, c, brought = (
+        view({"metadata": {"uid": uid}, "spec": {"nodeName": "n"}, "status": {"podIP": ip}}, Pod)
+        for uid, ip in (("a", ""), ("b", ""), ("c", ""), ("d", "10.1.2.2"))
+    )
+    addresses.shown(brought)
+    assert [addresses.give(each, place) for each in (a, b, a)] == ["10.1.2.1", "10.1.2.3", "10.1.2.1"]
+    assert addresses.give(c, place) == "10.1.2.0"  # the range is used up
+    addresses.forget(brought)
+    addresses.forget(c)
+    assert addresses.give(c, place) == "10.1.2.2"
 
 
 # Against a store

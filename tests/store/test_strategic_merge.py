@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -48,6 +50,21 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "target", "patch", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])  # fmt: skip
 def test_merging(kind: str, target: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]) -> None:
     assert merged(target, patch, kind) == expected
+
+
+def directs(patch: dict[str, Any]) -> bool:
+    text = json.dumps(patch)
+    return "null" in text or '"$' in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "patch"), [pytest.param(*case[1:4], id=case[0]) for case in CASES if not directs(case[3])]
+)
+def test_a_patch_known_to_direct_nothing_merges_the_same(
+    kind: str, target: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    expected = merged(deepcopy(target), deepcopy(patch), kind)
+    assert merged(deepcopy(target), deepcopy(patch), kind, plain=True) == expected
 
 
 FAULTS: list[tuple[str, dict[str, Any], int, str]] = [

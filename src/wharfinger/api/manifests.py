@@ -173,6 +173,11 @@ def _duplicates(text: str) -> list[tuple[str, str]]:
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
     """The documents of a YAML stream with their first lines. Each is read by itself: a broken one does not hide others."""
+    if _MARKER.search(text) is None and not text.startswith("%"):
+        # One document, as snapshots are: there is no need to look through its lines.
+        if _CONTENT.search(text) is not None:
+            yield 1, text
+        return
     part: list[str] = []
     first = 1
     for number, line in enumerate(text.splitlines(keepends=True), 1):
@@ -186,6 +191,10 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
             part.append("\n")
     if _has_content(part):
         yield first, "".join(part)
+
+
+_MARKER = re.compile(r"^---(?:\s|$)|^%", re.MULTILINE)
+_CONTENT = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
 
 
 def _has_content(lines: list[str]) -> bool:

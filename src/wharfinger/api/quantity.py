@@ -65,6 +65,8 @@ def _parse_text(text: str) -> tuple[int, str]:
 
 def parse_nano(quantity: str | int | float) -> int:
     """The quantity in nano-units. Numbers are accepted as JSON and YAML write them. Raises BadQuantity."""
+    if type(quantity) is str:  # nearly all are
+        return _parse_text(quantity)[0]
     if isinstance(quantity, bool):
         raise BadQuantity(REGEX_MESSAGE)
     if isinstance(quantity, int):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -106,11 +107,15 @@ class _Allowance:
 class EventRecorder:
     """Records events of one component. `event` may be called from anywhere on the loop; `start` sends what was recorded."""
 
-    def __init__(self, client: Client, component: str, clock: Clock, *, host: str = "") -> None:
+    def __init__(
+        self, client: Client, component: str, clock: Clock, *, host: str = "", rng: random.Random | None = None
+    ) -> None:
+        """`rng` is what waits between tries are varied by."""
         self.dropped = 0  # events lost because the queue was full or the server refused them
         self._client = client
         self._component = component
         self._host = host
+        self._rng = rng
         self._clock = clock
         self._similar: _Recent[_Similar] = _Recent(_Similar)
         self._seen: _Recent[_Seen] = _Recent(_Seen)
@@ -223,7 +228,7 @@ class EventRecorder:
             await wake.wait()
 
     async def _deliver(self, document: Document) -> None:
-        backoff = Backoff(0.5, 10.0)
+        backoff = Backoff(0.5, 10.0, rng=self._rng)
         for _ in range(TRIES):
             try:
                 await self._write(document)

@@ -297,7 +297,7 @@ class Informer(Generic[T]):
         for key, item in fresh.items():
             old_item = self._objects.get(key)
             if old_item is None or _version(old_item) != _version(item):
-                self._put(key, item)
+                self._put(key, item, old_item)
 
     def _apply(self, type: EventType, item: T) -> None:
         key = _key(item)
@@ -307,10 +307,10 @@ class Informer(Generic[T]):
         old = self._objects.get(key)
         if old is not None and _uid(old) != _uid(item):
             self._remove(key)
-        self._put(key, item)
+            old = None
+        self._put(key, item, old)
 
-    def _put(self, key: Key, item: T) -> None:
-        old = self._objects.get(key)
+    def _put(self, key: Key, item: T, old: T | None) -> None:
         self._objects[key] = item
         for index in self._indexes.values():
             index._put(key, item)

@@ -9,6 +9,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_SELDOM = (200_000, 20, 100)  # thresholds of the three generations
+
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
@@ -20,6 +22,19 @@ def gc_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def gc_seldom() -> Iterator[None]:
+    """Few cyclic collections inside, which leave alone what is there already. For programs that fill memory and end."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*_SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def freeze_heap() -> None:

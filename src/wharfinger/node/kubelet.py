@@ -6,8 +6,6 @@ and node status are kept by `heartbeats`.
 
 from __future__ import annotations
 
-import ipaddress
-import zlib
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.pods import PodStatus
@@ -23,8 +22,9 @@ from wharfinger.client.informer import Index, Informer, InformerSet, Key
 from wharfinger.client.interface import Client, PatchType
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
+from wharfinger.node.addresses import Addresses
 from wharfinger.node.annotations import DOWN, SIMULATED, is_true
-from wharfinger.node.fitting import shortage
+from wharfinger.node.fitting import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,9 @@ class Kubelets(Controller[Key]):
         self._nodes = informers.of(NODES, Node)
         self._pods = informers.of(PODS, Pod)
         self._by_node = pods_by_node(self._pods)
-        # Of pods whose start the informer does not show yet, by uid:
-        self._seen: dict[str, float] = {}  # since when we know of them
-        self._addresses: dict[str, str] = {}  # what address they are to get
-        self._starting: dict[str, dict[str, Pod]] = {}  # by node: those already written as started
+        self._seen: dict[str, float] = {}  # by uid, pods that were taken on and do not show their start: since when
+        self._rooms: dict[str, Room] = {}  # by node: what the pods that it has taken on ask of it
+        self._addresses = Addresses()
         self._nodes.add_handler(self._node_added, self._node_updated)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
@@ -81,19 +80,21 @@ class Kubelets(Controller[Key]):
             return
         now = self._clock.now()
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
-        bound_at = self._seen.setdefault(pod.metadata.uid, now) if waiting else now
-        if waiting:
-            lacking = shortage(pod, node, self._admitted(pod))
+        bound_at = self._seen.get(pod.metadata.uid) if waiting else now
+        if bound_at is None:
+            lacking = self._room(node).shortage(pod, node)
             if lacking is not None:
                 message = f"Pod was rejected: {lacking}"
                 await self._write(pod, lifecycle.rejected(pod, f"OutOf{lacking.resource}", message, now))
                 return
+            self._room(node).put(pod.metadata.uid, requests(pod))
+            bound_at = self._seen[pod.metadata.uid] = now
         step = lifecycle.next_step(
             pod,
             bound_at=bound_at,
             startup=self._startup,
             now=now,
-            pod_ip=self._address(pod, node) if waiting else "",
+            pod_ip=self._addresses.give(pod, node) if waiting and not pod.spec.host_network else "",
             host_ip=_host_ip(node),
         )
         if step.delete:
@@ -103,28 +104,17 @@ class Kubelets(Controller[Key]):
         if status is None and not pod.terminating and lifecycle.resize_wanted(pod):
             status = self._resize(pod, node, now)
         if status is not None:
-            if waiting:
-                self._starting.setdefault(node.metadata.name, {})[pod.metadata.uid] = pod
             await self._write(pod, status)
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
 
-    def _admitted(self, pod: Pod) -> list[Pod]:
-        """The other pods that the node has taken on, also those whose start the informer has not seen yet."""
-        node = pod.spec.node_name
-        found = {
-            other.metadata.uid: other
-            for other in self._by_node.get(node)
-            if other.status.start_time and not other.terminal
-        }
-        found |= self._starting.get(node, {})
-        found.pop(pod.metadata.uid, None)
-        return list(found.values())
+    def _room(self, node: Node) -> Room:
+        return self._rooms.setdefault(node.metadata.name, Room())
 
     def _resize(self, pod: Pod, node: Node, now: float) -> Document | None:
         """Grants a resize that fits; one that does not fit waits, and says so."""
         wish = msgspec.structs.replace(pod, status=PodStatus(phase=pod.status.phase))
-        lacking = shortage(wish, node, self._admitted(pod))
+        lacking = self._room(node).shortage(wish, node)
         if lacking is None:
             return lifecycle.resized(pod, now)
         infeasible = lacking.requested > lacking.capacity
@@ -166,45 +156,39 @@ class Kubelets(Controller[Key]):
         except NotFound:
             return
 
-    def _address(self, pod: Pod, node: Node) -> str:
-        """The first address of the node's range that none of its pods has; the same one until the pod shows it."""
-        promised = self._addresses.get(pod.metadata.uid)
-        if promised is not None:
-            return promised
-        if node.spec.pod_cidr:
-            network = ipaddress.ip_network(node.spec.pod_cidr, strict=False)
-        else:
-            digest = zlib.crc32(node.metadata.name.encode())
-            network = ipaddress.ip_network(f"10.{digest >> 8 & 255}.{digest & 255}.0/24")
-        neighbours = self._by_node.get(node.metadata.name)
-        used = {other.status.pod_ip for other in neighbours if not other.terminal}
-        used |= {self._addresses[other.metadata.uid] for other in neighbours if other.metadata.uid in self._addresses}
-        base = int(network.network_address)
-        text = _ipv4 if network.version == 4 else lambda number: str(ipaddress.IPv6Address(number))
-        free = (text(base + offset) for offset in range(1, network.num_addresses))
-        address = next((each for each in free if each not in used), text(base))
-        self._addresses[pod.metadata.uid] = address
-        return address
+    def _follow(self, pod: Pod) -> None:
+        """Keeps what the pod takes of its node as the pod shows it."""
+        if pod.terminal:
+            self._forget(pod)
+        elif pod.status.start_time:
+            self._seen.pop(pod.metadata.uid, None)
+            self._rooms.setdefault(pod.spec.node_name, Room()).put(pod.metadata.uid, requests(pod))
+            self._addresses.shown(pod)
 
     def _forget(self, pod: Pod) -> None:
-        """The pod shows its start, or is gone: nothing of it needs to be remembered."""
-        uid = pod.metadata.uid
+        """The pod has ended or is gone: it takes nothing of its node any more."""
+        uid, node = pod.metadata.uid, pod.spec.node_name
         self._seen.pop(uid, None)
-        self._addresses.pop(uid, None)
-        starting = self._starting.get(pod.spec.node_name)
-        if starting is not None and starting.pop(uid, None) is not None and not starting:
-            del self._starting[pod.spec.node_name]
+        self._addresses.forget(pod)
+        room = self._rooms.get(node)
+        if room is not None:
+            room.drop(uid)
+            if not room.pods:
+                del self._rooms[node]
 
     # Events of informers
 
     def _pod_added(self, pod: Pod) -> None:
-        if pod.spec.node_name and not (pod.terminal and not pod.terminating):
-            self.queue.add(pod.metadata.key)
+        if pod.spec.node_name:
+            self._follow(pod)
+            self._look_at(pod)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
-        if new.status.start_time or new.terminal:
-            self._forget(new)
         self._pod_added(new)
+
+    def _look_at(self, pod: Pod) -> None:
+        if not (pod.terminal and not pod.terminating):
+            self.queue.add(pod.metadata.key)
 
     def _pod_deleted(self, pod: Pod) -> None:
         self._forget(pod)
@@ -215,15 +199,11 @@ class Kubelets(Controller[Key]):
     def _node_added(self, node: Node) -> None:
         if self._managed(node) and not is_down(node):
             for pod in self._by_node.get(node.metadata.name):
-                self._pod_added(pod)
+                self._look_at(pod)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         if is_down(old) and not is_down(new):
             self._node_added(new)
-
-
-def _ipv4(number: int) -> str:
-    return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
 def _host_ip(node: Node) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
@@ -66,20 +67,23 @@ class Scheduler:
         nodes: Requirements = (),
         bind_concurrency: int = 64,
         alone: bool = False,
+        rng: random.Random | None = None,
     ) -> None:
-        """`nodes` limits us to the nodes it selects; `alone` in its process, it may tune the garbage collector."""
+        """`seed` settles ties, `rng` varies waits after failures, and `nodes` limits us to the nodes it selects; `alone`
+        in its process, it may tune the garbage collector."""
         self.engine = Engine(configuration.profiles, seed=seed)
         self.queue = Queue(self._gate, configuration.initial_backoff, configuration.max_backoff)
         self.metrics = metrics or SchedulerMetrics(Metrics())
         self._limited = bool(nodes)
         self._alone = alone
         self._recorder = recorder
-        self._informers = InformerSet(client)
+        self._informers = InformerSet(client, rng=rng)
         self._binding: dict[Key, Pod] = {}  # assumed pods whose binding is under way
         self._preempting: set[Key] = set()  # pods for which victims are being evicted
         self._diagnoses: dict[Key, Diagnosis] = {}
         self._work = asyncio.Event()
         self._interests = _interests(self.engine)
+        self._known_listeners: dict[tuple[str, Action], Mapping[str, None]] = {}
         self._bind = pod_binder(client)
         self._binder = Binder(bound=self._bound, failed=self._bind_failed, concurrency=bind_concurrency)
         self._statuses = StatusWriter(client, clock)
@@ -458,10 +462,19 @@ class Scheduler:
         now = asyncio.get_running_loop().time()
         if event.kind == NODE and event.action is Action.ADD:
             self.queue.wake((_NEEDS_NODES,), lambda pod, plugin: True, now)
-        names = [name for name, wake_up in self._interests.get(event.kind, ()) if event.action & wake_up.action]
+        names = self._listeners(event.kind, event.action)
         if names:
-            self.queue.wake(dict.fromkeys(names), lambda pod, plugin: self.engine.wakes(pod, (plugin,), event), now)
+            self.queue.wake(names, lambda pod, plugin: self.engine.wakes(pod, (plugin,), event), now)
         self._work.set()
+
+    def _listeners(self, kind: str, action: Action) -> Mapping[str, None]:
+        """The plugins whose refusal such an event can change, each once."""
+        found = self._known_listeners.get((kind, action))
+        if found is None:
+            interested = self._interests.get(kind, ())
+            found = dict.fromkeys(name for name, wake_up in interested if action & wake_up.action)
+            self._known_listeners[kind, action] = found
+        return found
 
     # -- questions
 

@@ -17,6 +17,7 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.manifests import Fault, Loaded, Manifest, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
+from wharfinger.client.memory import gc_paused
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.configuration import BadSchedulerConfiguration
 from wharfinger.simulate.scenario import DEFAULT_START, Scenario, parse_scenario
@@ -72,7 +73,8 @@ def files_of(paths: Iterable[str], stdin: IO[str]) -> list[tuple[str, str | byte
 
 def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) -> Inputs:
     """Raises BadInput with every fault of every file."""
-    loaded = load_all(files)
+    with gc_paused():
+        loaded = load_all(files)
     inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.mended])
     problems = [str(fault) for fault in loaded.faults]
     custom = _custom_kinds(loaded)

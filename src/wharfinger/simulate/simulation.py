@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
+from wharfinger.client.memory import gc_seldom
 from wharfinger.simulate import applying, report, runner
 from wharfinger.simulate.inputs import Inputs
 from wharfinger.simulate.scenario import Scenario
@@ -28,11 +29,12 @@ class Options:
 def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
     """Plays everything in a world of its own and gives the SimulationReport."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
-    world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
-    try:
-        return world.loop.complete(_play(world, inputs, options, chosen))
-    finally:
-        world.close()
+    with gc_seldom():
+        world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
+        try:
+            return world.loop.complete(_play(world, inputs, options, chosen))
+        finally:
+            world.close()
 
 
 async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> Document:

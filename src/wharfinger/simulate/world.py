@@ -186,9 +186,14 @@ class World:
         await asyncio.gather(task, return_exceptions=True)
         self._start(part)
 
+    def _source(self, part: str) -> random.Random:
+        """The randomness of a part; a part that is started again begins anew."""
+        return random.Random(f"{part} {self._seed}")
+
     async def _run_scheduler(self) -> None:
         client = FaultyClient(self._admin.as_user(COMPONENTS["scheduler"]), self._faults)
-        recorder = EventRecorder(client, "default-scheduler", self.clock)
+        rng = self._source("scheduler")
+        recorder = EventRecorder(client, "default-scheduler", self.clock, rng=rng)
         recorder.start()
         self.scheduler = Scheduler(
             client,
@@ -197,6 +202,7 @@ class World:
             self.registry,
             seed=self._seed,
             recorder=recorder,
+            rng=rng,
         )
         try:
             await self.scheduler.run()
@@ -205,9 +211,10 @@ class World:
 
     async def _run_controllers(self) -> None:
         client = self._admin.as_user(COMPONENTS["controllers"])
-        recorder = EventRecorder(client, "controllers", self.clock)
+        rng = self._source("controllers")
+        recorder = EventRecorder(client, "controllers", self.clock, rng=rng)
         recorder.start()
-        informers = InformerSet(client)
+        informers = InformerSet(client, rng=rng)
         context = ControllerContext(
             client,
             informers,
@@ -215,7 +222,7 @@ class World:
             self.registry,
             self.clock,
             self.configuration,
-            random.Random(f"controllers {self._seed}"),
+            rng,
             implicit_heartbeats=True,
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
@@ -226,7 +233,7 @@ class World:
             await recorder.stop(0)
 
     async def _run_nodes(self) -> None:
-        informers = InformerSet(self._admin)
+        informers = InformerSet(self._admin, rng=self._source("nodes"))
         settings = self.configuration.nodes
         everything = Managed(everything=True)
         kubelets: list[Controller[Any]] = [

@@ -118,6 +118,7 @@ class Collection:
         self.first = 0  # how many changes were forgotten: the number of changes[0]
         self.changes: list[Change] = []
         self.closed = False
+        self.selected_by_field = False  # whether anyone ever asked for objects by their fields
         self._limits = limits
         self._waiting: dict[asyncio.Future[None], None] = {}  # in the order they came
 

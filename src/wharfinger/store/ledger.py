@@ -94,6 +94,7 @@ class Ledger:
         version = self._next()
         document = arrange(document, version)
         metadata = document["metadata"]
+        collection = self.collection(kind.group, kind.plural)
         stored = Stored(
             metadata.get("namespace", ""),
             metadata["name"],
@@ -102,9 +103,9 @@ class Ledger:
             encode(document),
             before.created if before is not None else version,
             metadata.get("labels") or {},
-            selectable_fields(kind, document) if kind.selectable else (),
+            # Worked out from the document at hand only where someone selects by them; else from the bytes if need be.
+            selectable_fields(kind, document) if collection.selected_by_field else None,
         )
-        collection = self.collection(kind.group, kind.plural)
         collection.latest.put(key_of(stored.namespace, stored.name), stored)
         self._take(collection, collection.change(before, stored, version, self._now()))
         return document, stored

@@ -20,14 +20,15 @@ APPLY = "application/apply-patch+yaml"
 _MOST_OPERATIONS = 10_000
 
 
-def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str) -> Document:
-    """The patched document; `document` itself may be used up."""
+def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str, *, plain: bool = False) -> Document:
+    """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
+    members that direct a merge."""
     if media_type == JSON:
         return _json_patched(document, patch)
     if media_type == MERGE:
         return dict(merged(document, _object(patch)))
     if media_type == STRATEGIC and rules.built_in(kind):
-        return strategic.merged(document, _object(patch), kind.kind)
+        return strategic.merged(document, _object(patch), kind.kind, plain=plain)
     accepted = [JSON, MERGE, *([STRATEGIC] if rules.built_in(kind) else [])]
     raise UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"

@@ -70,6 +70,11 @@ class Selection:
                 )
         self.empty = not (labels or fields)
 
+    @property
+    def by_field(self) -> bool:
+        """Whether it asks for fields that objects keep aside for this."""
+        return bool(self._fields)
+
     def __bool__(self) -> bool:
         return not self.empty
 

@@ -21,7 +21,7 @@ from wharfinger.api.views import strip_nulls
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
-from wharfinger.store.collection import Limits
+from wharfinger.store.collection import Collection, Limits
 from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
@@ -113,10 +113,11 @@ class Store:
     ) -> Listing:
         """Objects in key order. `version` and `version_match` are the query's resourceVersion and its match."""
         kind = kind_of(self.registry, resource)
+        collection, selection = self._selected(kind, labels, fields)
         listing = list_objects(
-            self._ledger.collection(kind.group, kind.plural),
+            collection,
             self._ledger.version,
-            Selection(kind, labels, fields),
+            selection,
             _prefix(kind, namespace),
             limit=limit,
             continue_token=continue_token,
@@ -145,16 +146,24 @@ class Store:
         """
         kind = kind_of(self.registry, resource)
         converts = not stored_as_is(kind, resource)
+        collection, selection = self._selected(kind, labels, fields)
         return Watch(
-            self._ledger.collection(kind.group, kind.plural),
+            collection,
             self._ledger,
-            Selection(kind, labels, fields),
+            selection,
             _prefix(kind, namespace),
             after=after,
             initial_events=initial_events,
             bookmark_every=self._bookmark_every if bookmarks else None,
             present=(lambda stored: present(kind, resource, stored)) if converts else None,
         )
+
+    def _selected(
+        self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]
+    ) -> tuple[Collection, Selection]:
+        collection, selection = self._ledger.collection(kind.group, kind.plural), Selection(kind, labels, fields)
+        collection.selected_by_field = collection.selected_by_field or selection.by_field
+        return collection, selection
 
     def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None:
         """The latest state, durable or not, in the storage version."""
@@ -256,9 +265,10 @@ class Store:
             self._check_subresource(call.kind, subresource)
         given = encoded(patch)
         nulls = b"null" in given  # all that a document can come to hold come from the patch
+        plain = not nulls and b'"$' not in given
 
         def change(present: Document) -> Document:
-            changed = apply_patch(call.kind, present, decode_document(given), type)
+            changed = apply_patch(call.kind, present, decode_document(given), type, plain=plain)
             return cast("Document", strip_nulls(changed)) if nulls else changed
 
         return await self._writer.change(call, change)

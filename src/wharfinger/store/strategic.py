@@ -20,9 +20,42 @@ _DELETE_VALUES = "$deleteFromPrimitiveList"
 Values = list[Any]
 
 
-def merged(target: Document, patch: Document, kind: str) -> Document:
-    """The target after the patch; both may be used up."""
-    return _merge(target, patch, shape_of(kind))
+def merged(target: Document, patch: Document, kind: str, *, plain: bool = False) -> Document:
+    """The target after the patch; both may be used up. A `plain` patch is known to hold no nulls and no directives."""
+    shape = shape_of(kind)
+    return _merge_plain(target, patch, shape) if plain else _merge(target, patch, shape)
+
+
+def _merge_plain(result: Document, patch: Document, shape: Shape) -> Document:
+    for name, value in patch.items():
+        present = result.get(name)
+        if type(value) is dict and type(present) is dict:
+            known = shape.field(name)
+            result[name] = value if known.replacing else _merge_plain(present, value, known.shape)
+        elif type(value) is list and type(present) is list and (known := shape.field(name)).merging:
+            objects = (present or value) and _holds_objects(present, value)
+            result[name] = (
+                _merge_plain_objects(present, value, known) if objects else _merge_field(present, value, known, False)
+            )
+        else:
+            result[name] = value
+    return result
+
+
+def _merge_plain_objects(original: Values, patch: Values, field: Field) -> Values:
+    key = field.key
+    if not key:
+        raise _failed("cannot merge lists without merge key")
+    result, server_order = list(original), list(original)
+    for item in patch:
+        identity = _identity(item, key)
+        for place, present in enumerate(result):
+            if present.get(key) == identity:
+                result[place] = _merge_plain(present, item, field.shape)
+                break
+        else:
+            result.append(item)
+    return _arranged(result, patch, server_order, key)
 
 
 def _merge(original: Document, patch: Document, shape: Shape) -> Document:
@@ -206,15 +239,30 @@ def _arranged(values: Values, order: Values, server_order: Values, key: str) -> 
     """Elements of the patch in the patch's order; the server's own are put in where they stood, as far as that goes."""
     wanted = [_identity(item, key) for item in order]
     stood = [_identity(item, key) for item in server_order]
-    ours = [item for item in values if _identity(item, key) in wanted]
-    ours.sort(key=lambda item: wanted.index(_identity(item, key)))
-    theirs = [item for item in values if _identity(item, key) not in wanted]
+    ours: list[tuple[int, Any]] = []  # with their place in the patch
+    theirs: Values = []
+    for item in values:
+        identity = _identity(item, key)
+        if identity in wanted:
+            ours.append((wanted.index(identity), item))
+        else:
+            theirs.append(item)
+    ours.sort(key=lambda pair: pair[0])
     result: Values = []
-    while ours and theirs:
-        left, right = _identity(theirs[0], key), _identity(ours[0], key)
-        before = left in stood and right in stood and stood.index(left) < stood.index(right)
-        result.append(theirs.pop(0) if before else ours.pop(0))
-    return result + theirs + ours
+    at = 0
+    for item in theirs:
+        left = _identity(item, key)
+        while at < len(ours):
+            right = wanted[ours[at][0]]
+            if left in stood and right in stood and stood.index(left) < stood.index(right):
+                break
+            result.append(ours[at][1])
+            at += 1
+        if at == len(ours):
+            break
+        result.append(item)
+    done = len(result) - at
+    return result + theirs[done:] + [item for _, item in ours[at:]]
 
 
 def _failed(message: str) -> ApiError:
