@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 from wharfinger.api.conditions import condition
-from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.ours import RESERVATION_SETS, RESERVATIONS
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import DEFAULT_TTL
+from wharfinger.api.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
 from wharfinger.api.times import format_time, parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, view
-from wharfinger.api.views.reservation import Reservation
+from wharfinger.api.views.reservation import Reservation, ReservationSpec
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.pods import controller_reference
@@ -21,6 +21,9 @@ from wharfinger.controllers.parts.statuses import condition_of, patch_status
 
 SET_LABEL = "wharfinger.dev/reservation-set"
 _OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
+_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations of the set that are meant for its reservations
+RETRY = 30.0  # seconds until what was refused is tried again
+SOON = 1.0  # seconds until names that turned out to be taken are looked at again
 
 
 @dataclass(slots=True)
@@ -32,8 +35,16 @@ class Plan:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def plan(wanted: int, there: Mapping[int, Reservation], *, replace_used: bool, over: bool) -> Plan:
-    """`over` says that the time of the set has passed: nothing is made any more."""
+def plan(
+    wanted: int,
+    there: Mapping[int, Reservation],
+    *,
+    replace_used: bool,
+    over: bool,
+    taken: Callable[[int], bool] = lambda number: False,
+) -> Plan:
+    """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
+    somebody else's."""
     made = Plan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
@@ -51,7 +62,7 @@ def plan(wanted: int, there: Mapping[int, Reservation], *, replace_used: bool, o
         made.delete += _surplus(there, counted - wanted)
     number = 0
     while counted < wanted and not over:
-        if number not in there:
+        if number not in there and not taken(number):
             made.create.append(number)
             counted += 1
         number += 1
@@ -89,12 +100,14 @@ def reservation_of(document: Document, number: int) -> Document:
     body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
     expires, _ = expiry(document)
     body |= {"expires": expires} if expires else {"ttl": "0s"}
+    annotations = metadata.get("annotations") or {}
     return {
         "apiVersion": RESERVATIONS.api_version,
         "kind": RESERVATIONS.kind,
         "metadata": {
             "name": f"{metadata['name']}-{number}",
             "labels": {**(metadata.get("labels") or {}), SET_LABEL: metadata["name"]},
+            "annotations": {name: annotations[name] for name in _PASSED_ON if name in annotations},
             "ownerReferences": [controller_reference(RESERVATION_SETS, view(metadata, ObjectMeta))],
         },
         "spec": body,
@@ -136,18 +149,28 @@ class ReservationSetController(Controller[str]):
             there,
             replace_used=bool(spec.get("replaceUsed")),
             over=end is not None and now > end,
+            taken=lambda number: number not in there and self._reservations.get(f"{key}-{number}") is not None,
         )
         for number in made.delete:
             await self._delete(there[number])
+        refusal = ""
         for number in made.create:
             try:
                 await self._client.create(RESERVATIONS, reservation_of(document, number))
             except AlreadyExists:
-                continue  # made before, and not seen yet; or somebody else's
+                # Made before, and not seen yet; or somebody else's.
+                self.queue.add_after(key, SOON)
+            except ApiError as error:
+                if error.code not in (403, 422):
+                    raise
+                # Beyond a quota, say: that may pass, and until then it shall be known.
+                refusal = str(error)
+                self.queue.add_after(key, RETRY, background=True)
+                break
         for number, reservation in there.items():
             if number not in made.delete and not reservation.ended:
                 await self._update(document, number, reservation)
-        await self._tell(document, made)
+        await self._tell(document, made, refusal)
 
     def _numbered(self, document: Document) -> dict[int, Reservation]:
         prefix = f"{document['metadata']['name']}-"
@@ -166,29 +189,33 @@ class ReservationSetController(Controller[str]):
 
     async def _update(self, document: Document, number: int, reservation: Reservation) -> None:
         """A changed set changes its reservations; the scheduler resizes them."""
-        wanted = reservation_of(document, number)["spec"]
-        if wanted.get("template") == reservation.spec.template and wanted.get("expires") == reservation.spec.expires:
+        wanted = reservation_of(document, number)
+        labels, annotations = wanted["metadata"]["labels"], wanted["metadata"]["annotations"]
+        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
             return
-        change = {"template": wanted["template"], "expires": wanted.get("expires")}
         try:
             current = await self._client.get(RESERVATIONS, reservation.metadata.name)
-            if all(current["spec"].get(name) == value for name, value in change.items()):
-                return
-            # A merge patch would keep what the new template leaves out.
-            current["spec"] = {
-                **current["spec"],
-                **{name: value for name, value in change.items() if value is not None},
+            # A merge patch would keep what the new spec leaves out.
+            current["spec"] = wanted["spec"]
+            metadata = current["metadata"]
+            metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+            others = {
+                name: text for name, text in (metadata.get("annotations") or {}).items() if name not in _PASSED_ON
             }
+            metadata["annotations"] = {**others, **annotations}
             await self._client.update(RESERVATIONS, current)
         except NotFound:
             return
 
-    async def _tell(self, document: Document, made: Plan) -> None:
+    async def _tell(self, document: Document, made: Plan, refusal: str) -> None:
         counts, wanted = made.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
         current = condition_of((document.get("status") or {}).get("conditions") or (), "Ready")
-        new = condition("Ready", ready, "AllAvailable" if ready else "NotYetAvailable", message, self._context.now())
+        reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
+        if refusal:
+            message = f"{message}; no more can be made: {refusal}"
+        new = condition("Ready", ready, reason, message, self._context.now())
         del new["lastProbeTime"]
         if current is not None and current["status"] == new["status"]:
             new["lastTransitionTime"] = current["lastTransitionTime"]
@@ -207,3 +234,9 @@ class ReservationSetController(Controller[str]):
 def _owner_uid(reservation: Reservation) -> list[str]:
     owner = reservation.metadata.controller
     return [owner.uid] if owner is not None and owner.kind == RESERVATION_SETS.kind else []
+
+
+def _has(metadata: ObjectMeta, wanted: Document) -> bool:
+    """Whether labels and annotations are as the set would have them; others may be there as well."""
+    passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
+    return metadata.labels.items() >= wanted["labels"].items() and passed_on == wanted["annotations"]
