@@ -1,6 +1,7 @@
 """`wharf reserve` and `wharf migrate` against the whole control plane in virtual time: what they make, say and answer."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,8 +61,9 @@ def test_reserving_for_a_deployment_waits_and_shows_progress(stage: Stage) -> No
         return await reserving.follow_set(stage.client, name, said.append, 5)
 
     assert run(stage, more) is False
-    assert said[-2] == "3/5 available, 2 pending"
-    assert said[-1].startswith("  2: 0/1 nodes are available: 1 Insufficient cpu")
+    assert said[-3] == "3/5 available, 2 pending"
+    assert said[-2].startswith("  2: 0/1 nodes are available: 1 Insufficient cpu")
+    assert "kubectl delete reservationset default-web" in said[-1]
 
 
 def test_reserving_for_what_is_not_there_is_refused(stage: Stage) -> None:
@@ -88,18 +90,74 @@ def test_a_migration_is_followed_to_its_end(stage: Stage) -> None:
     assert any("is evicted from node n1" in line for line in said)
 
 
-@pytest.mark.parametrize(("name", "to", "why"), [("ghost", "", "is not there"), ("a", "n1", "is on node n1 already")])
-def test_impossible_migrations_are_refused(stage: Stage, name: str, to: str, why: str) -> None:
-    stage.apply(node("n1", "4"))
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"}}
-    stage.apply({**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-    assert stage.world.store.peek(PODS, "a", "default") is not None
+def bare(name: str, **metadata: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "why"),
+    [
+        ("ghost", "", "is not there; give it as NAMESPACE/NAME"),
+        ("alone", "n1", "is on node n1 already"),
+        ("alone", "", "has no controller that makes it anew after its eviction; --force evicts"),
+        ("logs", "", "belongs to DaemonSet logs"),
+        ("static", "", "is a static pod"),
+        ("web-0", "n9", "node n9 is not there; `kubectl get nodes`"),
+        ("web-0", "n2", "node n2 is cordoned; `kubectl uncordon n2`"),
+    ],
+)
+def test_impossible_migrations_are_refused_with_what_to_do(stage: Stage, name: str, to: str, why: str) -> None:
+    cordoned = node("n2", "4")
+    cordoned["spec"] = {"unschedulable": True}
+    stage.apply(node("n1", "4"), cordoned)
+    daemons = workload("DaemonSet", "logs", 1, "100m")
+    del daemons["spec"]["serviceName"], daemons["spec"]["replicas"]
+    stage.apply(workload("StatefulSet", "web", 1, "100m"), daemons)
+    stage.apply(bare("alone"), bare("static", annotations={"kubernetes.io/config.mirror": "hash"}))
+    if name == "logs":
+        pods = (each["metadata"]["name"] for each in stage.world.objects(PODS))
+        name = next(pod for pod in pods if pod.startswith("logs-"))
 
     async def work() -> None:
         await reserving.migrate(stage.client, name, "default", print, to=to)
 
     with pytest.raises(reserving.Refused, match=why):
         run(stage, work)
+
+
+def test_what_nobody_follows_any_more_goes_on_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(KUBECONFIG)
+
+    async def make(*args: Any, **options: Any) -> str:
+        assert args[3] == "shop" or args[2] == "shop", "the namespace of the context"
+        return "it"
+
+    async def interrupted(*args: Any) -> bool:
+        raise KeyboardInterrupt
+
+    for name, value in (("reserve", make), ("migrate", make), ("follow_set", interrupted), ("follow_job", interrupted)):
+        monkeypatch.setattr(reserving, name, value)
+    kubeconfig = ["--kubeconfig", str(tmp_path / "config")]
+    reserved = CliRunner().invoke(reserve_command, ["deployment/web", *kubeconfig])
+    assert reserved.exit_code == 130 and "kubectl delete reservationset it" in reserved.output
+    migrated = CliRunner().invoke(migrate_command, ["pod", "web-0", *kubeconfig])
+    assert (
+        migrated.exit_code == 130 and "kubectl annotate podmigrationjob it wharfinger.dev/abort=true" in migrated.output
+    )
+
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}]
+users: [{name: u, user: {}}]
+current-context: c
+"""
 
 
 @pytest.mark.parametrize("arguments", [["web"], ["nonsense/web"], ["deployment/web", "--ttl", "soon"]])

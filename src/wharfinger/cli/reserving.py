@@ -11,20 +11,22 @@ from copy import deepcopy
 from typing import Any
 
 from wharfinger.api.errors import NotFound
-from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.kinds.ours import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
+from wharfinger.controllers.parts.statuses import condition_of
+from wharfinger.controllers.reservation.migration_rules import ABORT, controller_of, unmovable
+from wharfinger.controllers.reservation.sets import SET_LABEL
 
 Say = Callable[[str], None]
 
 POLL_SECONDS = 1.0
-SET_LABEL = "wharfinger.dev/reservation-set"
 _ENDED = ("Succeeded", "Failed", "Aborted")
 
 
 class Refused(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """What was asked for cannot be done; the message says why, and what to do about it."""
 
 
 def set_for(workload: Document, *, name: str, replicas: int, **spec: Any) -> Document:
@@ -64,20 +66,34 @@ async def reserve(
     try:
         found = await client.get(resource, workload, namespace)
     except NotFound:
-        raise Refused(f"{resource.kind} {namespace}/{workload} is not there") from None
+        raise Refused(
+            f"{resource.kind} {namespace}/{workload} is not there; name another namespace with -n, or see "
+            f"`kubectl get {resource.plural} -A`"
+        ) from None
     found.setdefault("kind", resource.kind)
-    wanted = set_for(found, name=name or f"{namespace}-{workload}", replicas=replicas, **spec)
+    # Reservations carry the name as a label, which has 63 characters at most.
+    wanted = set_for(found, name=name or f"{namespace}-{workload}"[:63].rstrip("-."), replicas=replicas, **spec)
     name = wanted["metadata"]["name"]
     try:
         current = await client.get(RESERVATION_SETS, name)
     except NotFound:
-        await client.create(RESERVATION_SETS, wanted)
+        await _create(client, RESERVATION_SETS, wanted)
         say(f"reservationset {name} created: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
         return name
     current["spec"] = wanted["spec"]
     await client.update(RESERVATION_SETS, current)
     say(f"reservationset {name} changed: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
     return name
+
+
+async def _create(client: Client, resource: Resource, document: Document) -> Document:
+    try:
+        return await client.create(resource, document)
+    except NotFound:
+        raise Refused(
+            f"the cluster does not know {resource.plural}.{resource.group}; "
+            "`wharf install --components scheduler,reservation | kubectl apply --server-side -f -` brings them"
+        ) from None
 
 
 async def follow_set(client: Client, name: str, say: Say, timeout: float) -> bool:
@@ -95,10 +111,29 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
         if seen and status.get("available", 0) + status.get("used", 0) >= wanted:
             return True
         if loop.time() >= end:
-            for why in await _why_not(client, name):
+            if not seen:
+                say(f"no controller has looked at reservationset {name} yet; are `wharf controllers` running?")
+            for why in await _why_not(client, name, status):
                 say(f"  {why}")
+            say(set_hint(name))
             return False
         await asyncio.sleep(POLL_SECONDS)
+
+
+def set_hint(name: str) -> str:
+    """What becomes of a set that nobody follows any more."""
+    return (
+        f"reservationset {name} stays and goes on by itself: see `kubectl get reservationset {name}`, "
+        f"or give it up with `kubectl delete reservationset {name}`"
+    )
+
+
+def job_hint(name: str) -> str:
+    """What becomes of a job that nobody follows any more."""
+    return (
+        f"podmigrationjob {name} goes on by itself: see `kubectl get podmigrationjob {name}`, or stop it, as long as the "
+        f"pod is not evicted, with `kubectl annotate podmigrationjob {name} {ABORT}=true`"
+    )
 
 
 def _set_line(status: Document, wanted: int) -> str:
@@ -107,8 +142,10 @@ def _set_line(status: Document, wanted: int) -> str:
     return ", ".join(parts)
 
 
-async def _why_not(client: Client, name: str) -> list[str]:
+async def _why_not(client: Client, name: str, status: Document) -> list[str]:
     """Why reservations of a set are not there yet, each reason once."""
+    ready = condition_of(status.get("conditions") or (), "Ready") or {}
+    refused = [str(ready.get("message"))] if ready.get("reason") == "Refused" else []
     page = await client.list(RESERVATIONS, label_selector=f"{SET_LABEL}={name}")
     found: dict[str, int] = {}
     for document in page.items:
@@ -118,22 +155,41 @@ async def _why_not(client: Client, name: str) -> list[str]:
             for each in conditions or [{"message": "not looked at by a scheduler yet"}]:
                 message = str(each.get("message"))
                 found[message] = found.get(message, 0) + 1
-    return [f"{count}: {message}" for message, count in sorted(found.items())]
+    return [*refused, *(f"{count}: {message}" for message, count in sorted(found.items()))]
 
 
 async def migrate(
-    client: Client, pod: str, namespace: str, say: Say, *, to: str = "", ttl: str = "5m", directly: bool = False
+    client: Client,
+    pod: str,
+    namespace: str,
+    say: Say,
+    *,
+    to: str = "",
+    ttl: str = "5m",
+    directly: bool = False,
+    force: bool = False,
 ) -> str:
-    """Makes a PodMigrationJob; returns its name."""
+    """Makes a PodMigrationJob; returns its name. `force` is for pods that nothing would make anew."""
     try:
         found = await client.get(PODS, pod, namespace)
     except NotFound:
-        raise Refused(f"pod {namespace}/{pod} is not there") from None
+        raise Refused(
+            f"pod {namespace}/{pod} is not there; give it as NAMESPACE/NAME, as `kubectl get pods -A` shows it"
+        ) from None
     here = found["spec"].get("nodeName")
     if not here:
-        raise Refused(f"pod {namespace}/{pod} is on no node yet")
+        raise Refused(f"pod {namespace}/{pod} is on no node yet; `wharf explain pod {namespace}/{pod}` says why")
     if to and to == here:
         raise Refused(f"pod {namespace}/{pod} is on node {to} already")
+    if reason := unmovable(found):
+        raise Refused(f"pod {namespace}/{pod} {reason}")
+    if not force and controller_of(found) is None:
+        raise Refused(
+            f"pod {namespace}/{pod} has no controller that makes it anew after its eviction; --force evicts it all the "
+            "same, and its place is kept for a pod of that name"
+        )
+    if to:
+        await _check_target(client, to)
     spec: Document = {
         "podRef": {"namespace": namespace, "name": pod, "uid": found["metadata"]["uid"]},
         "ttl": ttl,
@@ -147,10 +203,19 @@ async def migrate(
         "metadata": {"generateName": f"{pod[:40]}-"},
         "spec": spec,
     }
-    created = await client.create(POD_MIGRATION_JOBS, job)
+    created = await _create(client, POD_MIGRATION_JOBS, job)
     name = str(created["metadata"]["name"])
     say(f"podmigrationjob {name} created: pod {namespace}/{pod} leaves node {here}{f' for node {to}' if to else ''}")
     return name
+
+
+async def _check_target(client: Client, node: str) -> None:
+    try:
+        found = await client.get(NODES, node)
+    except NotFound:
+        raise Refused(f"node {node} is not there; `kubectl get nodes` shows those that are") from None
+    if found["spec"].get("unschedulable"):
+        raise Refused(f"node {node} is cordoned; `kubectl uncordon {node}` lets pods in again")
 
 
 async def follow_job(client: Client, name: str, say: Say, timeout: float) -> bool:
@@ -171,5 +236,8 @@ async def follow_job(client: Client, name: str, say: Say, timeout: float) -> boo
         if phase in _ENDED:
             return phase == "Succeeded"
         if loop.time() >= end:
-            raise Refused(f"podmigrationjob {name} goes on; it was not done in time")
+            unseen = (
+                "" if status.get("conditions") else "no controller has looked at it; are `wharf controllers` running? "
+            )
+            raise Refused(f"not done in time; {unseen}{job_hint(name)}")
         await asyncio.sleep(POLL_SECONDS)

@@ -9,11 +9,12 @@ from wharfinger.cli.options import cluster_options, open_client
 
 @click.command
 @click.argument("kind", metavar="pod", type=click.Choice(["pod"]))
-@click.argument("target", metavar="NAMESPACE/NAME")
+@click.argument("target", metavar="[NAMESPACE/]NAME")
 @cluster_options
 @click.option("--to", metavar="NODE", default="", help="The node to go to.  [default: the best other one]")
 @click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
 @click.option("--directly", is_flag=True, help="Evict without reserving a place first.")
+@click.option("--force", is_flag=True, help="Evict even a pod that no controller makes anew.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to follow it to its end.")
 def command(
     kind: str,
@@ -23,6 +24,7 @@ def command(
     to: str,
     ttl: str,
     directly: bool,
+    force: bool,
     wait: bool,
 ) -> None:
     """Move a pod: reserve at the target, evict, let the replacement take its place.
@@ -41,18 +43,25 @@ def command(
     except BadTime as error:
         raise click.UsageError(str(error)) from error
 
+    made: list[str] = []
+
     async def run() -> bool:
         client = open_client(kubeconfig, context)
         try:
-            job = await reserving.migrate(
-                client, name, namespace or "default", click.echo, to=to, ttl=ttl, directly=directly
+            space = namespace or client.access.namespace
+            made.append(
+                await reserving.migrate(client, name, space, click.echo, to=to, ttl=ttl, directly=directly, force=force)
             )
             # The job ends itself when its time is over; a little more lets it say so.
-            return await reserving.follow_job(client, job, click.echo, seconds + 30) if wait else True
+            return await reserving.follow_job(client, made[0], click.echo, seconds + 30) if wait else True
         finally:
             await client.close()
 
     try:
         sys.exit(0 if asyncio.run(run()) else 1)
+    except KeyboardInterrupt:
+        for each in made:
+            click.echo(f"\n{reserving.job_hint(each)}", err=True)
+        sys.exit(130)
     except (ApiError, reserving.Refused) as error:
         raise click.ClickException(str(error)) from error

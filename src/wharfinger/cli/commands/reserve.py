@@ -12,7 +12,7 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.command
 @click.argument("workload", metavar="KIND/NAME")
 @cluster_options
-@click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of the workload.")
+@click.option("-n", "--namespace", default="", help="The namespace of the workload.  [default: the context's]")
 @click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="How many pods.")
 @click.option("--ttl", default="24h", show_default=True, help="How long; 0 for ever.")
 @click.option("--name", default="", help="The name of the ReservationSet.  [default: NAMESPACE-NAME]")
@@ -55,17 +55,26 @@ def command(
         raise click.UsageError(str(error)) from error
     spec: dict[str, Any] = {"ttl": ttl, "allocatePolicy": policy, "preAllocation": pre_allocate or None}
 
+    made: list[str] = []
+
     async def run() -> bool:
         client = open_client(kubeconfig, context)
         try:
-            made = await reserving.reserve(
-                client, kind.storage, target, namespace, click.echo, replicas=replicas, name=name, **spec
+            space = namespace or client.access.namespace
+            made.append(
+                await reserving.reserve(
+                    client, kind.storage, target, space, click.echo, replicas=replicas, name=name, **spec
+                )
             )
-            return await reserving.follow_set(client, made, click.echo, seconds) if wait else True
+            return await reserving.follow_set(client, made[0], click.echo, seconds) if wait else True
         finally:
             await client.close()
 
     try:
         sys.exit(0 if asyncio.run(run()) else 1)
+    except KeyboardInterrupt:
+        for each in made:
+            click.echo(f"\n{reserving.set_hint(each)}", err=True)
+        sys.exit(130)
     except (ApiError, reserving.Refused) as error:
         raise click.ClickException(str(error)) from error

@@ -110,6 +110,9 @@ class PodMigrationController(Controller[str]):
         if pod is None or not pod["spec"].get("nodeName"):
             await self._end(job, "Failed", rules.NO_POD, "the pod is not there, or not on a node")
             return
+        if why := rules.unmovable(pod):
+            await self._end(job, "Failed", rules.UNMOVABLE, f"the pod {why}")
+            return
         reservation = await self._reservation(job, pod)
         if reservation is None:
             return

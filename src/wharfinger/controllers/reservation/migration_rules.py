@@ -16,6 +16,8 @@ FIRST = "1"  # the smallest order that a label can state
 ABORT = "wharfinger.dev/abort"
 JOB_LABEL = "wharfinger.dev/pod-migration-job"
 NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
+MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
+UNMOVABLE = "UnmovablePod"
 EXPIRED, TAKEN, EVICTED = "ReservationExpired", "ReservationTaken", "EvictComplete"
 
 _NOT_COPIED = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "priority", "preemptionPolicy")
@@ -77,10 +79,23 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
     }
 
 
+def controller_of(pod: Document) -> Document | None:
+    return next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+
+
+def unmovable(pod: Document) -> str:
+    """Why a pod cannot be moved at all; empty where it can."""
+    controller = controller_of(pod)
+    if controller is not None and controller["kind"] == "DaemonSet":
+        return f"belongs to DaemonSet {controller['name']}, which has one on every node and makes it anew where it was"
+    if MIRROR in (pod["metadata"].get("annotations") or {}):
+        return "is a static pod of its node's kubelet, which alone starts and stops it"
+    return ""
+
+
 def owners_of(pod: Document) -> list[Document]:
     """The pod's controller makes the replacement; without one, a pod of the same name is it."""
-    metadata = pod["metadata"]
-    controller = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+    metadata, controller = pod["metadata"], controller_of(pod)
     if controller is None:
         return [{"object": {"namespace": metadata["namespace"], "name": metadata["name"]}}]
     named = {name: controller[name] for name in ("apiVersion", "kind", "name", "uid")}

@@ -239,4 +239,4 @@ def _owner_uid(reservation: Reservation) -> list[str]:
 def _has(metadata: ObjectMeta, wanted: Document) -> bool:
     """Whether labels and annotations are as the set would have them; others may be there as well."""
     passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
-    return metadata.labels.items() >= wanted["labels"].items() and passed_on == wanted["annotations"]
+    return dict(metadata.labels) | wanted["labels"] == metadata.labels and passed_on == dict(wanted["annotations"])
