@@ -47,6 +47,16 @@ class PriorityReviewer:
     def __init__(self, find: Callable[[str], PriorityClass | None], all: Callable[[], Iterable[PriorityClass]]) -> None:
         self._find = find
         self._all = all
+        self._seen: Iterable[PriorityClass] | None = None
+        self._found: PriorityClass | None = None  # the default among those seen
+
+    def _default(self) -> PriorityClass | None:
+        """Looked for again only when the classes are others."""
+        classes = self._all()
+        if classes is not self._seen:
+            self._found = default_class(classes)
+            self._seen = classes if isinstance(classes, tuple) else None
+        return self._found
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == PODS.plural and not group and not subresource
@@ -67,7 +77,7 @@ class PriorityReviewer:
 
     def _resolve(self, request: Request, spec: Document) -> Review:
         name = spec.get("priorityClassName") or ""
-        found = self._find(name) if name else default_class(self._all())
+        found = self._find(name) if name else self._default()
         if name and found is None:
             return _refused(request, f"no PriorityClass with name {name} was found")
         value, policy = (found.value, found.preemption_policy) if found is not None else (0, PREEMPT_LOWER)

@@ -9,29 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from wharfinger.admission.reads import Stored, Views
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
-from wharfinger.api.views import Pod, ResourceQuota, decode, view
+from wharfinger.api.views import Pod, ResourceQuota, view
 
 Charge = Callable[[Resource, Document, float], Amounts]
 Aliases = Callable[[], Mapping[str, str]]
 """The classes by their aliases; another mapping object when they changed."""
 
 
-class Kept(Protocol):
+class Kept(Stored, Protocol):
     """A stored object, as the store hands it out."""
 
     @property
-    def name(self) -> str: ...
-    @property
     def version(self) -> int: ...
-    @property
-    def data(self) -> bytes: ...
-    def document(self) -> Document: ...
 
 
 class Objects(Protocol):
@@ -133,6 +129,7 @@ class QuotaReviewer:
         self._now = now
         self._aliases = aliases
         self._reserved = reserved
+        self._quotas = Views(objects, RESOURCE_QUOTAS, ResourceQuota)
         self._names: Mapping[str, str] = {}
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
@@ -142,7 +139,7 @@ class QuotaReviewer:
     def review(self, request: Request) -> Review:
         if request.object is None or not request.namespace or not _concerns(request):
             return PASS
-        quotas = [decode(kept.data, ResourceQuota) for kept in self._objects.scan(RESOURCE_QUOTAS, request.namespace)]
+        quotas = self._quotas.get(request.namespace)
         if not quotas:
             return PASS
         now = self._now()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.views import decode
 
 T = TypeVar("T")
 
@@ -36,12 +37,14 @@ class Derived(Generic[T]):
         self._resource = resource
         self._make = make
         self._seen: list[Stored] | None = None
-        self._revision: Callable[[Resource], int] | None = getattr(reads, "revision", None)
+        self._revision: Callable[[], int] | None = None
         self._held = -1  # the revision at which the value was made
         self._value: T
 
     def get(self) -> T:
-        revision = -1 if self._revision is None else self._revision(self._resource)
+        if self._revision is None:
+            self._revision = _revisions(self._reads, self._resource)
+        revision = self._revision()
         if revision >= 0 and revision == self._held:
             return self._value
         # Objects are never changed in place, so that comparing the lists by identity is exact, and quick.
@@ -51,6 +54,38 @@ class Derived(Generic[T]):
             self._seen = current
         self._held = revision
         return self._value
+
+
+def _revisions(reads: Reads, resource: Resource) -> Callable[[], int]:
+    """Tells the revision of a kind; where reads have none, -1: everything has to be looked at each time."""
+    revisions: Callable[[Resource], Callable[[], int]] | None = getattr(reads, "revisions", None)
+    return (lambda: -1) if revisions is None else revisions(resource)
+
+
+class Views(Generic[T]):
+    """Views of a kind's objects in one namespace, read again only when an object of the kind changed."""
+
+    _MOST = 4096  # namespaces
+
+    def __init__(self, reads: Reads, resource: Resource, as_type: type[T]) -> None:
+        self._reads = reads
+        self._resource = resource
+        self._type = as_type
+        self._revision: Callable[[], int] | None = None
+        self._known: dict[str, tuple[int, Sequence[T]]] = {}
+
+    def get(self, namespace: str) -> Sequence[T]:
+        if self._revision is None:
+            self._revision = _revisions(self._reads, self._resource)
+        revision = self._revision()
+        known = self._known.get(namespace)
+        if known is not None and known[0] == revision >= 0:
+            return known[1]
+        found = [decode(stored.data, self._type) for stored in self._reads.scan(self._resource, namespace)]
+        if len(self._known) >= self._MOST:
+            self._known.clear()
+        self._known[namespace] = (revision, found)
+        return found
 
 
 class Changes:

@@ -23,7 +23,10 @@ class TolerationSecondsReviewer:
         spec = (request.object or {}).get("spec")
         if not isinstance(spec, dict) or request.operation not in ("CREATE", "UPDATE"):
             return PASS
-        given = spec.get("tolerations") or []
+        given = spec.get("tolerations")
+        if not given:
+            spec["tolerations"] = [_toleration(taint) for taint in TAINTS]
+            return PASS
         missing = [taint for taint in TAINTS if not any(_tolerates(toleration, taint) for toleration in given)]
         if missing:
             spec["tolerations"] = [*given, *map(_toleration, missing)]

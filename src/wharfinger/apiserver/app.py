@@ -116,7 +116,7 @@ class Application:
                     raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
                 self._inflight += 1
                 counted = True
-            if any(name.startswith(b"impersonate-") for name in exchange.headers):
+            if exchange.impersonates:
                 exchange.user = impersonated(exchange.user, scope["headers"], self._rbac)
             await self._dispatch(exchange, target)
         except ApiError as error:
@@ -149,13 +149,16 @@ class Application:
         if target is None:
             self._requests.inc(exchange.method if exchange else "", "", "", "", "", code)
             return
-        served = self.store.registry.of_plural(target.group, target.plural) is not None
-        # What does not exist has no name of its own here: names come from clients and would grow without bound.
-        group, version, plural = (target.group, target.version, target.plural) if served else ("", "", "")
+        kind = self.store.registry.of_plural(target.group, target.plural)
+        if kind is not None and target.version in kind.versions:
+            group, version, plural = target.group, target.version, target.plural
+            subresource = target.subresource if code < "4" else ""
+        else:
+            # What does not exist has no name of its own here: names come from clients and would grow without bound.
+            group = version = plural = subresource = ""
         verb = target.verb.upper()
-        subresource = target.subresource if served and exchange is not None and exchange.status < 400 else ""
         self._requests.inc(verb, group, version, plural, subresource, code)
-        if target.verb != "watch":
+        if verb != "WATCH":
             self._seconds.observe(seconds, verb, group, plural)
 
     async def _dispatch(self, exchange: Exchange, target: Target | None) -> None:

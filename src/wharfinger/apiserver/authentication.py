@@ -85,7 +85,7 @@ class Authenticator:
 
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def impersonated(user: User, headers: Iterable[tuple[bytes, bytes]], rbac: RbacIndex) -> User:

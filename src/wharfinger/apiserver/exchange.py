@@ -42,7 +42,19 @@ class ClientGone(Exception):
 class Exchange:
     """A request being answered."""
 
-    __slots__ = ("_receive", "_send", "headers", "method", "parts", "path", "query", "status", "user", "warnings")
+    __slots__ = (
+        "_receive",
+        "_send",
+        "headers",
+        "impersonates",
+        "method",
+        "parts",
+        "path",
+        "query",
+        "status",
+        "user",
+        "warnings",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -52,8 +64,11 @@ class Exchange:
         self.parts: list[str] = [part for part in self.path.split("/") if part]
         self.query = Query(scope["query_string"])
         headers: dict[bytes, bytes] = {}
+        self.impersonates = False
         for name, value in scope["headers"]:
             headers[name] = headers[name] + b"," + value if name in headers and name in _LISTS else value
+            if name.startswith(b"impersonate-"):
+                self.impersonates = True
         self.headers = headers
         self.user = NOBODY
         self.warnings: list[str] = []

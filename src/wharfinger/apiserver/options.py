@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 def write_options(query: Query, kind: str, user_agent: str, *, apply: bool = False) -> WriteOptions:
     """`kind` is CreateOptions, UpdateOptions or PatchOptions, for messages."""
+    if query.empty and not apply:
+        return _plain_options(user_agent)
     faults: list[FieldError] = []
     dry_run = _dry_run(query.text("dryRun"), faults)
     validation = query.text("fieldValidation")
@@ -45,6 +48,12 @@ def write_options(query: Query, kind: str, user_agent: str, *, apply: bool = Fal
     if faults:
         raise invalid_object(_META, kind, "", faults)
     return WriteOptions(dry_run, _manager(manager, user_agent, apply), validation or "Warn", query.flag("force"))
+
+
+@lru_cache(1024)
+def _plain_options(user_agent: str) -> WriteOptions:
+    """Those of a request without a query, which most are."""
+    return WriteOptions(False, _manager("", user_agent, False), "Warn")
 
 
 def _manager(given: str, user_agent: str, apply: bool) -> str:

@@ -43,6 +43,10 @@ class Query:
             for key, value in pairs:
                 self._values.setdefault(key, value)
 
+    @property
+    def empty(self) -> bool:
+        return not self._values
+
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
 

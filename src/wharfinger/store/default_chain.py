@@ -5,8 +5,6 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from wharfinger.admission.class_names import OverlaidReviewer
 from wharfinger.admission.class_quota import alias_names
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
@@ -14,7 +12,7 @@ from wharfinger.admission.placement import placement_reviewers
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
 from wharfinger.admission.quota import QuotaReviewer
 from wharfinger.admission.rbac import Attributes, RbacIndex
-from wharfinger.admission.reads import Derived
+from wharfinger.admission.reads import Derived, Views
 from wharfinger.admission.reservation_quota import ReservationQuotaReviewer
 from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
 from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
@@ -63,20 +61,22 @@ def extend_chain(
         store.now, authorize, terminating, default_set=settings.placement.default_cluster_set
     )
 
-    def ranges(namespace: str) -> Iterable[LimitRange]:
-        return (item.view(LimitRange) for item in store.scan(LIMIT_RANGES, namespace))
+    ranges = Views(store, LIMIT_RANGES, LimitRange).get
 
     def priority_class(name: str) -> PriorityClass | None:
         found = store.peek(PRIORITY_CLASSES, name)
         return None if found is None else found.view(PriorityClass)
 
     priority_classes = Derived(
-        store, PRIORITY_CLASSES, lambda found: [decode(each.data, PriorityClass) for each in found]
+        store, PRIORITY_CLASSES, lambda found: tuple(decode(each.data, PriorityClass) for each in found)
     ).get
 
     def account(namespace: str, name: str) -> Document | None:
         found = store.peek(SERVICE_ACCOUNTS, name, namespace)
-        return None if found is None else found.document()
+        if found is None:
+            return None
+        # All that a pod takes from its account; most have none, and need not be decoded for every pod.
+        return found.document() if b"imagePullSecrets" in found.data else {}
 
     chain.mutating += [
         injecting,

@@ -38,6 +38,7 @@ _FREE = Shape("any")
 _MISSING: Any = object()
 
 
+@lru_cache(512)
 def shape_for(kind: Kind, version: str) -> Shape:
     """The shape of a kind: Kubernetes' own by its definition, any other by its schema."""
     found = kind_shape(kind.group, version, kind.kind)
@@ -138,7 +139,7 @@ _ALWAYS_THERE = ("f:containers",)  # lists that Go writes even when empty: nobod
 def tree_of(shape: Shape, document: Document) -> Document:
     """The `fieldsV1` form of all that a new document sets, made at once: creations are many."""
     tree = {
-        f"f:{name}": _tree(child(shape, name), value, name)
+        f"f:{name}": (_known_tree if name == "spec" else _tree)(child(shape, name), value, name)
         for name, value in document.items()
         if name not in ("apiVersion", "kind", "metadata")
     }
@@ -149,6 +150,28 @@ def tree_of(shape: Shape, document: Document) -> Document:
         if name not in _UNOWNED
     }
     return {"f:metadata": owned, **tree} if owned else tree
+
+
+_trees: dict[tuple[str, bytes], bytes] = {}
+_MOST_TREES, _LONGEST = 512, 32 * 1024
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _known_tree(shape: Shape, value: Any, name: str) -> Document:
+    """The tree of a spec, which many objects share: those of one workload."""
+    if not shape.name:
+        return _tree(shape, value, name)
+    key = (shape.name, _encode(value))
+    known = _trees.get(key)
+    if known is not None:
+        return _decode(known)
+    made = _tree(shape, value, name)
+    if len(key[1]) < _LONGEST:
+        if len(_trees) >= _MOST_TREES:
+            _trees.clear()
+        _trees[key] = _encode(made)
+    return made
 
 
 def _tree(shape: Shape, value: Any, name: str) -> Document:

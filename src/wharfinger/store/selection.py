@@ -37,8 +37,10 @@ def _places(kind: Kind) -> tuple[tuple[str, str, str, str], ...]:
 def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
     """The texts of the kind's selectable fields, in the kind's order."""
     texts = []
+    last, inside = "", None
     for part, name, path, zero in _places(kind):
-        inside = document.get(part) if part else None
+        if part != last:
+            last, inside = part, document.get(part) if part else None
         value = inside.get(name) if type(inside) is dict else None if part else field_text(document, path)
         if type(value) is str:
             texts.append(value or zero)

@@ -177,8 +177,13 @@ class Store:
 
     def revision(self, resource: Resource) -> int:
         """Changes whenever an object of the kind does: whether what was made of a scan still holds."""
+        return self.revisions(resource)()
+
+    def revisions(self, resource: Resource) -> Callable[[], int]:
+        """Tells the revision of a kind: for those who ask with every write."""
         kind = kind_of(self.registry, resource)
-        return self._ledger.collection(kind.group, kind.plural).latest.revision
+        latest = self._ledger.collection(kind.group, kind.plural).latest
+        return lambda: latest.revision
 
     def changed_since(self, resource: Resource, namespace: str, revision: int) -> Sequence[str] | None:
         """The names of objects in a namespace that came, changed or went since a revision; None: too long ago to tell."""

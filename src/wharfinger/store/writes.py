@@ -132,8 +132,7 @@ class Writer:
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = self.identities.name(meta["generateName"])
         call.name = meta.get("name", "")
-        if kind.namespaced:
-            self._check_namespace(call)
+        inside = self._check_namespace(call) if kind.namespaced else None
         if kind.default is not None:
             kind.default(new)
         self._prepare(kind, new)
@@ -151,7 +150,7 @@ class Writer:
         if rules.is_namespace(kind):
             namespaces.label(new)
         await self.chain.validate(request, call.warnings)
-        if kind.namespaced and self.chain.waits:
+        if inside is not None and self._namespace(call) is not inside:  # it changed while others were waited for
             self._check_namespace(call)
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
@@ -185,12 +184,16 @@ class Writer:
         meta["namespace"] = wanted
         return str(wanted)
 
-    def _check_namespace(self, call: Call) -> None:
+    def _namespace(self, call: Call) -> Stored | None:
         namespace_kind = self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural)
-        if namespace_kind is None:
-            return
-        stored = self.latest(namespace_kind, "", call.namespace)
+        return None if namespace_kind is None else self.latest(namespace_kind, "", call.namespace)
+
+    def _check_namespace(self, call: Call) -> Stored | None:
+        """The namespace that a new object goes into; none only where there are no namespaces at all."""
+        stored = self._namespace(call)
         if stored is None:
+            if self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural) is None:
+                return None
             raise not_found("", "namespaces", call.namespace)
         if namespaces.terminating(stored):
             why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
@@ -202,6 +205,7 @@ class Writer:
             }
             error.details["causes"] = [cause]
             raise error
+        return stored
 
     def _taken(self, call: Call, before: Stored) -> AlreadyExists:
         error = already_exists(call.resource.group, call.kind.plural, call.name)

@@ -68,6 +68,10 @@ class SchedulingPolicyReviewer:
         return not self._mutating and (policy or (group, plural) in TEMPLATES)
 
     def review(self, request: Request) -> Review:
+        if self._settings.mode == "auto" and request.resource.plural != SCHEDULING_POLICIES.plural:
+            policies = self._world.policies()
+            if not policies.switched_on and not policies.audited:
+                return PASS  # as `judge` would say of each request, at some length
         outcome = self.judge(request)
         if outcome.operations and request.object is not None:
             apply_operations(request.object, list(outcome.operations))
@@ -96,7 +100,7 @@ class SchedulingPolicyReviewer:
             mode = "enforce" if self._world.policies().switched_on else "off"
         else:
             mode = configured
-        if self._settings.namespace_mode_label and namespace:
+        if mode != "off" and self._settings.namespace_mode_label and namespace:
             asked: Any = self._world.namespace_labels(namespace).get(MODE_KEY)
             if asked in ("audit", "warn") and _STRICTNESS[asked] < _STRICTNESS[mode]:
                 mode = asked

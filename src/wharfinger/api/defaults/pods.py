@@ -28,6 +28,8 @@ _KEPT = 512  # specs; pods of one workload share theirs
 _LONGEST = 32 * 1024
 _defaulted: dict[bytes, bytes] = {}
 """Specs as JSON before and after defaulting, which depends on nothing else."""
+_qos_known: dict[bytes, str] = {}
+"""The class of pods by their spec."""
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
 
 
@@ -42,16 +44,17 @@ def default_pod(document: Document) -> None:
 
 def _with_defaults(document: Document) -> Document:
     """The spec of a pod, with its defaults."""
-    spec = document["spec"]
-    if not isinstance(spec, dict):
+    if not isinstance(document["spec"], dict):
         return {}  # validation speaks about it
+    spec: Document = document["spec"]
     try:
         given = _encode(spec)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         given = b""  # not from JSON
     known = _defaulted.get(given)
     if known is not None:
-        document["spec"] = spec = _decode(known)
+        if known != given:
+            document["spec"] = spec = _decode(known)
         return spec
     _default_spec_of_pod(document, spec)
     if given and len(given) < _LONGEST:
@@ -86,6 +89,8 @@ def default_pod_status(document: Document) -> None:
 
 
 def _container_statuses(status: Document) -> None:
+    if "containerStatuses" not in status and "initContainerStatuses" not in status:
+        return
     for one in (*children(status, "containerStatuses"), *children(status, "initContainerStatuses")):
         canonical_quantities(one, "allocatedResources")
         canonical_quantities(child(one, "resources"), "requests", "limits")
@@ -118,7 +123,10 @@ def pod_of_template(template: Document) -> Document:
 
 
 def _merge_all_label_keys(document: Document) -> None:
-    spec, labels = child(document, "spec"), child(child(document, "metadata"), "labels")
+    spec = child(document, "spec")
+    if "affinity" not in spec and "topologySpreadConstraints" not in spec:
+        return
+    labels = child(child(document, "metadata"), "labels")
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = child(child(spec, "affinity"), kind)
         for term in children(terms, "requiredDuringSchedulingIgnoredDuringExecution"):
@@ -286,6 +294,21 @@ def _pod_level_resources(document: Document, spec: Document) -> None:
 
 
 def _qos(document: Document) -> str:
+    try:
+        given = _encode(document.get("spec") or {})
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return _qos_of(document)
+    found = _qos_known.get(given)
+    if found is None:
+        found = _qos_of(document)
+        if len(given) < _LONGEST:
+            if len(_qos_known) >= _KEPT:
+                _qos_known.clear()
+            _qos_known[given] = found
+    return found
+
+
+def _qos_of(document: Document) -> str:
     pod = _as_view(document)
     try:
         return "BestEffort" if pod is None else qos_class(pod)

@@ -16,8 +16,13 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
 Rules = Callable[[Document, Document | None], Iterable[FieldError]]
 
 
-def checked(api_version: str, kind: str, rules: Rules | None = None) -> ValidateFn:
-    """Validation of one of Kubernetes' own kinds: its shape, then its rules on documents that have it."""
+def checked(
+    api_version: str, kind: str, rules: Rules | None = None, known: Callable[[Document], bool] | None = None
+) -> ValidateFn:
+    """Validation of one of Kubernetes' own kinds: its shape, then its rules on documents that have it.
+
+    `known` says of a new document whether its spec was found to be in order before.
+    """
     group, _, version = api_version.rpartition("/")
 
     def faults(document: Document, old: Document | None) -> list[FieldError]:
@@ -27,6 +32,8 @@ def checked(api_version: str, kind: str, rules: Rules | None = None) -> Validate
         if old is not None:
             # What was there before has been checked before.
             changed = {key: item for key, item in document.items() if key not in old or old[key] != item}
+        elif known is not None and known(document):
+            changed = {key: item for key, item in document.items() if key != "spec"}
         errors = check(shape, changed)
         if not errors and rules is not None:
             errors = list(rules(document, old))

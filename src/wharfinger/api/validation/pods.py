@@ -54,7 +54,7 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
         else:
             yield from update_faults(spec, old.get("spec") or {})
 
-    return checked("v1", "Pod", rules)
+    return checked("v1", "Pod", rules, lambda document: document.get("spec") in faultless)
 
 
 class _Faultless:
@@ -67,7 +67,10 @@ class _Faultless:
         self._known: set[bytes] = set()
 
     def __contains__(self, spec: Any) -> bool:
-        return _encode(spec) in self._known
+        try:
+            return _encode(spec) in self._known
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            return False  # not from JSON
 
     def add(self, spec: Any) -> None:
         data = _encode(spec)
