@@ -12,7 +12,7 @@ from tests.plugins.test_resource_class import Cluster
 
 from wharfinger.admission.class_names import NameRewriter, OverlaidReviewer, Overlay, QuotaNamesReviewer
 from wharfinger.admission.request import SYSTEM, Request
-from wharfinger.api.compute_resources import OVERLAID
+from wharfinger.api.compute_resources import OVERLAID, RECORD
 from wharfinger.api.configuration import Configuration, ResourceClassSettings
 from wharfinger.api.kinds import registry
 from wharfinger.api.metrics import Metrics
@@ -53,7 +53,8 @@ def limits(document: Document) -> Any:
 
 def test_unqualified_names_become_aliases_in_pods_and_templates() -> None:
     rewritten = changed(NameRewriter(classes), pod("a", {"gold": 2, "cpu": 1, "unknown": 1}))
-    assert limits(rewritten) == {ALIAS: "2", "cpu": "1", "unknown": "1"}
+    later = "resourceclass.scheduling.sigs.x-k8s.io/unknown"  # its class may come yet
+    assert limits(rewritten) == {ALIAS: "2", "cpu": "1", later: "1"}
     both = changed(NameRewriter(classes), pod("a", {"gold": 2, ALIAS: 1}))
     assert limits(both) == {ALIAS: "3"}
     template = {"spec": pod("a", {"gold": 2})["spec"]}
@@ -68,6 +69,34 @@ def test_unqualified_names_become_aliases_in_pods_and_templates() -> None:
         assert limits(found) == {ALIAS: "2"}
 
 
+def test_a_manifest_that_is_applied_again_means_its_own_names() -> None:
+    """Whoever merges it into what is stored sends both names."""
+    stored = pod("a", {ALIAS: 2})
+    for amounts, wanted in (({ALIAS: 2, "gold": 3}, "3"), ({ALIAS: 1, "gold": 3}, "4"), ({ALIAS: 5}, "5")):
+        asked = request(pod("a", amounts), "UPDATE", stored)
+        NameRewriter(classes).review(asked)
+        assert limits(asked.object or {}) == {ALIAS: wanted}
+    for hard in ({f"requests.{ALIAS}": "1", "gold": "2"}, {"gold": "2", f"requests.{ALIAS}": "1"}):
+        document = quota()
+        document["spec"]["hard"] = hard
+        assert changed(NameRewriter(classes), document)["spec"]["hard"] == {f"requests.{ALIAS}": "2"}
+
+
+def test_a_record_that_a_pod_brings_along_keeps_to_its_requests() -> None:
+    bringing = pod("a", {"gold": 2})
+    given = [{"computeResourceName": "cr", "count": 2}]
+    for text, wanted in (
+        (json.dumps({"c": {"gold": given}}), {"c": {ALIAS: given}}),
+        (json.dumps({"c": {ALIAS: given}}), {"c": {ALIAS: given}}),
+        (json.dumps({"c": {GPU: given}}), {"c": {GPU: given}}),
+    ):
+        bringing["metadata"]["annotations"] = {RECORD: text}
+        found = changed(NameRewriter(classes), bringing)["metadata"]["annotations"][RECORD]
+        assert json.loads(found) == wanted
+    bringing["metadata"]["annotations"] = {RECORD: "nonsense"}
+    assert changed(NameRewriter(classes), bringing)["metadata"]["annotations"][RECORD] == "nonsense"
+
+
 def quota(**hard: str) -> Document:
     names = {name.replace("_", "."): amount for name, amount in hard.items()}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": names}}
@@ -78,12 +107,10 @@ def test_quotas_come_to_limit_what_an_api_server_enforces() -> None:
         rewritten = changed(NameRewriter(classes), quota(**{name: "4", "cpu": "2"}))
         assert rewritten["spec"]["hard"] == {f"requests.{ALIAS}": "4", "cpu": "2"}
     document = quota()
-    document["spec"]["hard"] = {ALIAS: "1", GPU: "2", f"requests.{GPU}": "3"}
-    assert changed(NameRewriter(classes), document)["spec"]["hard"] == {
-        f"requests.{ALIAS}": "1",
-        GPU: "2",
-        f"requests.{GPU}": "3",
-    }
+    others = {"count/pods": "3", "services.loadbalancers": "1", "slip": "2", "example.com/unknown": "2"}
+    document["spec"]["hard"] = {ALIAS: "1", GPU: "2", **others}
+    wanted = {f"requests.{ALIAS}": "1", f"requests.{GPU}": "2", **others}
+    assert changed(NameRewriter(classes), document)["spec"]["hard"] == wanted
 
 
 def test_keys_that_are_never_enforced_are_warned_of() -> None:
@@ -137,7 +164,7 @@ def test_the_webhook_asks_for_what_its_settings_need() -> None:
         made = configurations(resource_class.handlers(context), Target(url="https://127.0.0.1:1"), b"")
         return {rule["resources"][0]: rule["operations"] for rule in made[0][1]["webhooks"][0]["rules"]}
 
-    assert rules() == {}
-    assert rules(overlay=True).keys() == {"pods"}
+    assert rules().keys() == {"resourceclasses"}
+    assert rules(overlay=True).keys() == {"pods", "resourceclasses"}
     assert rules(rewrite_names=True)["resourcequotas"] == ["CREATE", "UPDATE"]
     assert rules(rewrite_names=True)["deployments"] == ["CREATE", "UPDATE"]

@@ -8,18 +8,21 @@ from tests.controllers.world import World, workload
 
 from wharfinger.api.kinds.builtin import CRON_JOBS, REPLICA_SETS
 from wharfinger.cli.commands.controllers import command
-from wharfinger.controllers.registry import FACTORIES, UnknownController, chosen
+from wharfinger.controllers.registry import BY_NAME_ONLY, FACTORIES, UnknownController, chosen
 from wharfinger.store import Store
+
+ALL = [name for name in FACTORIES if name not in BY_NAME_ONLY]
 
 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["*"], list(FACTORIES)),
-        ([""], list(FACTORIES)),
+        (["*"], ALL),
+        ([""], ALL),
         (["deployment", "replicaset"], ["replicaset", "deployment"]),
-        (["*", "-cronjob"], [name for name in FACTORIES if name != "cronjob"]),
-        (["-cronjob"], [name for name in FACTORIES if name != "cronjob"]),
+        (["deployment", "reservedquota"], ["deployment", "reservedquota"]),
+        (["*", "-cronjob"], [name for name in ALL if name != "cronjob"]),
+        (["-cronjob"], [name for name in ALL if name != "cronjob"]),
     ],
 )
 def test_names_choose_controllers(names: list[str], expected: list[str]) -> None:

@@ -137,7 +137,17 @@ class Cluster:
         """For whoever binds pods: enforced policies let only schedulers do that."""
         return self._kubeconfig_of(SCHEDULER)
 
-    def _write_kubeconfig(self, path: Path, token: str) -> None:
+    def kubeconfig_by(self, port: int) -> Path:
+        """The administrator's way in, by another port of this machine."""
+        file = self.folder / f"admin-by-{port}.conf"
+        self._write_kubeconfig(file, self._tokens[ADMIN], f"https://127.0.0.1:{port}")
+        return file
+
+    @property
+    def port(self) -> int:
+        return int(self.server.rpartition(":")[2])
+
+    def _write_kubeconfig(self, path: Path, token: str, server: str = "") -> None:
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -146,7 +156,7 @@ class Cluster:
                 {
                     "name": "test",
                     "cluster": {
-                        "server": self.server,
+                        "server": server or self.server,
                         "certificate-authority-data": b64encode(self._authority.pem).decode(),
                     },
                 }
@@ -166,9 +176,9 @@ class Cluster:
         self.until(lambda: reachable(f"{self._etcd}/health"), "etcd answers")
 
     def start_apiserver(self, *options: str) -> None:
-        port = self.server.rpartition(":")[2]
         command: list[str | Path] = [self.binaries["kube-apiserver"], "--etcd-servers", self._etcd]
-        command += ["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", port]
+        command += ["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]
+        command += ["--secure-port", str(self.port)]
         command += ["--cert-dir", self.folder, "--tls-cert-file", self.folder / "server.crt"]
         command += ["--tls-private-key-file", self.folder / "server.key"]
         command += ["--token-auth-file", self.folder / "tokens.csv", "--authorization-mode", "RBAC"]
@@ -258,7 +268,7 @@ class Cluster:
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
             check=False,
         )
         assert not check or done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -11,6 +11,15 @@ from tests.kubernetes.cluster import Cluster
 from tests.support import missing
 
 HERE = Path(__file__).resolve().parent
+SKIPPED: list[str] = []
+"""Scenarios that were not played, each with the reason, for the end of the report."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SKIPPED:
+        terminalreporter.section(f"{len(SKIPPED)} scenario files cannot be played on a real cluster")
+        for line in sorted(SKIPPED):
+            terminalreporter.line(line)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,11 +6,12 @@ import itertools
 import json
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.kubernetes.cluster import Cluster, Process
 from tests.kubernetes.manifests import namespace, pod
+from tests.kubernetes.proxy import Proxy
 
 NODES, FIT = 4, 4  # nodes, and pods of half a core that each of them takes
 CONFIG = {
@@ -38,8 +39,10 @@ class Pair:
         self._made = 0
         self.running: list[Process] = []
 
-    def start(self) -> Process:
-        process = self.cluster.wharf("scheduler", "--config", str(self._config), name=f"scheduler-{len(self.running)}")
+    def start(self, proxy: Proxy | None = None) -> Process:
+        way = None if proxy is None else self.cluster.kubeconfig_by(proxy.port)
+        name = f"scheduler-{len(self.running)}"
+        process = self.cluster.wharf("scheduler", "--config", str(self._config), name=name, kubeconfig=way)
         self.running.append(process)
         return process
 
@@ -65,6 +68,16 @@ class Pair:
     def until_bound(self, count: int) -> None:
         self.cluster.until(lambda: self.bound() == count, f"{count} pods are bound")
 
+    def until_told(self, count: int) -> None:
+        """Until events tell of that many bindings; more would be bindings of pods that are bound."""
+
+        def told() -> int:
+            reasons = self.cluster.kubectl("get", "events", "-n", self.space, "-o", "jsonpath={.items[*].reason}")
+            return reasons.split().count("Scheduled")
+
+        self.cluster.until(lambda: told() >= count, "events tell of every binding")
+        assert told() == count
+
 
 @pytest.fixture(scope="module")
 def nodes(fresh_cluster: Cluster) -> Iterator[Cluster]:
@@ -77,6 +90,13 @@ def nodes(fresh_cluster: Cluster) -> Iterator[Cluster]:
     )
     yield cluster
     cluster.end(process)
+
+
+@pytest.fixture
+def proxy(nodes: Cluster) -> Iterator[Proxy]:
+    made = Proxy(nodes.port)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -115,13 +135,31 @@ def test_a_frozen_leader_that_wakes_binds_nothing(pair: Pair) -> None:
     pair.make(6)  # two fit; both would know of them
     pair.until_bound(NODES * FIT)
     assert pair.leads(second) and second.running
+    pair.until_told(NODES * FIT)
 
-    def told() -> int:
-        reasons = pair.cluster.kubectl("get", "events", "-n", pair.space, "-o", "jsonpath={.items[*].reason}")
-        return reasons.split().count("Scheduled")
 
-    pair.cluster.until(lambda: told() >= NODES * FIT, "events tell of every binding")
-    assert told() == NODES * FIT  # and of none a second time
+@pytest.mark.parametrize("trouble", [Proxy.silence, Proxy.refuse])
+def test_a_leader_that_is_cut_off_binds_nothing_and_the_other_takes_over(
+    pair: Pair, proxy: Proxy, trouble: Callable[[Proxy], None]
+) -> None:
+    first = pair.start(proxy)
+    pair.cluster.until(lambda: pair.leads(first), "the first leads")
+    second = pair.start()
+    pair.make(2)
+    pair.until_bound(2)
+    trouble(proxy)
+    pair.make(NODES * FIT - 4)  # nobody tells the first of them
+    pair.cluster.until(lambda: pair.leads(second), "the second leads", seconds=60)
+    pair.until_bound(NODES * FIT - 2)
+    proxy.heal()
+    pair.make(6)  # two fit; both would know of them
+    pair.until_bound(NODES * FIT)
+    assert pair.leads(second) and second.running
+    pair.until_told(NODES * FIT)
+    second.kill()
+    pair.cluster.kubectl("delete", "pods", "-n", pair.space, "p0", "p1", "--grace-period=0")
+    pair.cluster.until(lambda: pair.leads(first), "who was cut off leads again", seconds=60)
+    pair.until_bound(NODES * FIT)
 
 
 def test_a_restart_of_the_api_server_loses_no_pod(pair: Pair) -> None:

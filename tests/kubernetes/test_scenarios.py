@@ -17,6 +17,7 @@ import pytest
 from tests.kubernetes.binaries import Binaries
 from tests.kubernetes.cluster import ROOT, Cluster
 from tests.kubernetes.components import running
+from tests.kubernetes.conftest import SKIPPED
 
 from wharfinger.api.kinds import registry
 from wharfinger.cli.scenario_runs import collect
@@ -25,19 +26,8 @@ from wharfinger.simulate.live_stage import why_not
 
 CLUSTERS = 4
 PART = 14  # scenario files that are run together
-# Resource classes are not among them: their scenarios use names without a domain and fields that real API servers refuse
-# or drop.
-SYSTEMS = ("basics", "placement", "reservation", "resource-policy", "scheduling-policy")
-# What does not hold on a real cluster yet, and why.
-OPEN = {
-    "reservation/quota.yaml": "the real quota controller and admission know nothing of reservations",
-    "reservation/story-2-missing-pod.yaml": "a paused job has no phase there until a controller looks at it",
-}
-FILES = [
-    file
-    for file in collect([str(ROOT / "scenarios" / system) for system in SYSTEMS])
-    if str(file.relative_to(ROOT / "scenarios")) not in OPEN
-]
+PATIENCE = "120"  # seconds: other clusters are at work beside
+FILES = collect([str(ROOT / "scenarios")])
 
 
 def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:
@@ -45,10 +35,13 @@ def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:
     groups: dict[str, list[Path]] = {}
     for file in FILES:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
-        if all(why_not(scenario) for scenario, _ in inputs.scenarios):
+        reasons = [why_not(scenario) for scenario, _ in inputs.scenarios]
+        if all(reasons):
+            SKIPPED.append(f"{file.relative_to(ROOT)}: {reasons[0]}")
             continue
         document = msgspec.to_builtins(inputs.configuration)
         document["nodes"]["startupSeconds"] = 0.2
+        document["resourceClass"]["rewriteNames"] = True  # real API servers refuse names without a domain
         groups.setdefault(json.dumps(document, sort_keys=True), []).append(file)
     for text, files in groups.items():
         for start in range(0, len(files), PART):
@@ -68,7 +61,7 @@ def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: B
             except queue.Empty:
                 return lines
             with running(cluster, configuration) as config:
-                arguments = ["test", *map(str, files), "-v", "--config", str(config)]
+                arguments = ["test", *map(str, files), "-v", "--config", str(config), "--patience", PATIENCE]
                 told = cluster.run_wharf(*arguments, check=False, cluster=True)
                 print(told, flush=True)
                 lines += told.splitlines()
@@ -76,7 +69,7 @@ def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: B
         cluster.stop()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 def test_scenarios_hold_on_a_real_cluster(binaries: Binaries, tmp_path: Path) -> None:
     work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]] = queue.SimpleQueue()
     for job in jobs():
@@ -88,8 +81,10 @@ def test_scenarios_hold_on_a_real_cluster(binaries: Binaries, tmp_path: Path) ->
         shares = pool.map(lambda folder: play(work, binaries, folder), folders)
         lines = [line for share in shares for line in share]
     passed = [line for line in lines if line.startswith("PASS")]
+    SKIPPED.extend(line.removeprefix(f"SKIP {ROOT}/") for line in lines if line.startswith("SKIP"))
     problems = [
         line for line in lines if line and not line.startswith(("PASS", "SKIP")) and " passed, 0 failed" not in line
     ]
     assert not problems, "\n".join(problems)
-    assert len(passed) > len(FILES) / 2  # most can be played
+    assert len(passed) >= len(FILES) - len(SKIPPED)
+    assert len(SKIPPED) < len(FILES) / 5  # most can be played

@@ -1,7 +1,8 @@
 """Names of device classes on an API server that knows nothing of them: rewritten to aliases, and raw requests laid over.
 
 A real API server takes only qualified resource names, so unqualified ones may be rewritten to the alias of their class, in
-pods, templates and quotas. A real kubelet gives devices for raw names only, so in overlay mode a pod's raw request is added
+pods, templates and quotas; whoever applies such a manifest again sends the unqualified name beside the stored alias, and
+means the former. A real kubelet gives devices for raw names only, so in overlay mode a pod's raw request is added
 beside the class; an annotation says how much of it is not the pod's own wish, so that nobody counts it twice.
 """
 
@@ -12,11 +13,21 @@ from typing import Any
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
-from wharfinger.api.compute_resources import OVERLAID, format_overlaid, is_device, parse_overlaid
+from wharfinger.api.compute_resources import (
+    OVERLAID,
+    RECORD,
+    BadRecord,
+    format_overlaid,
+    format_record,
+    is_class_name,
+    is_device,
+    parse_overlaid,
+    parse_record,
+)
 from wharfinger.api.errors import forbidden
 from wharfinger.api.quantity import BadQuantity, value
 from wharfinger.api.registry import Document
-from wharfinger.api.views.resource_class import ResourceClass
+from wharfinger.api.views.resource_class import ResourceClass, default_alias
 
 Classes = Callable[[], Iterable[ResourceClass]]
 _POD = ("", "pods")
@@ -24,7 +35,8 @@ _QUOTA = ("", "resourcequotas")
 
 
 class NameRewriter:
-    """Mutating: unqualified names of classes become aliases."""
+    """Mutating: unqualified names become the aliases of their classes. A class that is not known may come yet, so its
+    name becomes the alias that it will have unless it says otherwise."""
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
@@ -32,13 +44,16 @@ class NameRewriter:
     def review(self, request: Request) -> Review:
         if request.object is None or request.subresource:
             return PASS
-        names = {each.name: each.alias for each in self._classes()}
         kind = (request.resource.group, request.resource.plural)
         if kind == _QUOTA:
-            _rewrite_quota(request.object, names)
-        else:
-            for container in containers(request.object, kind):
-                _rewrite_container(container, names)
+            _rewrite_quota(request.object, self._classes())
+            return PASS
+        names = {each.name: each.alias for each in self._classes()}
+        before = {str(each.get("name")): each for each in containers(request.old or {}, kind)}
+        for container in containers(request.object, kind):
+            _rewrite_container(container, before.get(str(container.get("name")), {}), names)
+        if kind == _POD:
+            _rewrite_record(request.object, names)
         return PASS
 
 
@@ -146,28 +161,55 @@ def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
                 yield container
 
 
-def _rewrite_container(container: Document, names: Mapping[str, str]) -> None:
+def _alias(name: str, names: Mapping[str, str]) -> str:
+    """The name under which an API server takes what is asked for by `name`."""
+    return names.get(name) or (default_alias(name) if is_class_name(name) else name)
+
+
+def _rewrite_container(container: Document, before: Document, names: Mapping[str, str]) -> None:
+    """`before` is the container as it was stored, if it was."""
     resources = container.get("resources")
     for part in ("limits", "requests"):
-        amounts = _amounts(resources, part)
-        if any(name in names for name in amounts):
-            made: dict[str, Any] = {}
-            for name, quantity in amounts.items():
-                own = names.get(name, name)
-                made[own] = str(_whole(made[own]) + _whole(quantity)) if own in made else quantity
-            resources[part] = made  # type: ignore[index]  # it has amounts, so it is there
+        amounts, stored = _amounts(resources, part), _amounts(before.get("resources"), part)
+        aliases = {name: _alias(name, names) for name in amounts}
+        plain = {alias for name, alias in aliases.items() if alias != name}
+        if not plain:
+            continue
+        made: dict[str, Any] = {}
+        for name, quantity in amounts.items():
+            own = aliases[name]
+            if own == name and own in plain and quantity == stored.get(own):
+                continue
+            made[own] = str(_whole(made[own]) + _whole(quantity)) if own in made else quantity
+        resources[part] = made  # type: ignore[index]  # it has amounts, so it is there
 
 
-def _rewrite_quota(quota: Document, names: Mapping[str, str]) -> None:
-    """What a quota limits by class it limits by `requests.<alias>`, which is what an API server enforces."""
+def _rewrite_record(pod: Document, names: Mapping[str, str]) -> None:
+    """A record that a pod brings along speaks of its requests, by the names that they have now."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        record = parse_record(annotations[RECORD])
+    except (KeyError, TypeError, BadRecord):
+        return  # none, or one that the scheduler will complain of
+    made = {
+        container: {_alias(name, names): counts for name, counts in requests.items()}
+        for container, requests in record.items()
+    }
+    if made != record:
+        annotations[RECORD] = format_record(made)
+
+
+def _rewrite_quota(quota: Document, classes: Iterable[ResourceClass]) -> None:
+    """What a quota limits by a class or its raw name it limits by `requests.<name>`, which is what an API server enforces.
+    Names of no class stay: a server refuses them, and a slip must not become a limit of nothing."""
     spec = quota.get("spec")
     hard = _amounts(spec, "hard")
-    aliases = set(names.values())
-    made: dict[str, Any] = {}
-    for name, quantity in hard.items():
-        plain = name.removeprefix("requests.")
-        alias = names.get(plain, plain if plain in aliases else "")
-        made[f"requests.{alias}" if alias else name] = quantity
+    enforced: dict[str, str] = {}
+    for each in classes:
+        alias, raw = f"requests.{each.alias}", each.spec.resource_name
+        enforced |= {each.name: alias, f"requests.{each.name}": alias, each.alias: alias, raw: f"requests.{raw}"}
+    made = {name: quantity for name, quantity in hard.items() if name not in enforced}
+    made |= {enforced[name]: quantity for name, quantity in hard.items() if name in enforced}
     if made != hard:
         spec["hard"] = made  # type: ignore[index]  # it has amounts, so it is there
 

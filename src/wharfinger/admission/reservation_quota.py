@@ -113,11 +113,43 @@ def _quota_names(amounts: Mapping[str, int]) -> Amounts:
     return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
 
 
+class World(Protocol):
+    """What there is, as far as quota for reservations asks."""
+
+    def reservations(self) -> Iterable[Reservation]: ...
+
+    def pods(self, namespace: str) -> Iterable[Pod]: ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def quotas(self, namespace: str) -> Iterable[ResourceQuota]: ...
+
+
+class StoredWorld:
+    """A world that is read from a store."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def reservations(self) -> list[Reservation]:
+        return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
+
+    def pods(self, namespace: str) -> list[Pod]:
+        return [decode(kept.data, Pod) for kept in self._objects.scan(PODS, namespace)]
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        kept = self._objects.peek(PODS, name, namespace)
+        return None if kept is None else decode(kept.data, Pod)
+
+    def quotas(self, namespace: str) -> list[ResourceQuota]:
+        return [decode(kept.data, ResourceQuota) for kept in self._objects.scan(RESOURCE_QUOTAS, namespace)]
+
+
 class ReservationQuotaReviewer:
     """Refuses reservations that go beyond a quota, and tells the reviewer of pods what is reserved."""
 
-    def __init__(self, objects: Objects, now: Callable[[], float]) -> None:
-        self._objects = objects
+    def __init__(self, world: World, now: Callable[[], float]) -> None:
+        self._world = world
         self._now = now
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
@@ -125,53 +157,69 @@ class ReservationQuotaReviewer:
 
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """What is reserved in a namespace, when this pod has come."""
-        pods = self._pods(namespace, pod)
-        return reserved(self._reservations(), pods, namespace, self._pod)
+        pods = _with(self._world.pods(namespace), pod)
+        return reserved(self._world.reservations(), pods, namespace, self._world.pod)
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
             return PASS
         new = view(request.object, Reservation)
         namespace = charged_namespace(new)
-        others = [each for each in self._reservations() if each.metadata.name != new.metadata.name]
-        pods = self._pods(namespace, None)
-        after = reserved([*others, new], pods, namespace, self._pod)
-        before = reserved(self._reservations(), pods, namespace, self._pod)
-        for kept in self._objects.scan(RESOURCE_QUOTAS, namespace):
-            quota = decode(kept.data, ResourceQuota)
-            if rules.is_scoped(quota):
-                continue
-            limits, used = rules.hard(quota), _pods_used(pods, self._now())
-            over = sorted(
-                name
-                for name, amount in after.items()
-                if name in limits and amount > before.get(name, 0) and used.get(name, 0) + amount > limits[name]
+        current, pods = list(self._world.reservations()), list(self._world.pods(namespace))
+        others = [each for each in current if each.metadata.name != new.metadata.name]
+        after = reserved([*others, new], pods, namespace, self._world.pod)
+        before = reserved(current, pods, namespace, self._world.pod)
+        wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
+        used = _pods_used(pods, self._now())
+        rules.add(used, before)
+        why = _refusal(self._world.quotas(namespace), wanted, used)
+        return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
+
+
+class ReservedRoomReviewer:
+    """For clusters whose own quota knows nothing of reservations: refuses new pods that would need what is reserved in
+    their namespace. What pods use of a quota among themselves is the cluster's own to judge."""
+
+    def __init__(self, world: World, now: Callable[[], float]) -> None:
+        self._world = world
+        self._now = now
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation != "CREATE" or request.subresource:
+            return PASS
+        pod, pods = view(request.object, Pod), list(self._world.pods(request.namespace))
+        kept = reserved(self._world.reservations(), _with(pods, pod), request.namespace, self._world.pod)
+        wanted = {name: amount for name, amount in rules.pod_usage(pod, self._now()).items() if name in kept}
+        if not wanted:
+            return PASS
+        used = _pods_used((each for each in pods if each.metadata.name != pod.metadata.name), self._now())
+        rules.add(used, kept)
+        why = _refusal(self._world.quotas(request.namespace), wanted, used)
+        return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
+
+
+def _with(pods: Iterable[Pod], coming: Pod | None) -> list[Pod]:
+    if coming is None:
+        return list(pods)
+    return [*(pod for pod in pods if pod.metadata.name != coming.metadata.name), coming]
+
+
+def _refusal(quotas: Iterable[ResourceQuota], wanted: Amounts, used: Amounts) -> str:
+    """Why no quota without scopes has room for what is wanted; empty if all have."""
+    for quota in quotas:
+        limits = rules.hard(quota)
+        over = sorted(
+            name
+            for name, amount in wanted.items()
+            if name in limits and amount > 0 and used.get(name, 0) + amount > limits[name]
+        )
+        if over and not rules.is_scoped(quota):
+            numbers = ", ".join(
+                f"{word}: {','.join(f'{name}={rules.shown(name, amounts.get(name, 0))}' for name in over)}"
+                for word, amounts in (("requested", wanted), ("used", used), ("limited", limits))
             )
-            if over:
-                numbers = ", ".join(
-                    f"{word}: {','.join(f'{name}={rules.shown(name, amounts.get(name, 0))}' for name in over)}"
-                    for word, amounts in (
-                        ("requested", {name: after[name] - before.get(name, 0) for name in over}),
-                        ("used", {name: used.get(name, 0) + before.get(name, 0) for name in over}),
-                        ("limited", limits),
-                    )
-                )
-                why = f"exceeded quota: {quota.metadata.name}, {numbers}"
-                return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why))
-        return PASS
-
-    def _reservations(self) -> list[Reservation]:
-        return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
-
-    def _pod(self, namespace: str, name: str) -> Pod | None:
-        kept = self._objects.peek(PODS, name, namespace)
-        return None if kept is None else decode(kept.data, Pod)
-
-    def _pods(self, namespace: str, coming: Pod | None) -> list[Pod]:
-        found = [decode(kept.data, Pod) for kept in self._objects.scan(PODS, namespace)]
-        if coming is None:
-            return found
-        return [*(pod for pod in found if pod.metadata.name != coming.metadata.name), coming]
+            return f"exceeded quota: {quota.metadata.name}, {numbers}"
+    return ""
 
 
 def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:

@@ -7,6 +7,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,18 @@ if TYPE_CHECKING:
     from wharfinger.simulate.scenario import Scenario
 
 
-def run_live(files: Sequence[Path], access: ClusterAccess, configuration: Configuration) -> Iterator[Verdict]:
-    """Verdicts in order. `configuration` is what the cluster's components run with: scenarios that need another are
-    skipped."""
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What scenarios are played on. `configuration` is what its components run with: scenarios that need another are
+    skipped. `patience` is how many seconds what should come true may take."""
+
+    access: ClusterAccess
+    configuration: Configuration
+    patience: float
+
+
+def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
+    """Verdicts in order."""
     from wharfinger.simulate.live_stage import tidy
 
     run = uuid.uuid4().hex[:8]
@@ -29,14 +39,12 @@ def run_live(files: Sequence[Path], access: ClusterAccess, configuration: Config
     with asyncio.Runner() as runner:
         try:
             for file in files:
-                yield from _run_file(file, access, configuration, run, runner)
+                yield from _run_file(file, cluster, run, runner)
         finally:
-            runner.run(tidy(access, run))
+            runner.run(tidy(cluster.access, run))
 
 
-def _run_file(
-    file: Path, access: ClusterAccess, configuration: Configuration, run: str, runner: asyncio.Runner
-) -> Iterator[Verdict]:
+def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) -> Iterator[Verdict]:
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import BadInput, read_inputs
     from wharfinger.simulate.live_stage import NotPlayable, why_not
@@ -49,12 +57,12 @@ def _run_file(
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         title = f"{file}: {name}" if name else str(file)
-        if reason := _other_configuration(inputs.configuration, configuration) or why_not(scenario):
+        if reason := _other_configuration(inputs.configuration, cluster.configuration) or why_not(scenario):
             yield Verdict(title, str(file), skipped=reason)
             continue
         began = time.perf_counter()
         try:
-            problems = runner.run(_play(scenario, inputs, access, run))
+            problems = runner.run(_play(scenario, inputs, cluster, run))
         except NotPlayable as error:
             yield Verdict(title, str(file), skipped=str(error))
             continue
@@ -63,13 +71,15 @@ def _run_file(
         yield Verdict(title, str(file), time.perf_counter() - began, tuple(problems))
 
 
-async def _play(scenario: Scenario, inputs: Inputs, access: ClusterAccess, run: str) -> list[str]:
+async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) -> list[str]:
     from wharfinger.simulate import applying, report, runner
     from wharfinger.simulate.live_stage import LiveStage
 
-    stage, results = LiveStage(access, run), runner.Results()
+    rewrites = cluster.configuration.resource_class.rewrite_names
+    stage = LiveStage(cluster.access, run, patience=cluster.patience, rewrites=rewrites)
+    results = runner.Results()
     try:
-        await stage.open(scenario, inputs.manifests)
+        scenario = await stage.open(scenario, inputs.manifests)
         admin = stage.client("", lambda warning: None)
         for manifest in inputs.manifests:
             document = manifest.document
@@ -82,9 +92,13 @@ async def _play(scenario: Scenario, inputs: Inputs, access: ClusterAccess, run: 
 
 
 def _other_configuration(wanted: Configuration, running: Configuration) -> str:
-    """Which block of a scenario's configuration differs from what runs; how nodes are simulated makes no difference."""
+    """Which block of a scenario's configuration differs from what runs. How nodes are simulated makes no difference, nor
+    how classes are named where an API server refuses their own names."""
     import msgspec
 
+    names = running.resource_class.rewrite_names
+    same = msgspec.structs.replace(wanted.resource_class, rewrite_names=names)
+    wanted = msgspec.structs.replace(wanted, resource_class=same)
     for field in msgspec.structs.fields(type(wanted)):
         if field.name in ("metadata", "nodes"):
             continue

@@ -32,6 +32,7 @@ from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.reservation.lifecycle import ReservationController
 from wharfinger.controllers.reservation.migration import PodMigrationController
+from wharfinger.controllers.reservation.quotas import ReservedQuotaController
 from wharfinger.controllers.reservation.sets import ReservationSetController
 from wharfinger.controllers.resource_class import ResourceClassController
 from wharfinger.controllers.resource_policy import ResourcePolicyController
@@ -71,11 +72,14 @@ FACTORIES: dict[str, Factory] = {
     "reservation": ReservationController,
     "reservationset": ReservationSetController,
     "podmigration": PodMigrationController,
+    "reservedquota": ReservedQuotaController,
     "managedcluster": ClusterController,
     "managedclusterset": ClusterSetController,
     "managedclustersetbinding": BindingController,
     "placement": PlacementController,
 }
+BY_NAME_ONLY = frozenset({"reservedquota"})
+"""Not among `*`: for clusters whose own controllers do not do what ours of all do."""
 
 
 class UnknownController(ValueError):
@@ -83,13 +87,15 @@ class UnknownController(ValueError):
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """The controllers that `names` select: `*` is all of them, `-name` takes one away, as kube-controller-manager reads it."""
+    """The controllers that `names` select: `*` is all of them, but for those that must be named; `-name` takes one away,
+    as kube-controller-manager reads it."""
     wanted = [name.strip() for name in names if name.strip()] or ["*"]
     for name in wanted:
         if name != "*" and name.lstrip("-") not in FACTORIES:
             raise UnknownController(f'"{name.lstrip("-")}" is not in the list of known controllers')
     everything = "*" in wanted or all(name.startswith("-") for name in wanted)
-    return [name for name in FACTORIES if f"-{name}" not in wanted and (everything or name in wanted)]
+    by_default = FACTORIES.keys() - BY_NAME_ONLY if everything else set()
+    return [name for name in FACTORIES if f"-{name}" not in wanted and (name in by_default or name in wanted)]
 
 
 def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) -> list[Controller[Any]]:

@@ -29,7 +29,7 @@ COMPONENTS = {
         Component(
             "reservation",
             ((KOORDINATOR, "reservations"), (KOORDINATOR, "podmigrationjobs"), (WHARFINGER, "reservationsets")),
-            ("reservation", "reservationset", "podmigration"),
+            ("reservation", "reservationset", "podmigration", "reservedquota"),
             ("controllers", "webhook"),
             needs=("scheduler",),
             rivals=("koord-scheduler", "koord-manager", "koord-descheduler"),

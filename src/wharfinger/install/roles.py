@@ -37,6 +37,7 @@ _SCHEDULER_OF = {
 _CONTROLLERS_OF = {
     "reservation": (
         ("", "nodes pods", READ),
+        ("", "resourcequotas", f"patch {READ}"),
         ("", "pods/eviction", "create"),
         (KOORDINATOR, "reservations podmigrationjobs", f"create delete patch update {READ}"),
         (KOORDINATOR, "reservations/status podmigrationjobs/status", "patch update"),
@@ -87,6 +88,7 @@ _PLACEMENT = (
     ("authorization.k8s.io", "subjectaccessreviews", "create"),
     *EVENTS,
 )
+_WEBHOOK_OF = {"reservation": (("", "pods resourcequotas", READ),)}
 _WEBHOOK = (
     ("", "namespaces", READ),
     ("scheduling.k8s.io", "priorityclasses", READ),
@@ -120,7 +122,8 @@ def cluster_rules(process: str, components: Iterable[Component], configurations:
         return rules
     definitions = [f"{plural}.{group}" for component in components for group, plural in component.kinds]
     admission = "mutatingwebhookconfigurations validatingwebhookconfigurations"
-    rules = _rules(_WEBHOOK, *(((group, plural, READ),) for c in components for group, plural in c.kinds))
+    kinds = (((group, plural, READ),) for component in components for group, plural in component.kinds)
+    rules = _rules(_WEBHOOK, *kinds, *(_WEBHOOK_OF.get(name, ()) for name in names))
     rules.append(rule("admissionregistration.k8s.io", admission, "get update", [configurations]))
     if definitions:
         rules.append(rule("apiextensions.k8s.io", "customresourcedefinitions", "get update", definitions))

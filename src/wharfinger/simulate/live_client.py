@@ -7,18 +7,21 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wharfinger.api.errors import ApiError, Forbidden, NotFound
+from wharfinger.api.compute_resources import name_compute_resources
+from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES
-from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
+from wharfinger.api.kinds.ours import MANAGED_CLUSTERS, NODE_COMPUTE_RESOURCES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import PatchType
 from wharfinger.controllers.placement.clusters import AVAILABLE, JOINED, LEASE
+from wharfinger.simulate.live_reading import ClassNames
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -30,6 +33,7 @@ _NOT_YET = (
     "error looking up service account",  # a new namespace has no default service account yet
     "no API token found for service account",
     "status unknown for quota",  # a new quota has not been counted yet
+    "must be a standard resource for quota",  # the webhook that rewrites names has not heard of the class yet
 )
 
 
@@ -59,12 +63,18 @@ class ScenarioClient(HttpClient):
     """One user's client in a scenario."""
 
     def __init__(
-        self, access: ClusterAccess, user: str, footprint: Footprint, on_warning: Callable[[str], None]
+        self,
+        access: ClusterAccess,
+        user: str,
+        footprint: Footprint,
+        names: ClassNames,
+        on_warning: Callable[[str], None],
     ) -> None:
         if user:
             access = replace(access, impersonate=Impersonation(user))
         super().__init__(access, component="wharf-test", on_warning=on_warning)
         self._footprint = footprint
+        self._names = names
 
     async def create(
         self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
@@ -77,7 +87,7 @@ class ScenarioClient(HttpClient):
                 break
             except ApiError as error:
                 if not any(text in error.message for text in _NOT_YET) or tries > PATIENCE:
-                    raise
+                    raise self._plain(error) from None
                 tries += 0.25
                 await asyncio.sleep(0.25)
         if not subresource and "uid" in (written.get("metadata") or {}):
@@ -139,7 +149,40 @@ class ScenarioClient(HttpClient):
         **options: Any,
     ) -> Document:
         self._footprint.change((resource, namespace, name))
-        return await super().patch(resource, name, patch, namespace, type=type, **options)
+        if resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
+            devices = status.get("computeResources")
+            patch = {**patch, "status": {key: value for key, value in status.items() if key != "computeResources"}}
+            if devices is not None:
+                await self._publish(name, devices)
+        try:
+            return await super().patch(resource, name, patch, namespace, type=type, **options)
+        except ApiError as error:
+            raise self._plain(error) from None
+
+    async def _publish(self, node: str, devices: list[Any]) -> None:
+        """Real API servers drop the ComputeResources of a node; an object named after it and owned by it has them."""
+        owner = await self.get(NODES, node)
+        reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner["metadata"]["uid"]}
+        name_compute_resources(devices := deepcopy(devices))
+        spec = {"computeResources": devices}
+        try:
+            written = await super().create(
+                NODE_COMPUTE_RESOURCES,
+                {
+                    "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
+                    "kind": NODE_COMPUTE_RESOURCES.kind,
+                    "metadata": {"name": node, "ownerReferences": [reference]},
+                    "spec": spec,
+                },
+            )
+            self._footprint.create(NODE_COMPUTE_RESOURCES, written)
+        except AlreadyExists:
+            await super().patch(NODE_COMPUTE_RESOURCES, node, {"spec": spec})
+
+    def _plain(self, error: ApiError) -> ApiError:
+        """A refusal in the scenario's own names."""
+        error.message = self._names.plain(error.message)
+        return error
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:
         if not self._footprint.may_delete((resource, namespace, name)):

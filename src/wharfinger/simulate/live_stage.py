@@ -15,6 +15,7 @@ from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CSI_DRIVERS,
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
@@ -22,6 +23,7 @@ from wharfinger.api.kinds.builtin import (
     LEASES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICA_SETS,
     ROLE_BINDINGS,
@@ -39,18 +41,22 @@ from wharfinger.node.annotations import DOWN
 from wharfinger.simulate.applying import namespace_of
 from wharfinger.simulate.expectations import Outcome, check
 from wharfinger.simulate.live_client import Footprint, Place, ScenarioClient
+from wharfinger.simulate.live_reading import ClassNames, unqualified
 from wharfinger.simulate.scenario import Expectation, Fault, Scenario
 
 LONGEST = 60.0  # seconds of virtual time that a scenario may need
 POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
 STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
+BUSY = 5.0  # the same, as a multiple of the time that one look at the cluster takes
 STABLE_RULES = 3.0  # the same where roles and policies are made: those who apply them follow at their own pace
 LABEL = "wharfinger.dev/scenario-run"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _POLL = 0.2
 _RULES = (SCHEDULING_POLICIES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_OTHERS, _OF_THE_CLUSTER = "others", "of the cluster"
+_LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _OF_THE_CLUSTER, NODES)
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 
@@ -80,23 +86,29 @@ class NotPlayable(Exception):
 
 
 class LiveStage:
-    """Implements `wharfinger.simulate.runner.Stage`. One for each scenario; `run` names the test run it is part of."""
+    """Implements `wharfinger.simulate.runner.Stage`. One for each scenario; `run` names the test run it is part of,
+    `patience` is how many seconds an expectation may take to come true, `rewrites` whether the webhook rewrites
+    unqualified names."""
 
-    def __init__(self, access: ClusterAccess, run: str) -> None:
+    def __init__(self, access: ClusterAccess, run: str, *, patience: float = POSITIVE, rewrites: bool = False) -> None:
         self.registry = all_kinds()
         self._access = access
         self._run = run
+        self._patience = patience
+        self._rewrites = rewrites
+        self._names = ClassNames(())
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
         self._footprint = Footprint()
         self._kinds: set[Resource] = set()
         self._began = time.monotonic()
 
-    async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> None:
-        """Looks at what is there, lets the users act that the scenario names, and makes its namespaces. Raises NotPlayable
-        when the scenario would not mean the same on this cluster."""
+    async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> Scenario:
+        """Looks at what is there, lets the users act that the scenario names, and makes its namespaces. Gives the scenario
+        as it is to be played here. Raises NotPlayable when it would not mean the same on this cluster."""
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
+        self._names = ClassNames(documents)
         for document in documents:
             self._as_served(document)
         kinds = {self.registry.resource_of(document) for document in documents}
@@ -109,8 +121,12 @@ class LiveStage:
             for document in await self.objects(kind):
                 metadata = document["metadata"]
                 self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
-        if name := next((name for document in documents for name in _unqualified(document)), ""):
-            raise NotPlayable(f"it asks for {name}: real API servers refuse resource names without a domain")
+        if not self._rewrites and (name := next((name for each in documents for name in unqualified(each)), "")):
+            raise NotPlayable(
+                f"it asks for {name}, and real API servers refuse resource names without a domain: "
+                "let the webhook rewrite them (resourceClass.rewriteNames)"
+            )
+        await self._check_provisioners(documents)
         brings_nodes = any(document.get("kind") == "Node" for document in documents)
         others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
         if brings_nodes and others:
@@ -124,6 +140,15 @@ class LiveStage:
         for namespace in self._namespaces(documents):
             await self._ensure_namespace(namespace)
         self._began = time.monotonic()
+        return self._names.scenario(scenario)
+
+    async def _check_provisioners(self, documents: Iterable[Document]) -> None:
+        """Volumes are made on demand by drivers that the cluster must have already."""
+        wanted = {str(each.get("provisioner")) for each in documents if each.get("kind") == "StorageClass"}
+        wanted.discard(NO_PROVISIONER)
+        there = {driver["metadata"]["name"] for driver in await self.objects(CSI_DRIVERS)} if wanted else set()
+        for name in sorted(wanted - there):
+            raise NotPlayable(f"it needs volumes made by {name}, a driver that the cluster does not have")
 
     def _as_served(self, document: Document) -> None:
         """Groups of the design documents that only an embedded server has become those of our definitions."""
@@ -136,7 +161,10 @@ class LiveStage:
     # -- the stage
 
     def client(self, user: str, on_warning: Callable[[str], None]) -> ScenarioClient:
-        client = ScenarioClient(self._access, user, self._footprint, on_warning)
+        names = self._names
+        client = ScenarioClient(
+            self._access, user, self._footprint, names, lambda warning: on_warning(names.plain(warning))
+        )
         self._clients.append(client)
         return client
 
@@ -144,10 +172,13 @@ class LiveStage:
         await asyncio.sleep(max(0.0, self._began + moment - time.monotonic()))
 
     async def settle(self) -> None:
-        """Until nothing of what the scenario speaks of has changed for a moment."""
-        end = time.monotonic() + SETTLED
+        """Until nothing of what the scenario speaks of has changed for a moment, which is longer on a busy cluster."""
+        began = time.monotonic()
         stable = STABLE if self._kinds.isdisjoint(_RULES) else STABLE_RULES
-        seen, since = await self._versions(), time.monotonic()
+        seen = await self._versions()
+        since = time.monotonic()
+        stable = max(stable, BUSY * (since - began))
+        end = since + max(SETTLED, 2 * stable)
         while time.monotonic() < min(end, since + stable):
             await asyncio.sleep(_POLL)
             now = await self._versions()
@@ -163,7 +194,7 @@ class LiveStage:
         return list(await asyncio.gather(*map(self._expect, expectations)))
 
     async def _expect(self, expectation: Expectation) -> Outcome:
-        end = time.monotonic() + max(POSITIVE, expectation.within or 0.0)
+        end = time.monotonic() + max(self._patience, expectation.within or 0.0)
         while not (outcome := await self._look(expectation)).ok and time.monotonic() < end:
             await asyncio.sleep(_POLL)
         if is_negative(expectation):
@@ -178,7 +209,7 @@ class LiveStage:
         if not expectation.name:
             # What the cluster had before is none of the scenario's business, unless it is asked for by name.
             documents = [document for document in documents if not self._foreign(expectation.resource, document)]
-        return check(expectation, documents)
+        return check(expectation, [self._names.document(document) for document in documents])
 
     # -- what there is
 
@@ -255,7 +286,7 @@ class LiveStage:
             return
 
     async def _until(self, attempt: Callable[[], Awaitable[object]]) -> None:
-        end = time.monotonic() + POSITIVE
+        end = time.monotonic() + self._patience
         while True:
             try:
                 await attempt()
@@ -270,13 +301,8 @@ class LiveStage:
         problems: list[str] = []
         try:
             made = list(self._footprint.made.items())
-            # Pods go before what they run on and belong to; what owns others goes with them.
-            for group in (
-                [each for each in made if each[0][0].namespaced and each[0][0] != PODS],
-                [each for each in made if each[0][0] == PODS],
-                [each for each in made if not each[0][0].namespaced and each[0][0] != NODES],
-                [each for each in made if each[0][0] == NODES],
-            ):
+            for rank in range(len(_LEAVING)):
+                group = [each for each in made if _leaving(each[0][0]) == rank]
                 problems += filter(None, await asyncio.gather(*(self._remove(*each) for each in group)))
             for (resource, namespace, name), before in self._footprint.changed.items():
                 problems += await self._restore(resource, namespace, name, before)
@@ -286,7 +312,7 @@ class LiveStage:
 
     async def _remove(self, place: Place, uid: str) -> str:
         resource, namespace, name = place
-        end = time.monotonic() + 2 * POSITIVE
+        end = time.monotonic() + 2 * self._patience
         grace = 0 if resource == PODS else None
         while time.monotonic() < end:
             try:
@@ -314,13 +340,11 @@ class LiveStage:
         return []
 
 
-def _unqualified(document: Document) -> Iterable[str]:
-    """Resource names of a pod's containers that only an embedded server takes."""
-    for container in (document.get("spec") or {}).get("containers") or ():
-        for part in ("requests", "limits"):
-            for name in (container.get("resources") or {}).get(part) or {}:
-                if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
-                    yield str(name)
+def _leaving(resource: Resource) -> int:
+    """When objects of a kind go. Owners of pods go with them, claims when no pod uses them, nodes when all pods are gone."""
+    if resource in _LEAVING:
+        return _LEAVING.index(resource)
+    return _LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
 
 
 def is_negative(expectation: Expectation) -> bool:

@@ -13,7 +13,7 @@ from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewe
 from wharfinger.admission.quota import QuotaReviewer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.reads import Derived, Views
-from wharfinger.admission.reservation_quota import ReservationQuotaReviewer
+from wharfinger.admission.reservation_quota import ReservationQuotaReviewer, StoredWorld
 from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
 from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
@@ -95,7 +95,7 @@ def extend_chain(
     )
     chain.final.append(ClassReviewer(classes.get, groups=settings.resource_class.groups))
     if settings.reservation.charge_quota:
-        reserving = ReservationQuotaReviewer(store, store.now)
+        reserving = ReservationQuotaReviewer(StoredWorld(store), store.now)
         chain.final += [reserving, QuotaReviewer(store, store.now, aliases=aliases.get, reserved=reserving.used)]
     else:
         chain.final.append(QuotaReviewer(store, store.now, aliases=aliases.get))

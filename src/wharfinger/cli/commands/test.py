@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The WharfingerConfiguration that the cluster's components run with (--kubeconfig).",
 )
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    help="The seconds that what should come true may take there.  [default: 30]",
+)
 def command(
     paths: tuple[str, ...],
     junit: Path | None,
@@ -37,6 +42,7 @@ def command(
     kubeconfig: str | None,
     context: str | None,
     config: str | None,
+    patience: float | None,
 ) -> None:
     """Run the scenarios in these files and folders: unit tests for scheduling policies.
 
@@ -54,10 +60,11 @@ def command(
             "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
         )
         sys.exit(2)
-    if kubeconfig is None and (context is not None or config is not None):
-        raise click.UsageError("--context and --config belong to --kubeconfig")
+    if kubeconfig is None and (context is not None or config is not None or patience is not None):
+        raise click.UsageError("--context, --config and --patience belong to --kubeconfig")
     verdicts: list[Verdict] = []
-    for verdict in run_all(files, seed, jobs) if kubeconfig is None else _live(files, kubeconfig, context, config):
+    played = run_all(files, seed, jobs) if kubeconfig is None else _live(files, kubeconfig, context, config, patience)
+    for verdict in played:
         verdicts.append(verdict)
         if verdict.skipped:
             click.echo(f"{paint('SKIP', 'yellow')} {verdict.name}: {verdict.skipped}")
@@ -78,14 +85,17 @@ def command(
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
 
 
-def _live(files: Sequence[Path], kubeconfig: str, context: str | None, config: str | None) -> Iterator[Verdict]:
-    from wharfinger.cli.live_scenarios import run_live
+def _live(
+    files: Sequence[Path], kubeconfig: str, context: str | None, config: str | None, patience: float | None
+) -> Iterator[Verdict]:
+    from wharfinger.cli.live_scenarios import Cluster, run_live
     from wharfinger.cli.options import read_configuration
     from wharfinger.client.kubeconfig import KubeconfigError, load_access
+    from wharfinger.simulate.live_stage import POSITIVE
 
     configuration, _ = read_configuration(config)
     try:
         access = load_access(kubeconfig, context)
     except KubeconfigError as error:
         raise click.ClickException(str(error)) from error
-    return run_live(files, access, configuration)
+    return run_live(files, Cluster(access, configuration, POSITIVE if patience is None else patience))

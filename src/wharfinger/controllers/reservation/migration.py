@@ -74,6 +74,8 @@ class PodMigrationController(Controller[str]):
         if await self._out_of_time(job, evicted):
             return
         if job.spec.paused:
+            if not job.status.phase:  # a real API server gives new objects no status
+                await self._write(job, {"phase": "Pending"})
             return
         if job.spec.mode == "EvictDirectly":
             await self._directly(job, evicted)

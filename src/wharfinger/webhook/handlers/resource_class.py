@@ -9,9 +9,25 @@ from wharfinger.admission.request import PASS, Request, Review, Reviewer
 from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
 from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
-from wharfinger.api.kinds.ours import RESOURCE_CLASSES
+from wharfinger.api.kinds.ours import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.api.registry import Registry
 from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
+
+_OURS = (RESOURCE_CLASSES, NODE_COMPUTE_RESOURCES)
+
+
+class Defaults:
+    """What our own server fills in and a definition's schema cannot: aliases and names that are made of other fields."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._kinds = {each.group_plural: registry.of_resource(each) for each in _OURS}
+
+    def review(self, request: Request) -> Review:
+        kind = self._kinds.get(request.resource.group_plural)
+        if kind is not None and kind.default is not None and request.object is not None:
+            kind.default(request.object)
+        return PASS
 
 
 class InTurn:
@@ -39,13 +55,14 @@ def handlers(context: Context) -> list[Handler]:
     def classes() -> list[ResourceClass]:
         return list(informer)
 
-    mutating: list[Reviewer] = []
+    mutating: list[Reviewer] = [Defaults(context.registry)]
     if settings.rewrite_names:
         mutating.append(NameRewriter(classes))
     if settings.overlay:
         mutating.append(Overlay(classes))
-    pods = Rule("", ("pods",), mutating=bool(mutating))
-    rules = [pods, Rule("", ("resourcequotas",)), Rule(RESOURCE_CLASSES.group, (RESOURCE_CLASSES.plural,))]
+    pods = Rule("", ("pods",), mutating=settings.rewrite_names or settings.overlay)
+    ours = Rule(RESOURCE_CLASSES.group, tuple(each.plural for each in _OURS), mutating=True)
+    rules = [pods, Rule("", ("resourcequotas",)), ours]
     if settings.rewrite_names:
         rules[1] = replace(rules[1], mutating=True)
         rules += [Rule(group, (plural,), mutating=True) for group, plural in TEMPLATES]
@@ -59,7 +76,7 @@ def handlers(context: Context) -> list[Handler]:
         ReviewerHandler(
             "resource-class",
             tuple(rules),
-            mutating=InTurn(*mutating) if mutating else None,
+            mutating=InTurn(*mutating),
             validating=validating,
             order=40,  # names come first, so that others see what will be stored
         )

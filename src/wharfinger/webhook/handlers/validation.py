@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import invalid_object
+from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Registry
 from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
 
@@ -18,12 +19,16 @@ class KindValidation:
         kind = self._registry.of_plural(request.resource.group, request.resource.plural)
         if kind is None or kind.validate is None or request.object is None:
             return PASS
+        faults: list[FieldError] = []
+        if request.operation == "CREATE" and kind.name_faults is not None and request.name:
+            faults = [invalid("metadata.name", request.name, fault) for fault in kind.name_faults(request.name)]
         new, old = request.object, request.old
         stored = kind.storage.version
         if kind.convert is not None and request.resource.version != stored:
             new = kind.convert(new, stored)
             old = None if old is None else kind.convert(old, stored)
-        if faults := kind.validate(new, old):
+        faults += kind.validate(new, old)
+        if faults:
             return Review(invalid_object(kind.group, kind.kind, request.name, faults))
         return PASS
 

@@ -1,0 +1,132 @@
+"""Handlers for real clusters that only gather what a review needs: defaults and names of our kinds, quota of reservations."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from wharfinger.admission.request import SYSTEM, Request
+from wharfinger.api.configuration import Configuration, ReservationSettings
+from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import NAMESPACES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.ours import RESERVATIONS, RESOURCE_CLASSES
+from wharfinger.api.registry import Document, Resource
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.local import LocalClient
+from wharfinger.store import Store
+from wharfinger.webhook.handler import Answer, Context, Handler
+from wharfinger.webhook.handlers import reservation_quota, resource_class, validation
+
+SPACE = "default"
+QUOTA = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "4"}}}
+SCOPED = {"metadata": {"name": "scoped"}, "spec": {"hard": {"requests.cpu": "1"}, "scopes": ["Terminating"]}}
+
+
+def pod(name: str, cpu: int, app: str = "other") -> Document:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {"metadata": {"name": name, "labels": {"app": app}}, "spec": {"containers": [container]}}
+
+
+def reservation(name: str, cpu: int) -> Document:
+    owners = [{"labelSelector": {"matchLabels": {"app": "web"}}}]
+    return {"metadata": {"name": name}, "spec": {"template": pod("", cpu), "owners": owners, "allocateOnce": False}}
+
+
+def create(resource: Resource, document: Document, **more: Any) -> Request:
+    document = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+    namespace = SPACE if resource.namespaced else ""
+    return Request("CREATE", resource, namespace, str(document["metadata"]["name"]), SYSTEM, document, None, **more)
+
+
+class Quota:
+    """The handler beside a store in which nobody else counts."""
+
+    def __init__(self) -> None:
+        self.client = LocalClient(Store(registry()))
+        self.informers = InformerSet(self.client)
+        settings = Configuration(reservation=ReservationSettings(charge_quota=True))
+        (self.handler,) = reservation_quota.handlers(Context(self.client, self.informers, registry(), settings))
+
+    async def make(self, resource: Resource, document: Document) -> None:
+        request = create(resource, document)
+        assert request.object is not None
+        await self.client.create(resource, request.object, request.namespace)
+
+    async def refused(self, resource: Resource, document: Document, **more: Any) -> str:
+        answer = await self.handler.review(create(resource, document, **more), mutating=False)
+        return answer.review.denied.message if answer.review.denied is not None else ""
+
+
+def play(story: Any) -> None:
+    async def main() -> None:
+        quota = Quota()
+        await quota.make(NAMESPACES, {"metadata": {"name": SPACE}})
+        for made in (QUOTA, SCOPED):
+            await quota.make(RESOURCE_QUOTAS, made)
+        await quota.make(RESERVATIONS, reservation("r", 3))
+        quota.informers.start()
+        try:
+            await quota.informers.wait_synced()
+            await story(quota)
+        finally:
+            await quota.informers.stop()
+
+    asyncio.run(main())
+
+
+def test_pods_leave_what_is_reserved_to_its_owners() -> None:
+    async def story(quota: Quota) -> None:
+        why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
+        assert why in await quota.refused(PODS, pod("outsider", 2))
+        assert await quota.refused(PODS, pod("small", 1), dry_run=True) == ""
+        assert await quota.refused(PODS, pod("owner", 3, app="web")) == ""
+
+    play(story)
+
+
+def test_what_passed_counts_before_a_watch_tells_of_it() -> None:
+    async def story(quota: Quota) -> None:
+        assert await quota.refused(PODS, pod("first", 1), dry_run=True) == ""  # which takes nothing
+        assert await quota.refused(PODS, pod("second", 1)) == ""
+        assert "exceeded quota: q" in await quota.refused(PODS, pod("third", 1))
+        assert await quota.refused(PODS, pod("second", 1)) == ""  # the same again
+
+    play(story)
+
+
+def test_reservations_keep_to_a_quota_too() -> None:
+    async def story(quota: Quota) -> None:
+        why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
+        assert why in await quota.refused(RESERVATIONS, reservation("s", 2))
+        assert await quota.refused(RESERVATIONS, reservation("t", 1)) == ""
+        assert "exceeded quota: q" in await quota.refused(RESERVATIONS, reservation("u", 1))
+
+    play(story)
+
+
+def test_where_reservations_are_not_charged_nobody_asks() -> None:
+    client = LocalClient(Store(registry()))
+    assert reservation_quota.handlers(Context(client, InformerSet(client), registry())) == []
+
+
+def ask(handlers: Any, request: Request, *, mutating: bool) -> Answer:
+    client = LocalClient(Store(registry()))
+    (handler,) = handlers(Context(client, InformerSet(client), registry()))
+    assert isinstance(handler, Handler) and handler.concerns(request, mutating)
+    return asyncio.run(handler.review(request, mutating=mutating))
+
+
+@pytest.mark.parametrize(("name", "refused"), [("gold", False), ("cpu", True), ("hugepages-2mi", True)])
+def test_names_of_classes_are_checked(name: str, refused: bool) -> None:
+    request = create(RESOURCE_CLASSES, {"metadata": {"name": name}, "spec": {"resourceName": "example.com/gpu"}})
+    denied = ask(validation.handlers, request, mutating=False).review.denied
+    assert (denied is not None and "metadata.name: Invalid value" in denied.message) is refused
+
+
+def test_a_class_gets_its_alias() -> None:
+    request = create(RESOURCE_CLASSES, {"metadata": {"name": "gold"}, "spec": {"resourceName": "example.com/gpu"}})
+    operations = list(ask(resource_class.handlers, request, mutating=True).operations)
+    alias = {"op": "add", "path": "/spec/alias", "value": "resourceclass.scheduling.sigs.x-k8s.io/gold"}
+    assert alias in operations
