@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/wharfinger/__init__.py)
 
-.PHONY: help run test test-kubernetes bench-kubernetes lint format setup bench fuzz lock clean
+.PHONY: help run test test-kubernetes bench-kubernetes image lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -30,6 +31,9 @@ test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose program
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
+
+image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
+	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
 
 lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
 	@$(BIN)/ruff check .

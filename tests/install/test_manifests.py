@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,29 @@ def test_policies_warn_until_the_administrator_says_otherwise(arguments: tuple[s
     assert config["schedulingPolicy"]["schedulerIdentities"] == [
         "system:serviceaccount:wharfinger-system:wharfinger-scheduler"
     ]
+
+
+def test_a_configuration_is_built_upon_and_restarts_what_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("reservation: {chargeQuota: true}\nschedulingPolicy: {mode: audit, schedulerIdentities: [other]}\n")
+    plain, given = printed("--components", "all"), printed("--components", "all", "--config", str(file))
+    config = yaml.safe_load(named(given, "ConfigMap")["wharfinger-config"]["data"]["config.yaml"])
+    assert (config["kind"], config["reservation"]) == ("WharfingerConfiguration", {"chargeQuota": True})
+    assert config["schedulingPolicy"]["mode"] == "audit"
+    assert config["schedulingPolicy"]["schedulerIdentities"] == [
+        "other",
+        "system:serviceaccount:wharfinger-system:wharfinger-scheduler",
+    ]
+    for name, deployment in named(plain, "Deployment").items():
+        template = deployment["spec"]["template"]["metadata"]
+        assert template != named(given, "Deployment")[name]["spec"]["template"]["metadata"]
+
+
+def test_roles_that_an_administrator_took_over_are_left_out() -> None:
+    options = Options(chosen(["all"]), taken_over=frozenset({("ClusterRole", "sp:restricted")}))
+    names = {(each["kind"], each["metadata"]["name"]) for each in manifests(options, registry())}
+    assert ("ClusterRole", "sp:restricted") not in names
+    assert {("ClusterRole", "sp:privileged"), ("ClusterRoleBinding", "sp:restricted")} <= names
 
 
 def test_rights_are_named_one_by_one() -> None:

@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.cluster import Cluster, free_port, reachable
+from tests.kubernetes.cluster import Cluster, Process, free_port, reachable
 
 CONTROLLERS = "schedulingpolicy,resourcepolicy,resourceclass,reservation,reservationset,podmigration,reservedquota"
 CLASSES = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourceclasses?dryRun=All"
+
+
+class Wishes:
+    """Grants wishes that another process makes: a file in a folder, named after what is wished, which goes when it is done."""
+
+    def __init__(self, folder: Path, grant: Callable[[str], None]) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self._grant = grant
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        wait = f'f={folder}/"$0"; touch "$f"; while [ -e "$f" ]; do sleep 0.2; done'
+        self.command = f"sh -c {shlex.quote(wait)}"
+
+    def _run(self) -> None:
+        while not self._over.wait(0.2):
+            for file in self._folder.iterdir():
+                try:
+                    self._grant(file.name)
+                finally:
+                    file.unlink()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 def asked(cluster: Cluster) -> bool:
@@ -31,9 +60,17 @@ def asked(cluster: Cluster) -> bool:
     return changed.status == 201 and "alias" in changed.json["spec"] and made("cpu").status == 422
 
 
+@dataclass(slots=True)
+class Components:
+    """`restart` is a shell command: with a component's name after it, it returns when that was killed and is back."""
+
+    config: Path
+    restart: str
+
+
 @contextmanager
-def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Path]:
-    """Runs them until the block ends; gives the file with their configuration."""
+def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Components]:
+    """Runs them until the block ends."""
     file = cluster.folder / "wharfinger.json"
     file.write_text(json.dumps(configuration))
     webhook = cluster.webhook
@@ -45,22 +82,38 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Path]:
         "placement": ["--no-leader-elect"],
     }
     ways = {"scheduler": cluster.scheduler_kubeconfig}
-    started = [
-        cluster.wharf(name, *options[name], "--config", str(file), "--metrics-port", port, kubeconfig=ways.get(name))
-        for name, port in ports.items()
-    ]
-    started.append(cluster.wharf("webhook", "--url", f"https://{webhook}", "--bind", webhook, "--config", str(file)))
+    started: dict[str, Process] = {}
+
+    def start(name: str) -> None:
+        more = ("--config", str(file), "--metrics-port", ports[name])
+        started[name] = cluster.wharf(name, *options[name], *more, kubeconfig=ways.get(name))
+
+    def ready(name: str) -> bool:
+        return reachable(f"http://127.0.0.1:{ports[name]}/readyz")
+
+    def restart(name: str) -> None:
+        started[name].kill()
+        cluster.end(started[name])
+        start(name)
+        cluster.until(lambda: ready(name), f"{name} is ready again")
+
+    for name in ports:
+        start(name)
+    address = ("--url", f"https://{webhook}", "--bind", webhook)
+    started["webhook"] = cluster.wharf("webhook", *address, "--config", str(file))
+    wishes = Wishes(cluster.folder / "restarts", restart)
     try:
-        for name, port in ports.items():
-            cluster.until(lambda port=port: reachable(f"http://127.0.0.1:{port}/readyz"), f"{name} is ready")
+        for name in ports:
+            cluster.until(lambda name=name: ready(name), f"{name} is ready")
         cluster.until(lambda: asked(cluster), "the API server asks the webhook")
         policies = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
         cluster.until(lambda: len(cluster.items(policies)) >= 4, "the shipped policies are there")
-        yield file
+        yield Components(file, wishes.command)
     finally:
+        wishes.close()
         # The webhook first, so that no request waits for one that is gone.
         cluster.kubectl(
             "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "wharfinger", check=False
         )
-        for process in reversed(started):
+        for process in reversed(started.values()):
             cluster.end(process)

@@ -147,6 +147,7 @@ def test_a_leader_that_is_cut_off_binds_nothing_and_the_other_takes_over(
     second = pair.start()
     pair.make(2)
     pair.until_bound(2)
+    pair.until_told(2)
     trouble(proxy)
     pair.make(NODES * FIT - 4)  # nobody tells the first of them
     pair.cluster.until(lambda: pair.leads(second), "the second leads", seconds=60)

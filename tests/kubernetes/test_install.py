@@ -107,7 +107,10 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
     running: list[Process] = [installed.wharf("nodes", "--count", "2")]
     deployments = installed.items(f"/apis/apps/v1/namespaces/{OURS}/deployments")
     config = installed.folder / "config.yaml"
-    config.write_text(installed.get(f"/api/v1/namespaces/{OURS}/configmaps/wharfinger-config")["data"]["config.yaml"])
+    config.write_text(
+        installed.get(f"/api/v1/namespaces/{OURS}/configmaps/wharfinger-config")["data"]["config.yaml"]
+        + "reservation: {chargeQuota: true}\nresourceClass: {rewriteNames: true, overlay: true}\n"  # all there is to do
+    )
     for item in deployments:
         (container,) = item["spec"]["template"]["spec"]["containers"]
         arguments = [str(config) if part.startswith("/etc/") else part for part in container["args"]]
@@ -149,6 +152,16 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
         # No webhook runs any more, and requests must not wait for one.
         for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
             installed.kubectl("patch", kind, "wharfinger", "--type", "merge", "-p", '{"webhooks": []}')
+
+
+def test_roles_that_an_administrator_keeps_are_not_taken_back(installed: Cluster) -> None:
+    annotation = "rbac.authorization.kubernetes.io/autoupdate"
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sp:restricted"
+    assert installed.get(path)["metadata"]["annotations"][annotation] == "true"
+    installed.kubectl("annotate", "--overwrite", "clusterrole", "sp:restricted", f"{annotation}=false")
+    installed.kubectl("patch", "clusterrole", "sp:restricted", "--type=merge", "-p", '{"rules": []}')
+    apply(installed, install(installed, "all"))
+    assert not installed.get(path)["rules"]
 
 
 def test_controllers_of_others_are_named_and_the_component_refused(installed: Cluster) -> None:

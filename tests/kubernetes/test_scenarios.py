@@ -35,7 +35,7 @@ def jobs() -> Iterator[tuple[dict[str, Any], list[Path]]]:
     groups: dict[str, list[Path]] = {}
     for file in FILES:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
-        reasons = [why_not(scenario) for scenario, _ in inputs.scenarios]
+        reasons = [why_not(scenario, restarts=True) for scenario, _ in inputs.scenarios]
         if all(reasons):
             SKIPPED.append(f"{file.relative_to(ROOT)}: {reasons[0]}")
             continue
@@ -60,8 +60,9 @@ def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: B
                 configuration, files = work.get_nowait()
             except queue.Empty:
                 return lines
-            with running(cluster, configuration) as config:
-                arguments = ["test", *map(str, files), "-v", "--config", str(config), "--patience", PATIENCE]
+            with running(cluster, configuration) as components:
+                arguments = ["test", *map(str, files), "-v", "--config", str(components.config)]
+                arguments += ["--patience", PATIENCE, "--restart", components.restart]
                 told = cluster.run_wharf(*arguments, check=False, cluster=True)
                 print(told, flush=True)
                 lines += told.splitlines()

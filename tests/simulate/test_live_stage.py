@@ -25,12 +25,13 @@ def scenario(*steps: dict[str, Any], **more: Any) -> Scenario:
         ({"expect": {"kind": "Pod", "name": "a", "within": "2m"}}, {}, "an expectation waits for more than a minute"),
         ({}, {"start": "2026-03-01T00:00:00Z"}, "it starts at a time of its own"),
         ({"fault": {"bind": "fail"}}, {}, "bindings cannot be made to fail or be slow"),
-        ({"fault": {"restart": "scheduler"}}, {}, "it restarts scheduler"),
+        ({"fault": {"restart": "scheduler"}}, {}, "it restarts scheduler (see --restart)"),
         ({"fault": {"node": "n1"}}, {}, ""),
     ],
 )
 def test_what_cannot_be_played_says_why(step: dict[str, Any], more: dict[str, Any], reason: str) -> None:
     assert why_not(scenario(step, **more)) == reason
+    assert why_not(scenario({"fault": {"restart": "all"}}), restarts=True) == ""
 
 
 @pytest.mark.parametrize(

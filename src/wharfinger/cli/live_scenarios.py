@@ -28,6 +28,7 @@ class Cluster:
     access: ClusterAccess
     configuration: Configuration
     patience: float
+    restart: Sequence[str] = ()  # the command that restarts a component, whose name is added to it
 
 
 def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
@@ -57,7 +58,9 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         title = f"{file}: {name}" if name else str(file)
-        if reason := _other_configuration(inputs.configuration, cluster.configuration) or why_not(scenario):
+        if reason := _other_configuration(inputs.configuration, cluster.configuration) or why_not(
+            scenario, restarts=bool(cluster.restart)
+        ):
             yield Verdict(title, str(file), skipped=reason)
             continue
         began = time.perf_counter()
@@ -76,7 +79,7 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
     from wharfinger.simulate.live_stage import LiveStage
 
     rewrites = cluster.configuration.resource_class.rewrite_names
-    stage = LiveStage(cluster.access, run, patience=cluster.patience, rewrites=rewrites)
+    stage = LiveStage(cluster.access, run, patience=cluster.patience, rewrites=rewrites, restart=cluster.restart)
     results = runner.Results()
     try:
         scenario = await stage.open(scenario, inputs.manifests)

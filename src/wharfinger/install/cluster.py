@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.errors import NotFound
-from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+from wharfinger.api.kinds.builtin import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    ROLE_BINDINGS,
+    STATEFUL_SETS,
+)
 from wharfinger.api.kinds.ours import KOORDINATOR, OCM
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
@@ -15,12 +23,14 @@ from wharfinger.install.components import Component
 from wharfinger.install.manifests import MANAGED_BY
 
 OTHERS = (KOORDINATOR, OCM)  # groups whose definitions may be someone else's
+_RBAC = {each.kind: each for each in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     foreign: frozenset[str] = frozenset()  # definitions that others brought, by name
     refusals: list[str] = field(default_factory=list)  # why a component cannot be installed
+    taken_over: frozenset[tuple[str, str]] = frozenset()  # shipped roles and bindings that an administrator keeps
 
 
 async def look(client: Client, components: Sequence[Component], registry: Registry) -> Findings:
@@ -43,7 +53,22 @@ async def look(client: Client, components: Sequence[Component], registry: Regist
                 refusals.append(
                     f"{component.name}: the cluster's definition {plural}.{group} does not serve {kind.storage.version}"
                 )
-    return Findings(frozenset(foreign), refusals)
+    keeps = "scheduling-policy" in {component.name for component in components}
+    return Findings(frozenset(foreign), refusals, await _taken_over(client) if keeps else frozenset())
+
+
+async def _taken_over(client: Client) -> frozenset[tuple[str, str]]:
+    """By kind and name, what says that it is not to be updated."""
+    found = set()
+    for wanted in (*shipped.roles(), *shipped.bindings()):
+        resource, metadata = _RBAC[wanted["kind"]], wanted["metadata"]
+        try:
+            there = await client.get(resource, metadata["name"], metadata.get("namespace", ""))
+        except NotFound:
+            continue
+        if (there["metadata"].get("annotations") or {}).get(shipped.AUTOUPDATE) == "false":
+            found.add((wanted["kind"], metadata["name"]))
+    return frozenset(found)
 
 
 def is_ours(definition: Document) -> bool:

@@ -6,13 +6,16 @@ a cluster in use never waits for a program that is still starting, and applying 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 import wharfinger
 from wharfinger.admission.scheduling_policy import shipped
+from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.schemas import crd
 from wharfinger.install.components import Component
@@ -27,6 +30,7 @@ LEASE_OF = {
     "controllers": "wharfinger-controllers",
     "placement": "wharf-placement",
 }
+CONFIG_HASH = "wharfinger.dev/config-hash"
 METRICS_PORT, WEBHOOK_PORT = 10290, 9443
 
 
@@ -40,6 +44,8 @@ class Options:
     scheduler_names: str = "wharfinger"
     node_selector: str = ""
     foreign: frozenset[str] = frozenset()  # definitions of others, which are used as they are
+    taken_over: frozenset[tuple[str, str]] = frozenset()  # kinds and names of shipped roles and bindings left alone
+    configuration: Mapping[str, Any] = field(default_factory=dict)  # a WharfingerConfiguration to build upon
 
     @property
     def processes(self) -> list[str]:
@@ -55,7 +61,8 @@ def manifests(options: Options, registry: Registry) -> list[Document]:
     made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
     made += definitions(options, registry)
     if options.has("scheduling-policy"):
-        made += [*shipped.roles(), *shipped.bindings()]
+        rights = (*shipped.roles(), *shipped.bindings())
+        made += [each for each in rights if (each["kind"], each["metadata"]["name"]) not in options.taken_over]
     made.append(_configuration(options))
     for process in options.processes:
         made += _access(process, options)
@@ -88,18 +95,28 @@ def _full(process: str) -> str:
 
 
 def _configuration(options: Options) -> Document:
-    document = {
-        "apiVersion": "wharfinger.dev/v1alpha1",
-        "kind": "WharfingerConfiguration",
-        "schedulingPolicy": {"mode": "enforce" if options.enforce else "warn"},
-    }
+    policies = {"mode": "warn", **(options.configuration.get("schedulingPolicy") or {})}
+    if options.enforce:
+        policies["mode"] = "enforce"
     if "scheduler" in options.processes:
         # Whoever binds pods must be known, or enforced policies would refuse our own scheduler.
         account = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
-        document["schedulingPolicy"]["schedulerIdentities"] = [account]  # type: ignore[index]  # a dict, as written above
+        policies["schedulerIdentities"] = sorted({*policies.get("schedulerIdentities", ()), account})
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        **options.configuration,
+        "schedulingPolicy": policies,
+    }
     text = msgspec.yaml.encode(document).decode()
     metadata = {"name": f"{NAME}-config", "namespace": options.namespace}
     return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
+
+
+def _hash(options: Options) -> str:
+    """Programs read their configuration when they start: another one means other pods."""
+    text: str = _configuration(options)["data"]["config.yaml"]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _access(process: str, options: Options) -> list[Document]:
@@ -230,7 +247,10 @@ def _deployment(process: str, options: Options) -> Document:
             "spec": {
                 "replicas": options.replicas,
                 "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": {**labels, **MANAGED_BY}}, "spec": _pod(process, options)},
+                "template": {
+                    "metadata": {"labels": {**labels, **MANAGED_BY}, "annotations": {CONFIG_HASH: _hash(options)}},
+                    "spec": _pod(process, options),
+                },
             },
         }
     )

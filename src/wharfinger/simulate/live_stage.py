@@ -7,6 +7,7 @@ told by `why_not`, before anything is done.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -49,6 +50,7 @@ POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, 
 STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
 BUSY = 5.0  # the same, as a multiple of the time that one look at the cluster takes
 STABLE_RULES = 3.0  # the same where roles and policies are made: those who apply them follow at their own pace
+COMPONENTS = ("scheduler", "controllers")  # that a scenario may restart
 LABEL = "wharfinger.dev/scenario-run"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _POLL = 0.2
@@ -60,8 +62,8 @@ _LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 
-def why_not(scenario: Scenario) -> str:
-    """Why a scenario cannot be played on a real cluster; empty if it can."""
+def why_not(scenario: Scenario, *, restarts: bool = False) -> str:
+    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be."""
     if scenario.start_given:
         return "it starts at a time of its own"
     for step in scenario.steps:
@@ -72,8 +74,8 @@ def why_not(scenario: Scenario) -> str:
         for fault in step.faults:
             if fault.bind:
                 return "bindings cannot be made to fail or be slow"
-            if fault.restart:
-                return f"it restarts {fault.restart}"
+            if fault.restart and not restarts:
+                return f"it restarts {fault.restart} (see --restart)"
             if fault.agent:
                 return "agents of clusters cannot be stopped"
             if fault.provision:
@@ -88,14 +90,23 @@ class NotPlayable(Exception):
 class LiveStage:
     """Implements `wharfinger.simulate.runner.Stage`. One for each scenario; `run` names the test run it is part of,
     `patience` is how many seconds an expectation may take to come true, `rewrites` whether the webhook rewrites
-    unqualified names."""
+    unqualified names, `restart` a command that restarts the component that is added to it."""
 
-    def __init__(self, access: ClusterAccess, run: str, *, patience: float = POSITIVE, rewrites: bool = False) -> None:
+    def __init__(
+        self,
+        access: ClusterAccess,
+        run: str,
+        *,
+        patience: float = POSITIVE,
+        rewrites: bool = False,
+        restart: Sequence[str] = (),
+    ) -> None:
         self.registry = all_kinds()
         self._access = access
         self._run = run
         self._patience = patience
         self._rewrites = rewrites
+        self._restart_command = restart
         self._names = ClassNames(())
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
@@ -186,9 +197,19 @@ class LiveStage:
                 seen, since = now, time.monotonic()
 
     async def fault(self, fault: Fault) -> None:
+        if fault.restart:
+            await self._restart(fault.restart)
+            return
         assert fault.node  # why_not names all others before
         change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
         await self._admin.patch(NODES, fault.node, change)
+
+    async def _restart(self, what: str) -> None:
+        for name in COMPONENTS if what == "all" else (what,):
+            command = [*self._restart_command, name]
+            process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+            if code := await process.wait():
+                raise RuntimeError(f"{shlex.join(command)} failed (exit code {code})")
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
         return list(await asyncio.gather(*map(self._expect, expectations)))
@@ -319,7 +340,8 @@ class LiveStage:
                 found = await self._admin.get(resource, name, namespace)
                 if found["metadata"]["uid"] != uid:
                     return ""
-                if not found["metadata"].get("deletionTimestamp"):
+                metadata = found["metadata"]
+                if not metadata.get("deletionTimestamp") or (grace == 0 and metadata.get("deletionGracePeriodSeconds")):
                     await self._admin.delete(
                         resource, name, namespace, uid=uid, propagation="Foreground", grace_period=grace
                     )

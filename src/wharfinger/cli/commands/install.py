@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from wharfinger.cli.options import cluster_options
+from wharfinger.cli.options import cluster_options, config_option
 
 
 @click.command
@@ -29,6 +29,7 @@ from wharfinger.cli.options import cluster_options
     help="The scheduler names to serve; default-scheduler puts ours in place of the stock one.",
 )
 @click.option("--node-selector", default="", help="The nodes that are ours, where we run beside another scheduler.")
+@config_option
 @click.option("--offline", is_flag=True, help="Do not look at the cluster: print everything, whatever it has.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def command(
@@ -41,6 +42,7 @@ def command(
     replicas: int,
     scheduler_names: str,
     node_selector: str,
+    config: str | None,
     offline: bool,
     output: str,
 ) -> None:
@@ -56,7 +58,7 @@ def command(
 
     from wharfinger.api.kinds import registry
     from wharfinger.cli.manifest_output import write
-    from wharfinger.cli.options import open_client
+    from wharfinger.cli.options import open_client, read_configuration
     from wharfinger.install.cluster import Findings, look
     from wharfinger.install.components import UnknownComponent, chosen
     from wharfinger.install.manifests import Options, manifests
@@ -67,6 +69,8 @@ def command(
         raise click.BadParameter(str(error), param_hint="--components") from error
     if not wanted:
         raise click.BadParameter("names no component", param_hint="--components")
+
+    _, configuration = read_configuration(config)
 
     async def find() -> Findings:
         client = open_client(kubeconfig, context, component="wharf-install")
@@ -86,6 +90,8 @@ def command(
             click.echo(f"{component.name} is needed, too.", err=True)
     for name in sorted(findings.foreign):
         click.echo(f"The cluster's own definition {name} is used.", err=True)
+    for kind, name in sorted(findings.taken_over):
+        click.echo(f"{kind} {name} is left as the administrator has it.", err=True)
     options = Options(
         wanted,
         namespace,
@@ -95,5 +101,7 @@ def command(
         scheduler_names=scheduler_names,
         node_selector=node_selector,
         foreign=findings.foreign,
+        taken_over=findings.taken_over,
+        configuration=configuration,
     )
     write(manifests(options, registry()), output)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from wharfinger.cli.live_scenarios import Cluster
     from wharfinger.cli.scenario_runs import Verdict
 
 
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="The seconds that what should come true may take there.  [default: 30]",
 )
+@click.option(
+    "--restart",
+    metavar="COMMAND",
+    help='Restarts a component there, "scheduler" or "controllers", which is added to it as last argument.',
+)
 def command(
     paths: tuple[str, ...],
     junit: Path | None,
@@ -43,6 +48,7 @@ def command(
     context: str | None,
     config: str | None,
     patience: float | None,
+    restart: str | None,
 ) -> None:
     """Run the scenarios in these files and folders: unit tests for scheduling policies.
 
@@ -51,6 +57,7 @@ def command(
     configuration than --config are skipped, and named.
 
     Exits with 0, with 1 if an expectation failed, with 2 if a file is bad."""
+    from wharfinger.cli.live_scenarios import run_live
     from wharfinger.cli.output import paint
     from wharfinger.cli.scenario_runs import collect, junit_xml, run_all
 
@@ -60,10 +67,13 @@ def command(
             "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
         )
         sys.exit(2)
-    if kubeconfig is None and (context is not None or config is not None or patience is not None):
-        raise click.UsageError("--context, --config and --patience belong to --kubeconfig")
+    if kubeconfig is None and any(each is not None for each in (context, config, patience, restart)):
+        raise click.UsageError("--context, --config, --patience and --restart belong to --kubeconfig")
     verdicts: list[Verdict] = []
-    played = run_all(files, seed, jobs) if kubeconfig is None else _live(files, kubeconfig, context, config, patience)
+    if kubeconfig is None:
+        played = run_all(files, seed, jobs)
+    else:
+        played = run_live(files, _cluster(kubeconfig, context, config, patience, restart))
     for verdict in played:
         verdicts.append(verdict)
         if verdict.skipped:
@@ -85,10 +95,12 @@ def command(
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
 
 
-def _live(
-    files: Sequence[Path], kubeconfig: str, context: str | None, config: str | None, patience: float | None
-) -> Iterator[Verdict]:
-    from wharfinger.cli.live_scenarios import Cluster, run_live
+def _cluster(
+    kubeconfig: str, context: str | None, config: str | None, patience: float | None, restart: str | None
+) -> Cluster:
+    import shlex
+
+    from wharfinger.cli.live_scenarios import Cluster
     from wharfinger.cli.options import read_configuration
     from wharfinger.client.kubeconfig import KubeconfigError, load_access
     from wharfinger.simulate.live_stage import POSITIVE
@@ -98,4 +110,4 @@ def _live(
         access = load_access(kubeconfig, context)
     except KubeconfigError as error:
         raise click.ClickException(str(error)) from error
-    return run_live(files, Cluster(access, configuration, POSITIVE if patience is None else patience))
+    return Cluster(access, configuration, POSITIVE if patience is None else patience, shlex.split(restart or ""))
