@@ -88,11 +88,24 @@ def test_foreign_pods_are_left_alone(cluster: Cluster) -> None:
 
 
 def test_what_is_not_supported_stays_pending_and_says_what(cluster: Cluster) -> None:
-    claim = pod("claiming", SPACE, resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
-    cluster.apply(claim, pod("after", SPACE))
-    cluster.until(
-        lambda: cluster.get(f"/api/v1/namespaces/{SPACE}/pods/after")["spec"].get("nodeName"), "other pods are bound"
-    )
-    found = cluster.get(f"/api/v1/namespaces/{SPACE}/pods/claiming")
-    assert not found["spec"].get("nodeName")
-    assert "resource claims" in condition(found, "PodScheduled")["message"].lower()
+    by_class = pod("by-class", SPACE)
+    by_class["spec"]["containers"][0]["resources"] = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}
+    restarting = pod("restarting", SPACE)
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    restarting["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    wanted = {
+        "claiming": "resource claims (spec.resourceClaims)",
+        "by-class": "devices of a DeviceClass (deviceclass.resource.kubernetes.io/...)",
+        "restarting": "restarts of all containers (restartPolicyRules with RestartAllContainers)",
+    }
+    claiming = pod("claiming", SPACE, resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
+    cluster.apply(claiming, by_class, restarting, pod("after", SPACE))
+
+    def found(name: str) -> dict:
+        return cluster.get(f"/api/v1/namespaces/{SPACE}/pods/{name}")
+
+    cluster.until(lambda: found("after")["spec"].get("nodeName"), "other pods are bound")
+    for name, text in wanted.items():
+        cluster.until(lambda name=name: condition(found(name), "PodScheduled").get("message"), f"{name} says why")
+        assert f"not supported by this scheduler: {text}" in condition(found(name), "PodScheduled")["message"]
+        assert not found(name)["spec"].get("nodeName")

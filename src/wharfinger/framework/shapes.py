@@ -46,6 +46,8 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
             spec.topology_spread_constraints,
             [(volume.image, volume.csi) for volume in spec.volumes] if spec.volumes else (),
             spec.resource_claims,
+            spec.scheduling_group,
+            spec.host_network and spec.host_users is False,
             None if controller is None else (controller.api_version, controller.kind, controller.name),
             node_name,
         )

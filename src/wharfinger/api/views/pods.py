@@ -31,12 +31,17 @@ class AllocatedResource(View, frozen=True):
     count: int = 0
 
 
+class ContainerRestartRule(View, frozen=True):
+    action: str = ""
+
+
 class Container(View, frozen=True):
     name: str = ""
     image: str = ""
     resources: Resources = field(default_factory=Resources)
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""  # `Always` on an init container makes it a sidecar
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     allocated_compute_resources: dict[str, tuple[AllocatedResource, ...]] | None = None  # embedded server only
 
 
@@ -184,6 +189,10 @@ class PodResourceClaim(View, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(View, frozen=True):
+    pod_group_name: str | None = None
+
+
 class PodSpec(View, frozen=True):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
@@ -202,6 +211,8 @@ class PodSpec(View, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     readiness_gates: tuple[ReadinessGate, ...] = ()
     host_network: bool = False
+    host_users: bool | None = None  # true when absent
+    scheduling_group: PodSchedulingGroup | None = None
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: int | None = None
