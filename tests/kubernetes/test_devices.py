@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kubernetes.cluster import ROOT, Cluster, Process, free_port
+from tests.kubernetes.cluster import ROOT, Cluster, free_port
+from tests.kubernetes.components import asked
 from tests.kubernetes.manifests import condition, namespace, pod
 
 SPACE = "devices"
@@ -126,41 +128,27 @@ def test_the_status_of_the_class_counts_devices(cluster: Cluster, published: str
     assert "gpuType=p100" in shown
 
 
-def webhook(cluster: Cluster, folder: Path) -> tuple[Process, str]:
-    port = free_port()
+@contextmanager
+def webhook(cluster: Cluster, folder: Path, **settings: bool) -> Iterator[None]:
+    """With these settings of resource classes, and asked by the API server."""
     config = folder / "config.yaml"
-    config.write_text(
-        "apiVersion: wharfinger.dev/v1alpha1\nkind: WharfingerConfiguration\nresourceClass: {rewriteNames: true}\n"
-        "schedulingPolicy: {mode: audit}\n"
-    )
-    address = f"127.0.0.1:{port}"
-    return (
-        cluster.wharf(
-            "webhook",
-            "--url",
-            f"https://{address}",
-            "--bind",
-            address,
-            "--namespace",
-            "default",
-            "--config",
-            str(config),
-        ),
-        address,
-    )
+    config.write_text(json.dumps({"resourceClass": settings, "schedulingPolicy": {"mode": "audit"}}))
+    address = f"127.0.0.1:{free_port()}"
+    way = ("--url", f"https://{address}", "--bind", address, "--namespace", "default")
+    process = cluster.wharf("webhook", *way, "--config", str(config))
+    try:
+        cluster.until(lambda: asked(cluster), "the API server asks the webhook")
+        yield
+    finally:
+        cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
+        cluster.end(process)
 
 
 def test_unqualified_names_are_refused_or_rewritten(cluster: Cluster, tmp_path: Path) -> None:
     refused = cluster.kubectl("apply", "-f", "-", stdin=json.dumps(wanting("plain", "gold", 1)), check=False)
     assert "must be a standard resource" in refused
-    process, _ = webhook(cluster, tmp_path)
-    try:
-
-        def accepted() -> bool:
-            said = cluster.kubectl("apply", "-f", "-", stdin=json.dumps(wanting("plain", "gold", 1)), check=False)
-            return "created" in said or "configured" in said or "unchanged" in said
-
-        cluster.until(accepted, "the webhook rewrites the name")
+    with webhook(cluster, tmp_path, rewriteNames=True):
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(wanting("plain", "gold", 1)))
         assert stored(cluster, "plain")["spec"]["containers"][0]["resources"]["limits"] == {ALIAS: "1"}
         quota = {
             "apiVersion": "v1",
@@ -176,7 +164,30 @@ def test_unqualified_names_are_refused_or_rewritten(cluster: Cluster, tmp_path: 
         assert "exceeded quota" in over
         for wrong in ({**CLASS, "metadata": {"name": "other"}, "spec": {**CLASS["spec"], "alias": ALIAS}},):  # type: ignore[dict-item]  # a document
             assert "Duplicate value" in cluster.kubectl("apply", "-f", "-", stdin=json.dumps(wrong), check=False)
-    finally:
-        cluster.end(process)
-        cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all")
-        cluster.kubectl("delete", "resourcequota", "gold", "-n", SPACE, "--ignore-not-found")
+    cluster.kubectl("delete", "resourcequota", "gold", "-n", SPACE)
+
+
+def test_an_overlay_asks_for_raw_devices_which_count_once(cluster: Cluster, tmp_path: Path) -> None:
+    """A kubelet with a device plugin knows raw names only; the node here has two devices as such a plugin tells them."""
+    raw, alias = "example.com/fpga", "resourceclass.scheduling.sigs.x-k8s.io/fpga"
+    made = {**CLASS, "metadata": {"name": "fpga"}, "spec": {"resourceName": raw}}
+    amounts = json.dumps({"status": {part: {raw: "2"} for part in ("capacity", "allocatable")}})
+    node = ready(cluster)[0]
+    cluster.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", amounts)
+    with webhook(cluster, tmp_path, overlay=True):
+        cluster.apply(made)
+
+        def stands() -> dict[str, Any]:
+            """Applied until the webhook has heard of the class."""
+            cluster.kubectl("delete", "pod", "overlaid", "-n", SPACE, "--ignore-not-found", "--grace-period=0")
+            cluster.apply(wanting("overlaid", alias, 2))
+            found: dict[str, Any] = stored(cluster, "overlaid")["spec"]["containers"][0]["resources"]["limits"]
+            return found
+
+        cluster.until(lambda: stands() == {alias: "2", raw: "2"}, "the raw request stands beside the class")
+        cluster.until(lambda: stored(cluster, "overlaid")["spec"].get("nodeName") == node, "the pod is bound")
+        cluster.apply(wanting("one-too-many", raw, 1))
+        cluster.until(
+            lambda: f"Insufficient {raw}" in str(condition(stored(cluster, "one-too-many"), "PodScheduled")),
+            "both devices are taken",
+        )
