@@ -21,11 +21,6 @@ def pod(container: dict[str, Any], **spec: Any) -> Pod:
 @pytest.mark.parametrize(
     ("container", "spec", "needs"),
     [
-        (
-            {},
-            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]},
-            "resource claims (spec.resourceClaims)",
-        ),
         ({"resources": {**DEVICE, "requests": DEVICE["limits"]}}, {}, "devices of a DeviceClass"),
         ({}, {"schedulingGroup": {"podGroupName": "g"}}, "groups of pods (spec.schedulingGroup)"),
         ({}, {"hostNetwork": True, "hostUsers": False}, "user namespaces on the host's network"),
