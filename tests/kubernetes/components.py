@@ -35,6 +35,8 @@ class Wishes:
             for file in self._folder.iterdir():
                 try:
                     self._grant(file.name)
+                except AssertionError as error:
+                    print(error, flush=True)  # what was wished for will be missed
                 finally:
                     file.unlink()
 
