@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.api.kinds.ours import RESOURCE_POLICIES
+from wharfinger.api.kinds.ours import RESERVATIONS, RESOURCE_POLICIES
 from wharfinger.api.registry import Document
+from wharfinger.api.reservations import is_fake, reservation_name
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
+from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.scale_in import DELETION_COST
@@ -37,6 +39,8 @@ class ResourcePolicyController(Controller[Key]):
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
+        reservations = context.informers.of(RESERVATIONS, Reservation)
+        reservations.optional = True
         self._policies.add_handler(
             on_add=lambda policy: self._policy_changed(None, policy),
             on_update=self._policy_changed,
@@ -53,6 +57,12 @@ class ResourcePolicyController(Controller[Key]):
             on_delete=lambda node: self._node_changed(node.metadata.name, None),
         )
 
+        reservations.add_handler(
+            on_add=lambda each: self._reservation_changed(None, each),
+            on_update=self._reservation_changed,
+            on_delete=lambda each: self._reservation_changed(each, None),
+        )
+
     # -- what the informers tell
 
     def _policy_changed(self, old: Document | None, new: Document | None) -> None:
@@ -65,6 +75,10 @@ class ResourcePolicyController(Controller[Key]):
         if new is None and old is not None:
             self._told.pop(old.metadata.key, None)
         self._world.set_pod(old, new)
+        self._enqueue()
+
+    def _reservation_changed(self, old: Reservation | None, new: Reservation | None) -> None:
+        self._world.set_reservation(old, new)
         self._enqueue()
 
     def _node_changed(self, name: str, node: Node | None) -> None:
@@ -85,13 +99,13 @@ class ResourcePolicyController(Controller[Key]):
     async def reconcile(self, key: Key) -> None:
         what, namespace, name = key
         if what == "pod":
-            pod = self._pods.get(name, namespace)
+            pod = self._pods.get(name, namespace) or self._world.fake((namespace, name))
             if pod is None or pod.terminal or pod.terminating:
                 return
-            if pod.spec.node_name:
-                await self._set_cost(pod)
-            else:
+            if not pod.spec.node_name:
                 await self._let_further(key, pod)
+            elif not is_fake(pod):
+                await self._set_cost(pod)
         else:
             document = self._policies.get(name, namespace)
             if document is not None:
@@ -124,7 +138,8 @@ class ResourcePolicyController(Controller[Key]):
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
 
     async def _let_further(self, key: Key, pod: Pod) -> None:
-        """A pod that has waited long enough may try units of a lower priority; the scheduler reads that of the pod."""
+        """A pod or reservation that has waited long enough may try units of a lower priority; the scheduler reads that of
+        its annotations."""
         governing = self._world.governing(pod.metadata.key)
         if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
             return
@@ -135,7 +150,10 @@ class ResourcePolicyController(Controller[Key]):
         if steps > further(metadata.annotations):
             identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
             patch = {"metadata": {**identity, "annotations": {NEXT_UNITS: str(steps)}}}
-            await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
+            if is_fake(pod):
+                await self._context.client.patch(RESERVATIONS, reservation_name(pod), patch)
+            else:
+                await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
         if steps < most:
             self.queue.add_after(key, (steps + 1) * rules.timeout - waited, background=True)
 

@@ -1,5 +1,8 @@
-"""What the controller of ResourcePolicies knows: pods, nodes and policies as the API server tells of them, with the unit
-every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O."""
+"""What the controller of ResourcePolicies knows: pods, reservations, nodes and policies as the API server tells of them, with
+the unit every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O.
+
+A reservation is a pod here, too: the fake one that stands for it takes a place until a pod that takes one itself uses it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from wharfinger.api.registry import Document
+from wharfinger.api.reservations import BadReservation, fake_name, fake_pod, is_fake
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
+from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.informer import Key
+from wharfinger.controllers.reservation.status import uses
 from wharfinger.controllers.resource_policy_costs import marked
 from wharfinger.plugins.resource_policy_charges import Order, Units
 from wharfinger.plugins.resource_policy_counting import Counting, Group
@@ -31,6 +37,9 @@ class Policy:
         self._moved = moved
         self._groups: dict[Signature, Group] = {}  # those that counted pods see
         self._members: Counter[Signature] = Counter()
+        self._fakes: dict[Key, tuple[Pod, Labels]] = {}  # reservations on nodes
+        self._users: dict[Key, set[Key]] = {}  # pods that take the place of a fake one
+        self._uses: dict[Key, Key] = {}
         self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
         self._known: dict[tuple[str | None, ...], Units] = {}  # units by the labels that selectors read
         for name, labels in nodes.items():
@@ -53,6 +62,32 @@ class Policy:
         return bool(before) != bool(self.overlapping)
 
     def count(self, pod: Pod, labels: Labels) -> None:
+        key = pod.metadata.key
+        if is_fake(pod):
+            self._fakes[key] = (pod, labels)
+            if key in self._users:
+                return
+        elif reservation := uses(pod):
+            fake = self._uses[key] = (self.rules.namespace, fake_name(reservation))
+            self._users.setdefault(fake, set()).add(key)
+            self._uncount(fake)
+        self._count(pod, labels)
+
+    def uncount(self, key: Key) -> bool:
+        """Says whether the pod was counted."""
+        self._fakes.pop(key, None)
+        counted = self._uncount(key)
+        fake = self._uses.pop(key, None)
+        if fake is not None:
+            users = self._users[fake]
+            users.discard(key)
+            if not users:
+                del self._users[fake]
+                if fake in self._fakes:
+                    self._count(*self._fakes[fake])
+        return counted
+
+    def _count(self, pod: Pod, labels: Labels) -> None:
         signature = self.rules.signature(pod.metadata.labels)
         if signature not in self._groups:
             group = self._groups[signature] = self.counting.acquire(signature)
@@ -61,8 +96,7 @@ class Policy:
         size = self.rules.size(requests(pod)) if self.rules.sized else NOTHING
         self.counting.add(pod.metadata.key, order(pod.metadata), signature, self.units_of(labels), size)
 
-    def uncount(self, key: Key) -> bool:
-        """Says whether the pod was counted."""
+    def _uncount(self, key: Key) -> bool:
         counted = self.counting.pods.get(key)
         if counted is None:
             return False
@@ -119,6 +153,21 @@ class World:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
 
     # -- pods
+
+    def fake(self, key: Key) -> Pod | None:
+        """The pod that stands for a reservation."""
+        found = self._pods.get(key[0], {}).get(key)
+        return found if found is not None and is_fake(found) else None
+
+    def set_reservation(self, old: Reservation | None, new: Reservation | None) -> None:
+        before, after = _stand_in(old), _stand_in(new)
+        if before is not None and after is not None and before.metadata.key == after.metadata.key:
+            self.set_pod(before, after)
+            return
+        if before is not None:
+            self.set_pod(before, None)
+        if after is not None:
+            self.set_pod(None, after)
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
@@ -264,4 +313,15 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.metadata.labels == new.metadata.labels
         and old.spec.node_name == new.spec.node_name
         and (old.terminal, old.terminating) == (new.terminal, new.terminating)
+        and uses(old) == uses(new)
     )
+
+
+def _stand_in(reservation: Reservation | None) -> Pod | None:
+    """The pod for one that has or wants a node."""
+    if reservation is None or reservation.ended:
+        return None
+    try:
+        return fake_pod(reservation)
+    except BadReservation:
+        return None

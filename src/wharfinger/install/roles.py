@@ -28,7 +28,7 @@ _SCHEDULER = (
 # What each component adds to the scheduler's and the controllers' rights.
 _SCHEDULER_OF = {
     "reservation": (
-        (KOORDINATOR, "reservations", f"create delete {READ}"),
+        (KOORDINATOR, "reservations", f"create delete patch {READ}"),
         (KOORDINATOR, "reservations/status", "patch update"),
     ),
     "resource-policy": ((SIGS, "resourcepolicies", READ),),
@@ -48,6 +48,7 @@ _CONTROLLERS_OF = {
         ("", "nodes", READ),
         ("", "pods", f"patch {READ}"),
         ("apps", "replicasets", READ),
+        (KOORDINATOR, "reservations", f"patch {READ}"),
         (SIGS, "resourcepolicies", READ),
         (SIGS, "resourcepolicies/status", "patch update"),
     ),

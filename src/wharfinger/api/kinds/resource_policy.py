@@ -92,7 +92,7 @@ class UnitStatus(Model):
     """How full a unit is."""
 
     name: Annotated[str, doc("The unit.")]
-    count: Annotated[Int32, doc("Pods charged to the unit, summed over groups.")] = 0
+    count: Annotated[Int32, doc("Pods and reservations charged to the unit, summed over groups.")] = 0
 
 
 class ResourcePolicyStatus(Model):
