@@ -81,7 +81,7 @@ class ResourceClassController(Controller[str]):
             self._slots[name] = new
         touched = {slot.raw for slot in (*old, *new)}
         for slot in old:
-            self._catalogue.release(slot.set)
+            self._catalogue.release(slot.set, classic=slot.classic)
         for each in self._catalogue.classes():
             if each.spec.resource_name in touched:
                 self.queue.add_after(each.name, GATHER)

@@ -60,6 +60,7 @@ class Catalogue:
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._unused: list[int] = []
         self._by_raw: dict[str, set[int]] = {}
+        self._published: dict[str, int] = {}  # uses of sets of a raw name, classic capacity left out
         self._classes: dict[str, ResourceClass] = {}
         self._meanings: dict[str, Meaning] = {}  # of classes, by class name
         self._of_raw: dict[str, set[str]] = {}  # classes of a raw name
@@ -166,8 +167,12 @@ class Catalogue:
 
     # -- sets of properties
 
-    def number(self, raw: str, properties: Mapping[str, str]) -> int:
-        """The number of a set of properties, counted as used once more."""
+    def number(self, raw: str, properties: Mapping[str, str], *, classic: bool = False) -> int:
+        """The number of a set of properties, counted as used once more. What a node publishes makes the raw name ours;
+        classic capacity counts only where that is so, and does not make it last."""
+        if not classic:
+            self._published[raw] = self._published.get(raw, 0) + 1
+            self._need_raw(raw)
         key = (raw, frozenset(properties.items()))
         number = self._numbers.get(key)
         if number is None:
@@ -178,20 +183,25 @@ class Catalogue:
         found.users += 1
         return number
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, *, classic: bool = False) -> None:
         found = self.sets[number]
         assert found is not None
         found.users -= 1
-        if found.users:
-            return
+        if not found.users:
+            self._forget(number, found)
+        if not classic:
+            self._published[found.raw] -= 1
+            self._drop_raw(found.raw)
+
+    def _forget(self, number: int, found: PropertySet) -> None:
         del self._numbers[found.raw, frozenset(found.properties.items())]
         self.sets[number] = None
         self._unused.append(number)
         self._by_raw[found.raw].discard(number)
-        self._raws[found.raw].discard(number)
+        if found.raw in self._raws:
+            self._raws[found.raw].discard(number)
         for name in self._of_raw.get(found.raw, ()):
             self._meanings[name].discard(number)
-        self._drop_raw(found.raw)
 
     def _new_set(self, raw: str, properties: Mapping[str, str]) -> int:
         made = PropertySet(raw, properties)
@@ -201,7 +211,6 @@ class Catalogue:
         else:
             number = len(self.sets)
             self.sets.append(made)
-        self._need_raw(raw)
         self._by_raw.setdefault(raw, set()).add(number)
         self._raws[raw].add(number)
         for name in self._of_raw.get(raw, ()):
@@ -210,11 +219,11 @@ class Catalogue:
 
     def _need_raw(self, raw: str) -> None:
         if raw not in self._raws:
-            self._raws[raw] = Meaning(raw, raw, is_class=False)
+            self._raws[raw] = Meaning(raw, raw, is_class=False, sets=set(self._by_raw.get(raw, ())))
             self._touch(raw)
 
     def _drop_raw(self, raw: str) -> None:
-        if not self._of_raw.get(raw) and not self._by_raw.get(raw) and raw in self._raws:
+        if not self._of_raw.get(raw) and not self._published.get(raw) and raw in self._raws:
             del self._raws[raw]
             self._touch(raw)
 

@@ -39,6 +39,7 @@ class Slot:
     capacity: int  # healthy devices
     free: int = 0
     column: int = 0  # its place among the slots of the raw resource
+    classic: bool = False  # made of the node's capacity, not published
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,8 @@ def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalo
     told = {slot.raw for slot in slots}
     for raw, quantity in node.status.allocatable.items():
         if raw not in told and raw in catalogue.raws() and (amount := value(quantity)) > 0:
-            slots.append(Slot(compute_resource_name(raw, {}), raw, catalogue.number(raw, {}), amount))
+            number = catalogue.number(raw, {}, classic=True)
+            slots.append(Slot(compute_resource_name(raw, {}), raw, number, amount, classic=True))
     slots.sort(key=lambda slot: slot.name)
     return slots
 

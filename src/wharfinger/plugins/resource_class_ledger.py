@@ -203,7 +203,7 @@ class Ledger:
             return
         self._write(row, new, old)
         for slot in old:
-            self.catalogue.release(slot.set)
+            self.catalogue.release(slot.set, classic=slot.classic)
         if new:
             self._slots[row] = new
         self._dirty.add(row)
