@@ -152,6 +152,29 @@ def test_up_runs_restarts_and_stops_everything(tmp_path: Path) -> None:
     assert stopped.stdout.startswith(f"Nothing runs on {directory}.")
 
 
+def nodes_of_up(directory: Path, *options: str, expected: list[str]) -> None:
+    """Starts `wharf up`, waits until the nodes have these names, adds one by hand, and stops it."""
+    out = directory.parent / "out"
+    with out.open("w") as file:
+        command = [*WHARF, "up", "--data-dir", str(directory), "--port", "0", *options]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment(), start_new_session=True)
+    try:
+        wait_for(lambda: "Ctrl-C stops everything" in out.read_text())
+        api = Api(directory / "kubeconfig")
+        wait_for(lambda: [node["metadata"]["name"] for node in api.get("/api/v1/nodes")["items"]] == expected)
+        mine = {"metadata": {"name": "mine", "labels": {"wharfinger.dev/simulated": "true"}}}
+        assert api.ask("POST", "/api/v1/nodes", mine).status in (201, 409)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+def test_up_has_as_many_nodes_as_it_is_told_and_remembers_the_number(tmp_path: Path) -> None:
+    nodes_of_up(tmp_path / "d", "--nodes", "2", expected=["node-1", "node-2"])
+    nodes_of_up(tmp_path / "d", "--nodes", "1", expected=["mine", "node-1"])
+    nodes_of_up(tmp_path / "d", expected=["mine", "node-1"])
+
+
 def test_up_says_what_is_wrong_with_a_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("kind: WharfingerConfiguration\nreservatoin: {}\n")

@@ -5,18 +5,57 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.metrics import Metrics
+    from wharfinger.client.http import HttpClient
+    from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
 
 LEASE_NAMESPACE = "kube-system"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a component runs: alone or one of several, and where it tells of itself."""
+
+    leader_elect: bool
+    metrics_port: int | None
+    metrics_host: str
+    leader_elect_namespace: str = LEASE_NAMESPACE
+
+
+def running_options(function: F) -> F:
+    """Adds `--config`, `--leader-elect`, `--metrics-port` and `--metrics-host`."""
+    for option in reversed(
+        (
+            click.option(
+                "--config",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A WharfingerConfiguration file.",
+            ),
+            click.option("--leader-elect", is_flag=True, help="Let only one of several copies work."),
+            click.option(
+                "--metrics-port",
+                type=click.IntRange(0, 65535),
+                help="Serve /metrics, /healthz and /readyz on this port.",
+            ),
+            click.option(
+                "--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
 
 
 def read_configuration(path: Path | None) -> Configuration:
@@ -82,3 +121,37 @@ async def serving_health(
         await work()
     finally:
         await health.stop()
+
+
+async def run_component(
+    client: HttpClient,
+    name: str,
+    work: Callable[[Client, InformerSet], Awaitable[None]],
+    *,
+    clock: Clock,
+    metrics: Metrics,
+    running: Running,
+) -> None:
+    """Works with informers of its own until told to stop, as the leader where one is to be elected; closes the client."""
+    from wharfinger.client.informer import InformerSet
+
+    current: list[InformerSet] = []
+
+    async def informed(writer: Client) -> None:
+        informers = InformerSet(writer)
+        current[:] = [informers]
+        await work(writer, informers)
+
+    async def led() -> None:
+        if running.leader_elect:
+            await lead(client, name, clock, informed, namespace=running.leader_elect_namespace)
+        else:
+            await informed(client)
+
+    def ready() -> str:
+        return "" if current and current[0].synced else "the cluster is not loaded yet"
+
+    try:
+        await run_until_stopped(lambda: serving_health(metrics, running.metrics_host, running.metrics_port, ready, led))
+    finally:
+        await client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -24,6 +25,18 @@ def cluster_options(function: F) -> F:
     )(function)
 
 
+def data_dir_option(help: str) -> Callable[[F], F]:
+    """Adds `--data-dir`, a folder."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=".wharf",
+        show_default=True,
+        envvar="WHARF_DATA_DIR",
+        help=help,
+    )
+
+
 def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     """Adds `-o/--output` with the given formats (table, wide, json, yaml, name unless told otherwise)."""
     choices = formats or ("table", "wide", "json", "yaml", "name")
@@ -39,8 +52,6 @@ def config_option(function: F) -> F:
 
 def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]:
     """The configuration of a file, and the document as it stands there; without a file, the defaults."""
-    from pathlib import Path
-
     import yaml
 
     from wharfinger.api.configuration import BadConfiguration, load_configuration

@@ -36,6 +36,7 @@ class RunState(msgspec.Struct, rename="camel"):
     started: float = 0.0
     components: list[ComponentState] = []
     config: str = ""  # the file of `--config`
+    nodes: int = 0  # how many simulated nodes there are to be
 
     def write(self) -> None:
         data = msgspec.json.format(msgspec.json.encode(self), indent=2)

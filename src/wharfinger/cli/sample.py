@@ -51,9 +51,10 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
         say(f"Loaded the sample ({made} new objects) into the namespace {NAMESPACE}. What was decided:\n")
         await _wait(client)
         say(render(await _report(client, refused)) + "\n")
-        say(f"Why: wharf explain pod {NAMESPACE}/checkout --kubeconfig {kubeconfig}")
-        say(f"     wharf classes --kubeconfig {kubeconfig}")
-        say(f"     wharf explain placement {NAMESPACE}/roomiest --kubeconfig {kubeconfig}\n")
+        say("Why? In the other terminal:")
+        say(f"  wharf explain pod {NAMESPACE}/checkout")
+        say("  wharf classes")
+        say(f"  wharf explain placement {NAMESPACE}/roomiest\n")
     finally:
         await client.close()
 

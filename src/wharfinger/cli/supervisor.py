@@ -66,7 +66,7 @@ class Supervisor:
         self._children: list[_Child] = []
         self._tasks: list[asyncio.Task[None]] = []
         config = "" if plan.config is None else str(plan.config)
-        self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config)
+        self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config, nodes=plan.nodes)
 
     async def start(self) -> None:
         """Starts everything; returns when the API server listens and the others are started."""
@@ -120,7 +120,7 @@ class Supervisor:
             # Placement is a process of its own here.
             wanted["--controllers"] = ",".join(["*", *(f"-{name}" for name in PLACEMENT_CONTROLLERS)])
         if name == "nodes":
-            wanted |= {"--count": str(self._plan.nodes), "--nodes": str(self._plan.nodes)}
+            wanted["--count"] = str(self._plan.nodes)
         return [part for option, value in wanted.items() if option in known for part in (option, value)]
 
     async def _launch(self, child: _Child, *more: str) -> None:

@@ -10,6 +10,7 @@ PREFIX = "wharfinger.dev/"
 
 # On nodes
 SIMULATED = PREFIX + "simulated"  # label or annotation `true`: this node is ours to simulate
+SAMPLE = PREFIX + "sample"  # label: made by `wharf nodes --count`, with the prefix of its name
 DOWN = PREFIX + "down"  # annotation `true`: the node has failed
 
 # On pods

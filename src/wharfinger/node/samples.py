@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.api.registry import Document
-from wharfinger.node.annotations import SIMULATED
+from wharfinger.node.annotations import SAMPLE, SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def sample_node(sample: Sample, index: int) -> Document:
         "kubernetes.io/arch": "amd64",
         "topology.kubernetes.io/region": sample.region,
         SIMULATED: "true",
+        SAMPLE: sample.prefix,
         **({"topology.kubernetes.io/zone": sample.zones[index % len(sample.zones)]} if sample.zones else {}),
         **sample.labels,
     }
@@ -61,3 +62,12 @@ def sample_node(sample: Sample, index: int) -> Document:
     if sample.taints:
         document["spec"]["taints"] = [dict(taint) for taint in sample.taints]
     return document
+
+
+def surplus(sample: Sample, count: int, nodes: Iterable[Document]) -> list[str]:
+    """Of the nodes made for this sample, the names of those beyond the first `count`."""
+    wanted = {f"{sample.prefix}-{index + 1}" for index in range(count)}
+    names = [
+        node["metadata"]["name"] for node in nodes if node["metadata"].get("labels", {}).get(SAMPLE) == sample.prefix
+    ]
+    return [name for name in names if name not in wanted]

@@ -6,18 +6,11 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import config_option, read_configuration
+from wharfinger.cli.options import config_option, data_dir_option, read_configuration
 
 
 @click.command
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".wharf",
-    show_default=True,
-    envvar="WHARF_DATA_DIR",
-    help="Where everything is kept: objects, keys, tokens, the kubeconfig.",
-)
+@data_dir_option("Where everything is kept: objects, keys, tokens, the kubeconfig.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes any free one.  [default: 6443]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
 @config_option

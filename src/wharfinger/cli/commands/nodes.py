@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.live import Running, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
+    from wharfinger.client.http import HttpClient
     from wharfinger.client.interface import Client
     from wharfinger.node.samples import Sample
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 @click.command
 @cluster_options
 @click.option(
-    "--count", type=click.IntRange(0), help="How many sample nodes there should be; missing ones are created."
+    "--count",
+    type=click.IntRange(0),
+    help="How many sample nodes there should be: missing ones are created, those beyond are deleted.",
 )
 @click.option("--cpu", default="8", show_default=True, help="Cores of each sample node.")
 @click.option("--memory", default="32Gi", show_default=True, help="Memory of each sample node.")
@@ -36,14 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option("--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="A taint; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="Simulate every node, not only those labelled as simulated.")
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A WharfingerConfiguration file."
-)
-@click.option("--leader-elect", is_flag=True, help="Let only one of several copies work.")
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
-)
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port.")
+@running_options
 def command(
     kubeconfig: str | None,
     context: str | None,
@@ -67,7 +64,6 @@ def command(
     import logging
 
     from wharfinger.api.quantity import BadQuantity, parse_nano
-    from wharfinger.cli.live import read_configuration
     from wharfinger.node.samples import Sample
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -87,10 +83,10 @@ def command(
         taints=[_taint(text) for text in taints],
     )
     configuration = read_configuration(config)
-    number = configuration.nodes.count if count is None else count
-    asyncio.run(
-        _run(kubeconfig, context, configuration, sample, number, everything, leader_elect, metrics_port, metrics_host)
-    )
+    number = configuration.nodes.count or None if count is None else count
+    client = open_client(kubeconfig, context, component="wharfinger-nodes")
+    running = Running(leader_elect, metrics_port, metrics_host)
+    asyncio.run(_run(client, configuration, sample, number, everything, running))
 
 
 def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -112,18 +108,14 @@ def _taint(text: str) -> dict[str, str]:
 
 
 async def _run(
-    kubeconfig: str | None,
-    context: str | None,
+    client: HttpClient,
     configuration: Configuration,
     sample: Sample,
-    count: int,
+    count: int | None,
     everything: bool,
-    leader_elect: bool,
-    metrics_port: int | None,
-    metrics_host: str,
+    running: Running,
 ) -> None:
     from wharfinger.api.metrics import Metrics
-    from wharfinger.cli.live import lead, run_until_stopped, serving_health
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.metrics import ControllerMetrics
@@ -133,42 +125,34 @@ async def _run(
 
     clock, metrics = SystemClock(), Metrics()
     observer = ControllerMetrics(metrics)
-    plain = open_client(kubeconfig, context, component="wharfinger-nodes")
     settings = configuration.nodes
     managed = Managed(everything)
-    current: list[InformerSet] = []
 
-    async def simulate(client: Client) -> None:
-        await _create(client, sample, count)
-        informers = InformerSet(client)
-        current[:] = [informers]
+    async def simulate(writer: Client, informers: InformerSet) -> None:
+        if count is not None:
+            await _make_so_many(writer, sample, count)
         kubelets = Kubelets(
-            client, informers, clock, startup_seconds=settings.startup_seconds, managed=managed, observer=observer
+            writer, informers, clock, startup_seconds=settings.startup_seconds, managed=managed, observer=observer
         )
         heartbeats = Heartbeats(
-            client, informers, clock, lease_seconds=settings.lease_seconds, managed=managed, observer=observer
+            writer, informers, clock, lease_seconds=settings.lease_seconds, managed=managed, observer=observer
         )
         await run_controllers([kubelets, heartbeats], informers)
 
-    async def work() -> None:
-        await (lead(plain, "wharfinger-nodes", clock, simulate) if leader_elect else simulate(plain))
-
-    def ready() -> str:
-        return "" if current and current[0].synced else "the cluster is not loaded yet"
-
-    try:
-        await run_until_stopped(lambda: serving_health(metrics, metrics_host, metrics_port, ready, work))
-    finally:
-        await plain.close()
+    await run_component(client, "wharfinger-nodes", simulate, clock=clock, metrics=metrics, running=running)
 
 
-async def _create(client: Client, sample: Sample, count: int) -> None:
-    """Creates the sample nodes that are missing; a real API server takes a node's status only in a second request."""
-    from wharfinger.api.errors import AlreadyExists
+async def _make_so_many(client: Client, sample: Sample, count: int) -> None:
+    """Creates the sample nodes that are missing and deletes those beyond the number; others are left alone.
+
+    A real API server takes a node's status only in a second request.
+    """
+    from wharfinger.api.errors import AlreadyExists, NotFound
     from wharfinger.api.kinds.builtin import NODES
-    from wharfinger.node.samples import sample_node
+    from wharfinger.node.annotations import SAMPLE
+    from wharfinger.node.samples import sample_node, surplus
 
-    created = 0
+    created = deleted = 0
     for index in range(count):
         document = sample_node(sample, index)
         try:
@@ -180,5 +164,10 @@ async def _create(client: Client, sample: Sample, count: int) -> None:
             await client.patch(
                 NODES, document["metadata"]["name"], {"status": document["status"]}, subresource="status"
             )
-    if count:
-        click.echo(f"{count} sample nodes, {created} of them new.")
+    for name in surplus(sample, count, (await client.list(NODES, label_selector=f"{SAMPLE}={sample.prefix}")).items):
+        try:
+            await client.delete(NODES, name)
+        except NotFound:
+            continue
+        deleted += 1
+    click.echo(f"{count} sample nodes, {created} of them new; {deleted} deleted.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wharfinger.cli.live import Running, read_configuration, run_component
 from wharfinger.cli.options import cluster_options, open_client
 
 
@@ -35,17 +36,8 @@ def command(kubeconfig: str | None, context: str | None, config: Path | None, **
 
     import uvloop
 
-    from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    configuration = Configuration()
-    if config is not None:
-        import yaml
-
-        try:
-            configuration = load_configuration(yaml.safe_load(config.read_text()) or {})
-        except (BadConfiguration, yaml.YAMLError) as error:
-            raise click.ClickException(f"{config}: {error}") from error
+    configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharf-placement")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(client, configuration, **options))
@@ -63,7 +55,6 @@ async def _run(
 ) -> None:
     from wharfinger.api.kinds import registry
     from wharfinger.api.metrics import Metrics
-    from wharfinger.cli.live import lead, run_until_stopped, serving_health
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet
@@ -75,11 +66,8 @@ async def _run(
 
     clock, metrics = SystemClock(), Metrics()
     measured = PlacementMetrics(metrics)
-    current: list[InformerSet] = []
 
-    async def control(writer: Client) -> None:
-        informers = InformerSet(writer)
-        current[:] = [informers]
+    async def control(writer: Client, informers: InformerSet) -> None:
         recorder = EventRecorder(writer, "placement", clock)
         recorder.start()
         context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
@@ -96,16 +84,5 @@ async def _run(
                 await debug.stop()
             await recorder.stop()
 
-    async def work() -> None:
-        if leader_elect:
-            await lead(client, "wharf-placement", clock, control, namespace=leader_elect_namespace)
-        else:
-            await control(client)
-
-    def ready() -> str:
-        return "" if current and current[0].synced else "the hub is not loaded yet"
-
-    try:
-        await run_until_stopped(lambda: serving_health(metrics, metrics_host, metrics_port, ready, work))
-    finally:
-        await client.close()
+    running = Running(leader_elect, metrics_port, metrics_host, leader_elect_namespace)
+    await run_component(client, "wharf-placement", control, clock=clock, metrics=metrics, running=running)

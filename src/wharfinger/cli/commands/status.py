@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.invocation import shown
+from wharfinger.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from wharfinger.cli.run_state import RunState
 
 
 @click.command
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".wharf",
-    show_default=True,
-    envvar="WHARF_DATA_DIR",
-    help="The directory that `wharf up` was given.",
-)
+@data_dir_option("The directory that `wharf up` was given.")
 @click.option(
     "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
 )
@@ -108,7 +104,8 @@ def _print(report: dict[str, Any]) -> None:
     from wharfinger.api.times import human_duration
 
     if not report["running"]:
-        click.echo(f"Nothing runs on {report['dataDir']}. Start it with `wharf up --data-dir {report['dataDir']}`.")
+        start = f"{shown('wharf')} up --data-dir {report['dataDir']}"
+        click.echo(f"Nothing runs on {report['dataDir']}. Start it with `{start}`.")
         return
     now = time.time()
     click.echo(f"Wharfinger on {report['address']}, up {human_duration(now - report['since'])}")

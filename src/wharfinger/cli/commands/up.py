@@ -8,39 +8,43 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.invocation import folder_to_add, shown
+from wharfinger.cli.options import data_dir_option
+
 if TYPE_CHECKING:
     from wharfinger.cli.supervisor import Plan, Supervisor
 
+DEFAULT_NODES = 3
+
 
 @click.command
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".wharf",
-    show_default=True,
-    envvar="WHARF_DATA_DIR",
-    help="Where everything is kept: objects, keys, tokens, logs, the kubeconfig.",
-)
+@data_dir_option("Where everything is kept: objects, keys, tokens, logs, the kubeconfig.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="The port of the API server; 0 takes any free one.  [default: 6443]"
 )
 @click.option(
-    "--nodes", type=click.IntRange(0), default=3, show_default=True, help="How many simulated nodes there are."
+    "--nodes",
+    type=click.IntRange(0),
+    help="How many simulated nodes there are: missing ones are created, those beyond are deleted.  "
+    f"[default: as many as the last time; {DEFAULT_NODES} at first]",
 )
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A WharfingerConfiguration file."
 )
 @click.option("--sample", is_flag=True, help="Load a small sample and show what was decided.")
-def command(data_dir: Path, port: int | None, nodes: int, config: Path | None, sample: bool) -> None:
+def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | None, sample: bool) -> None:
     """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes."""
     import asyncio
 
     from wharfinger.cli.live import read_configuration
-    from wharfinger.cli.run_state import AlreadyRuns, lock
+    from wharfinger.cli.run_state import AlreadyRuns, lock, read_run
     from wharfinger.cli.supervisor import Plan, StartFailed
 
     directory = data_dir.resolve()
-    read_configuration(config)  # a faulty one is refused before anything starts
+    configured = read_configuration(config).nodes.count  # a faulty file is refused before anything starts
+    if nodes is None:
+        last = read_run(directory)
+        nodes = configured or (DEFAULT_NODES if last is None else last.nodes)
     plan = Plan(
         directory,
         6443 if port is None else port,
@@ -66,7 +70,7 @@ async def _run(plan: Plan, sample: bool) -> None:
 
         await load_sample(Path(supervisor.state.kubeconfig), click.echo)
     await supervisor.run()
-    click.echo(f"Stopped. `wharf up --data-dir {plan.data_dir}` finds all data again.")
+    click.echo(f"Stopped. `{shown('wharf')} up --data-dir {plan.data_dir}` finds all data again.")
 
 
 def _greet(supervisor: Supervisor, plan: Plan) -> None:
@@ -75,25 +79,20 @@ def _greet(supervisor: Supervisor, plan: Plan) -> None:
     running = ", ".join(names) + (f" ({plan.nodes} simulated nodes)" if "nodes" in names else "")
     lines = [
         f"Wharfinger is up on https://{state.address}",
-        "",
-        f"  export KUBECONFIG={state.kubeconfig}",
-        "",
         f"Running: {running}. Data and logs: {plan.data_dir}",
         "",
         "Try next, in another terminal:",
+        f"  export KUBECONFIG={state.kubeconfig}",
     ]
+    if folder := folder_to_add():
+        lines.append(f"  export PATH={folder}:$PATH")
     if shutil.which("kubectl"):
         lines += [
             "  kubectl get nodes",
             "  kubectl create deployment web --image=nginx --replicas=3",
             "  kubectl get pods -o wide",
         ]
-    else:
-        lines.append("  (install kubectl, or use any other Kubernetes client with this kubeconfig)")
-    lines += [
-        f"  wharf status --data-dir {plan.data_dir}",
-        "",
-        "Ctrl-C stops everything; starting again finds all data.",
-        "",
-    ]
-    click.echo("\n".join(lines))
+    lines.append(f"  wharf status --data-dir {plan.data_dir}")
+    if not shutil.which("kubectl"):
+        lines += ["", "kubectl is not on the PATH; it works with this kubeconfig, as does any other Kubernetes client."]
+    click.echo("\n".join([*lines, "", "Ctrl-C stops everything; starting again finds all data.", ""]))
