@@ -217,6 +217,17 @@ def test_raw_names_that_nobody_classifies_are_the_stock_plugins_business() -> No
     assert cluster.fits(pod("more", {"rc1": 1}))
 
 
+def test_a_raw_name_is_the_stock_plugins_business_again_when_nobody_publishes_it_any_more() -> None:
+    asking = as_pod(pod("a", {GPU: 2}))
+    cluster = Cluster(machine("old", classic=3))
+    before = cluster.engine.explain(asking)
+    cluster.apply(machine("new", CR1), ANY)
+    assert "resourceclass" in cluster.engine.explain(asking).scores["old"]
+    cluster.engine.remove_node("new")
+    cluster.delete(ANY)
+    assert cluster.engine.explain(asking) == before
+
+
 def test_a_node_may_publish_in_an_object_of_its_own() -> None:
     bare = machine("n1")
     published = {
