@@ -47,6 +47,16 @@ HOLDS = [
     ("object.data.all(key, key.matches('^[a-z]+$'))", True),
     ("quantity(object.data.amount).isLessThan(quantity('1Gi'))", True),
     ("isURL(object.data.size)", False),
+    ("authorizer.group('').resource('nodes').check('delete').allowed()", True),
+    ("authorizer.path('/healthz').check('get').allowed()", True),
+    ("authorizer.requestResource.check('create').allowed()", True),
+    ("authorizer.serviceAccount('default', 'nobody').group('').resource('nodes').check('get').allowed()", False),
+    (
+        "authorizer.serviceAccount('default', 'x').group('apps').resource('deployments').subresource('scale')"
+        ".namespace('default').name('web').labelSelector('a=b').check('update').allowed()",
+        False,
+    ),
+    ("authorizer.serviceAccount('default', 'x').path('/version').check('get').errored()", False),
 ]
 
 
@@ -274,3 +284,18 @@ def test_no_policy_stands_in_the_way_of_its_own_removal(api: Api, namespace: str
     assert api.ask("DELETE", f"{BINDINGS}/{namespace}").status == 200
     assert api.ask("DELETE", f"{POLICIES}/{namespace}").status == 200
     assert refused.status == 422
+
+
+def test_scaling_is_shown_as_a_scale(api: Api, base: str, namespace: str, enforce: Enforce) -> None:
+    rule = {"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}
+    check = "object.kind == 'Scale' && oldObject.spec.replicas == 1 && request.kind.kind == 'Scale'"
+    small = {"expression": f"{check} && object.spec.replicas <= 3", "messageExpression": "string(object.spec.replicas)"}
+    enforce(small, matchConstraints={"resourceRules": [rule]})
+    apps = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    labels = {"app": "web"}
+    spec = {"containers": [{"name": "c", "image": "nginx"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    api.create(apps, {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}, "template": template}})
+    refused = api.ask("PATCH", f"{apps}/web/scale", {"spec": {"replicas": 4}}, media=MERGE)
+    assert refused.message.endswith("denied request: 4"), refused.message
+    assert api.ask("PATCH", f"{apps}/web/scale", {"spec": {"replicas": 3}}, media=MERGE).status == 200

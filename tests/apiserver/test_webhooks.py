@@ -346,3 +346,24 @@ def test_objects_are_matched_and_shown_under_their_other_names(
         asked = hook.asked[0]
         assert (asked["kind"]["group"], asked["requestKind"]["group"]) == ("events.k8s.io", "")
         assert (asked["object"]["apiVersion"], asked["object"]["note"]) == ("events.k8s.io/v1", "first")
+
+
+def test_scaling_is_shown_and_changed_as_a_scale(
+    api: Api, hook: Hook, register: Callable[..., None], namespace: str
+) -> None:
+    rule = {"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}
+    register("Mutating", rules=[rule])
+    apps = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    api.create(apps, {"metadata": {"name": "web"}, "spec": spec})
+    hook.decide = lambda request: json_patch({"op": "replace", "path": "/spec/replicas", "value": 2})
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": 9}}
+    answer = api.ask("PUT", f"{apps}/web/scale", scale)
+    assert (answer.status, answer.json["spec"]) == (200, {"replicas": 2}), answer.data
+    asked = hook.asked[0]
+    assert asked["kind"] == asked["requestKind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert (asked["resource"]["resource"], asked["subResource"]) == ("deployments", "scale")
+    assert (asked["object"]["kind"], asked["object"]["spec"]) == ("Scale", {"replicas": 9})
+    assert (asked["oldObject"]["kind"], asked["oldObject"]["spec"]) == ("Scale", {"replicas": 1})
+    assert api.get(f"{apps}/web")["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx"

@@ -8,12 +8,15 @@ from typing import Any
 from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.apiserver.authorizer import authorizer
 from wharfinger.apiserver.matching import is_namespace, labels_of
 from wharfinger.store.objects import Stored
+from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
 _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 _POSTED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+_SCALE = ("autoscaling", "v1", "Scale")
 _HIDDEN_OF_NAMESPACES = ("managedFields", "ownerReferences", "selfLink")
 
 Peek = Callable[[Resource, str], Stored | None]
@@ -44,7 +47,8 @@ def asked(request: Request, matched: Resource, identity: str = "") -> Document:
 
 
 def _kind(resource: Resource, subresource: str) -> Document:
-    group, version, kind = _POSTED.get(subresource, (resource.group, resource.version, resource.kind))
+    own = _SCALE if subresource == "scale" else (resource.group, resource.version, resource.kind)
+    group, version, kind = _POSTED.get(subresource, own)
     return {"group": group, "version": version, "kind": kind}
 
 
@@ -65,15 +69,22 @@ def shown(document: Document | None, registry: Registry, matched: Resource, subr
     kind = registry.of_plural(matched.group, matched.plural)
     if document is None or subresource in _POSTED or kind is None:
         return document
+    if subresource == "scale":
+        return scale_of(kind, document)
     if stored_as_is(kind, matched):
         return {**document, "apiVersion": matched.api_version, "kind": matched.kind}
     return outgoing(kind, matched, copy(document))
 
 
-def taken(document: Document, registry: Registry, matched: Resource, subresource: str) -> Document:
+def taken(document: Document, registry: Registry, matched: Resource, request: Request) -> Document:
     """The way back: an object in the version that was matched becomes one in the version that is stored."""
     kind = registry.of_plural(matched.group, matched.plural)
-    return document if kind is None or subresource in _POSTED else incoming(kind, matched, document)
+    if kind is None or request.subresource in _POSTED:
+        return document
+    if request.subresource == "scale" and request.object is not None:
+        version = request.object["metadata"].get("resourceVersion")
+        return scaled(kind, copy(request.object), {"metadata": {"resourceVersion": version}, "spec": document["spec"]})
+    return incoming(kind, matched, document)
 
 
 def namespace_of(request: Request, peek: Peek) -> Document | None:
@@ -104,4 +115,5 @@ def variables(request: Request, registry: Registry, matched: Resource) -> dict[s
         "object": shown(request.object, registry, matched, request.subresource),
         "oldObject": shown(request.old, registry, matched, request.subresource),
         "request": asked(request, matched),
+        "authorizer": authorizer(request),
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from cel_expr_python import cel
 
+from wharfinger.apiserver import authorizer
 from wharfinger.placement.cel.cost import PER_EXPRESSION, CostModel, Extent, extent
 from wharfinger.placement.cel.environment import extensions
 
@@ -50,7 +51,14 @@ class Input:
     A name without a value is an error in expressions that get as far as reading it.
     """
 
-    def __init__(self, values: Mapping[str, Any], names: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        names: tuple[str, ...] | None = None,
+        *,
+        allowed: authorizer.Allowed | None = None,
+    ) -> None:
+        self.allowed = allowed  # who answers the variable `authorizer`
         self.names = tuple(values) if names is None else names
         self.extent: Extent = extent(list(values.values()))
         self.activation = _environment(self.names).Activation(dict(values))
@@ -73,10 +81,13 @@ class Expression:
         """Raises `Failed` where evaluation ends in an error."""
         if self._model.cost(given.extent) > PER_EXPRESSION:
             raise OutOfBudget
+        authorizer.CURRENT.allowed = given.allowed
         try:
             result = self._program.eval(given.activation)
         except RuntimeError as error:
             raise _failed(str(error)) from None
+        finally:
+            authorizer.CURRENT.allowed = None
         if result.type() == cel.Type.ERROR:  # errors are values here
             raise _failed(str(result.value()))
         return result.value()
@@ -84,7 +95,8 @@ class Expression:
 
 @lru_cache(maxsize=512)
 def _environment(names: tuple[str, ...]) -> cel.Env:
-    return cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN), extensions=extensions())
+    variables = dict.fromkeys(names, cel.Type.DYN)
+    return cel.NewEnv(variables=variables, extensions=[*extensions(), authorizer.functions()])
 
 
 @lru_cache(maxsize=4096)

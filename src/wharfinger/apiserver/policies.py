@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicies that users register: CEL over a request, decided in process, in Kubernetes' words.
 
-Failures with the action Audit, and audit annotations, go to the server's log. The variable `authorizer` is not there.
+Failures with the action Audit, and audit annotations, go to the server's log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from wharfinger.api.kinds.builtin import ADMISSION_POLICIES, ADMISSION_POLICY_BI
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import matches
 from wharfinger.apiserver import admission_review
+from wharfinger.apiserver.authorizer import Allowed
 from wharfinger.apiserver.expressions import (
     BOOL,
     NULL,
@@ -95,8 +96,9 @@ class Denial:
 class PolicyReviewer:
     """Validating: all policies that are bound."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, allowed: Allowed) -> None:
         self._store = store
+        self._allowed = allowed
         self._policies = Derived(store, ADMISSION_POLICIES, _read_policies)
         self._bindings = Derived(store, ADMISSION_POLICY_BINDINGS, _read_bindings)
 
@@ -147,7 +149,7 @@ class PolicyReviewer:
             values = admission_review.variables(request, self._store.registry, matched)
             if policy.spec.get("paramKind"):
                 values["params"] = param
-            evaluation = _Evaluation(policy, values, namespace)
+            evaluation = _Evaluation(policy, values, namespace, self._allowed)
             for index, message, reason in evaluation.failures():
                 yield Denial(policy, binding, message, reason, index)
             for key, value in evaluation.annotations():
@@ -186,8 +188,9 @@ class PolicyReviewer:
 class _Evaluation:
     """One policy over one request and one parameter."""
 
-    def __init__(self, policy: Policy, values: dict[str, Any], namespace: Document | None) -> None:
+    def __init__(self, policy: Policy, values: dict[str, Any], namespace: Document | None, allowed: Allowed) -> None:
         self._policy = policy
+        self._allowed = allowed
         self._spec = policy.spec
         self._values = values
         self._namespace = namespace
@@ -200,7 +203,9 @@ class _Evaluation:
         """Index, message and reason of each validation that does not hold."""
         try:
             self._matched = conditions_hold(
-                self._spec.get("matchConditions") or (), Input(self._values), fails=self._policy.fails
+                self._spec.get("matchConditions") or (),
+                Input(self._values, allowed=self._allowed),
+                fails=self._policy.fails,
             )
         except Unclear as error:
             yield 0, str(error), ""
@@ -265,7 +270,7 @@ class _Evaluation:
         if used not in self._inputs:
             values: dict[str, Any] = {**self._values, "namespaceObject": self._namespace}
             values |= {f"variables.{name}": self._known[name] for name in used}
-            self._inputs[used] = Input(values, names(self._spec))
+            self._inputs[used] = Input(values, names(self._spec), allowed=self._allowed)
         return self._inputs[used]
 
     def _variable(self, name: str, text: str, position: int) -> Any:
@@ -280,7 +285,7 @@ def names(spec: Document, count: int | None = None) -> tuple[str, ...]:
     """What expressions of a policy may name; `count` of its variables, or all."""
     params = ("params",) if spec.get("paramKind") else ()
     variables = [f"variables.{one.get('name')}" for one in (spec.get("variables") or ())[:count]]
-    return ("object", "oldObject", "request", *params, "namespaceObject", *variables)
+    return ("object", "oldObject", "request", "authorizer", *params, "namespaceObject", *variables)
 
 
 def _described(text: str, error: Exception) -> str:

@@ -13,7 +13,7 @@ from wharfinger.apiserver import policies
 from wharfinger.apiserver.expressions import BOOL, NULL, STRING, BadExpression, expression, expression_of
 
 _WEBHOOKS = (MUTATING_WEBHOOKS.plural, VALIDATING_WEBHOOKS.plural)
-_CONDITION_NAMES = ("object", "oldObject", "request")
+_CONDITION_NAMES = ("object", "oldObject", "request", "authorizer")
 
 
 class RegistrationReviewer:

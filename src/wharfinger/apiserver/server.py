@@ -77,7 +77,7 @@ async def open_application(
         EscalationReviewer(keeper.index),
         DefinitionReviewer(),
         RegistrationReviewer(),
-        PolicyReviewer(store),
+        PolicyReviewer(store, keeper.index.allowed),
     ]
     await bootstrap(store)
     await provision(LocalClient(store))
@@ -87,7 +87,8 @@ async def open_application(
     application = Application(
         store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
     )
-    mutating, validating = WebhookReviewer(store, mutating=True), WebhookReviewer(store, mutating=False)
+    mutating = WebhookReviewer(store, keeper.index.allowed, mutating=True)
+    validating = WebhookReviewer(store, keeper.index.allowed, mutating=False)
     store.chain.remote_mutating.append(mutating)
     store.chain.remote_validating.append(validating)
     custom = CustomResources(store, application.kind_changed)

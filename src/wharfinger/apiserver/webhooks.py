@@ -27,6 +27,7 @@ from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.apiserver import admission_review
+from wharfinger.apiserver.authorizer import Allowed
 from wharfinger.apiserver.expressions import Input
 from wharfinger.apiserver.matching import Matcher, Unclear, conditions_hold, exempt
 from wharfinger.store.store import Store
@@ -68,8 +69,9 @@ class CallFailed(Exception):
 class WebhookReviewer:
     """All webhooks of one phase; one for the mutating phase, one for the validating one."""
 
-    def __init__(self, store: Store, *, mutating: bool) -> None:
+    def __init__(self, store: Store, allowed: Allowed, *, mutating: bool) -> None:
         self._store = store
+        self._allowed = allowed
         self._mutating = mutating
         self._hooks = Derived(store, MUTATING_WEBHOOKS if mutating else VALIDATING_WEBHOOKS, self._read)
         self._session: aiohttp.ClientSession | None = None
@@ -140,7 +142,8 @@ class WebhookReviewer:
         if matched is None:
             return None
         if hook.conditions:
-            given = Input(admission_review.variables(request, self._store.registry, matched))
+            variables = admission_review.variables(request, self._store.registry, matched)
+            given = Input(variables, allowed=self._allowed)
             try:
                 if not conditions_hold(hook.conditions, given, fails=hook.fails):
                     return None
@@ -291,5 +294,5 @@ def _patch(request: Request, matched: Resource, registry: Registry, patch: str) 
         raise InternalError("Internal error occurred: the patch leaves no object")
     if patched == present:
         return False
-    request.object = admission_review.taken(patched, registry, matched, request.subresource)
+    request.object = admission_review.taken(patched, registry, matched, request)
     return True
