@@ -137,6 +137,9 @@ class Cluster:
         """For whoever binds pods: enforced policies let only schedulers do that."""
         return self._kubeconfig_of(SCHEDULER)
 
+    def pid(self, part: str) -> int:
+        return self._parts[part].pid
+
     def kubeconfig_by(self, port: int) -> Path:
         """The administrator's way in, by another port of this machine."""
         file = self.folder / f"admin-by-{port}.conf"
