@@ -207,7 +207,8 @@ def test_a_server_that_is_slow_and_pods_that_others_bind(pair: Pair) -> None:
     assert scheduler.running
 
 
-def test_controllers_take_over_from_each_other(pair: Pair) -> None:
+@pytest.mark.parametrize("trouble", ["killed", "frozen", "cut off"])
+def test_controllers_take_over_from_each_other(pair: Pair, proxy: Proxy, trouble: str) -> None:
     """With the lease of client-go's default length, which `wharf controllers` uses."""
     cluster, lease = pair.cluster, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/wharfinger-controllers"
     arguments = ("controllers", "--controllers", "resourcepolicy", "--leader-elect")
@@ -216,18 +217,32 @@ def test_controllers_take_over_from_each_other(pair: Pair) -> None:
         answer = cluster.api().ask("GET", lease)
         return answer.status == 200 and str(process.pid) in answer.json["spec"]["holderIdentity"].split("_")
 
-    first = cluster.wharf(*arguments, name="controllers-0")
+    def is_seen_to(name: str) -> None:
+        policy = {
+            "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+            "kind": "ResourcePolicy",
+            "metadata": {"name": name, "namespace": pair.space},
+            "spec": {"units": [{"name": "a", "priority": 1, "nodeSelector": {"matchLabels": {"pool": "a"}}}]},
+        }
+        cluster.apply(policy)
+        found = f"/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/{pair.space}/resourcepolicies/{name}"
+        cluster.until(lambda: cluster.get(found).get("status"), f"policy {name} has a status")
+
+    first = cluster.wharf(*arguments, name="controllers-0", kubeconfig=cluster.kubeconfig_by(proxy.port))
     cluster.until(lambda: leads(first), "the first leads")
     second = cluster.wharf(*arguments, name="controllers-1")
     pair.running += [first, second]
-    first.kill()
-    policy = {
-        "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
-        "kind": "ResourcePolicy",
-        "metadata": {"name": "counted", "namespace": pair.space},
-        "spec": {"units": [{"name": "a", "priority": 1, "nodeSelector": {"matchLabels": {"pool": "a"}}}]},
-    }
-    cluster.apply(policy)
-    found = f"/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/{pair.space}/resourcepolicies/counted"
-    cluster.until(lambda: cluster.get(found).get("status"), "the second works", seconds=60)
+    is_seen_to("before")
+    if trouble == "killed":
+        first.kill()
+    elif trouble == "frozen":
+        first.signal(signal.SIGSTOP)
+    else:
+        proxy.silence()
+    is_seen_to("meanwhile")
     assert leads(second)
+    if trouble != "killed":
+        proxy.heal()
+        first.signal(signal.SIGCONT)
+        is_seen_to("afterwards")
+        assert leads(second) and first.running
