@@ -63,7 +63,7 @@ def test_defaults_leave_the_ttl_out_where_expires_says_how_long() -> None:
         ({"template": {"spec": {"containers": "none"}}}, "spec.template.spec.containers"),
         (
             {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}}},
-            "spec.template.spec.containers[c].resources.requests[cpu]",
+            "spec.template.spec.containers[0].resources.requests[cpu]",
         ),
         ({"taints": [{"key": "k"}]}, "spec.taints[0].effect"),
         (

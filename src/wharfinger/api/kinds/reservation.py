@@ -29,6 +29,7 @@ from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.validation.scheduling import taints_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.api.views.base import view
+from wharfinger.api.views.pods import Quantities
 from wharfinger.api.views.reservation import Reservation as ReservationView
 
 
@@ -157,8 +158,8 @@ def _begin(document: Document) -> None:
 
 
 def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    yield from reservation_spec_faults(document["spec"], "spec")
-    yield from _annotation_faults(document)
+    faults = list(reservation_spec_faults(document["spec"], "spec"))
+    yield from faults or _annotation_faults(document)
 
 
 def reservation_spec_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
@@ -186,16 +187,22 @@ def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
         where, _, message = str(error).partition(": ")
         yield FieldError(where.replace("spec.template", path, 1), "FieldValueTypeInvalid", f"Invalid value: {message}")
         return
-    containers = [("containers", each) for each in template.spec.containers]
-    containers += [("initContainers", each) for each in template.spec.init_containers]
-    for part, container in containers:
-        for name, quantity in container.resources.requests.items():
-            here = f"{path}.spec.{part}[{container.name}].resources.requests[{name}]"
-            try:
-                if parse_nano(quantity) < 0:
-                    yield invalid(here, quantity, "must be greater than or equal to 0")
-            except BadQuantity as error:
-                yield invalid(here, quantity, str(error))
+    spec_view = template.spec
+    for part, containers in (("containers", spec_view.containers), ("initContainers", spec_view.init_containers)):
+        for index, container in enumerate(containers):
+            here = f"{path}.spec.{part}[{index}].resources"
+            yield from _quantity_faults(container.resources.limits, f"{here}.limits")
+            yield from _quantity_faults(container.resources.requests, f"{here}.requests")
+    yield from _quantity_faults(spec_view.overhead, f"{path}.spec.overhead")
+
+
+def _quantity_faults(quantities: Quantities, path: str) -> Iterator[FieldError]:
+    for name, quantity in quantities.items():
+        try:
+            if parse_nano(quantity) < 0:
+                yield invalid(f"{path}[{name}]", quantity, "must be greater than or equal to 0")
+        except BadQuantity as error:
+            yield invalid(f"{path}[{name}]", quantity, str(error))
 
 
 def _annotation_faults(document: Document) -> Iterator[FieldError]:
