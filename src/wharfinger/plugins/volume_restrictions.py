@@ -66,7 +66,8 @@ class VolumeRestrictions(Plugin):
             claim = self._catalogue.claims.get((pod.metadata.namespace, name))
             if claim is None:
                 return Exclusive(unresolvable(f'persistentvolumeclaim "{name}" not found'), (), frozenset())
-            if READ_WRITE_ONCE_POD in claim.spec.access_modes:
+            # A reservation uses no claim: its owner may be the one that has it now, and is to move.
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes and not is_fake(pod):
                 exclusive.append(claim.metadata.key)
         return Exclusive(None, disks, frozenset(exclusive)) if disks or exclusive else None
 

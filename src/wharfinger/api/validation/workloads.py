@@ -88,7 +88,7 @@ def stateful_set_faults(document: Document, old: Document | None) -> Iterator[Fi
     for name in ("whenDeleted", "whenScaled"):
         path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
         yield from one_of(retention.get(name), ("Delete", "Retain"), path, empty=True)
-    yield from _selector_and_template_faults(spec, "statefulset", "StatefulSet")
+    yield from _selector_and_template_faults(_with_claims(spec), "statefulset", "StatefulSet")
     if old is not None:
         before = old.get("spec") or {}
         mutable = (
@@ -106,6 +106,22 @@ def stateful_set_faults(document: Document, old: Document | None) -> Iterator[Fi
                 "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
             )
             yield forbidden("spec", detail)
+
+
+def _with_claims(spec: Document) -> Document:
+    """The spec with the volumes that its pods get from claim templates, which containers may mount."""
+    names = [claim["metadata"]["name"] for _, claim in each(spec, "volumeClaimTemplates") if _is_named(claim)]
+    template = spec.get("template") or {}
+    pod = template.get("spec")
+    if not names or not isinstance(pod, dict):
+        return spec
+    volumes = [volume for _, volume in each(pod, "volumes") if volume.get("name") not in names]
+    volumes += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    return {**spec, "template": {**template, "spec": {**pod, "volumes": volumes}}}
+
+
+def _is_named(claim: Mapping[str, Any]) -> bool:
+    return bool((claim.get("metadata") or {}).get("name"))
 
 
 def _without(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
