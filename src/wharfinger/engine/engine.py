@@ -287,7 +287,7 @@ class Engine:
                     for earlier, _ in reversed(reserving[: index + 1]):
                         earlier.unreserve(pod, row)
                     return status.by(plugin.name)
-        record = tables.record(pod, node_name, shape if shape.extra is None and not pod.spec.node_name else None)
+        record = tables.record(pod, node_name, None if pod.spec.node_name else shape.plain)
         record.assumed = True
         tables.take_turn(row)
         tables.add_pod(record)

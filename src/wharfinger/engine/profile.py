@@ -14,7 +14,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.registry import known_plugins
 from wharfinger.framework.plugin import Args, Plugin
-from wharfinger.framework.shapes import Shape
+from wharfinger.framework.shapes import Shape, Shapes
 from wharfinger.framework.tables import Tables
 
 POINTS = (
@@ -118,6 +118,8 @@ class Profile:
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
+        self._settled: dict[int, Shape] = {}  # by plain shape: that of its pods without annotations and volumes
+        self._settled_at = -1
         self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
         self._last_shape: Shape
         self._last_keys = -1
@@ -138,12 +140,26 @@ class Profile:
         return self._tables.keys_version + self._tables.node_log.position
 
     def _shape(self, pod: Pod) -> Shape:
-        extra: Hashable = None
+        tables, spec = self._tables, pod.spec
+        plain = tables.shapes.of(pod, node_name=spec.node_name)
+        if pod.metadata.annotations or spec.volumes:
+            return self._with_keys(plain, pod)
+        if self._settled_at != tables.keys_version or len(self._settled) > Shapes.LIMIT:
+            self._settled.clear()
+            self._settled_at = tables.keys_version
+        found = self._settled.get(plain.number)
+        if found is None:
+            found = self._with_keys(plain, pod)
+            if all(plugin.key_is_shared(plain) for plugin in self._keyed_without_volumes):
+                self._settled[plain.number] = found
+        return found
+
+    def _with_keys(self, plain: Shape, pod: Pod) -> Shape:
         for plugin in self._keyed if pod.spec.volumes else self._keyed_without_volumes:
             if plugin.shape_key(pod) is not None:
-                extra = tuple(each.shape_key(pod) for each in self._keyed)
-                break
-        return self._tables.shapes.of(pod, extra=extra, node_name=pod.spec.node_name)
+                extra: Hashable = tuple(each.shape_key(pod) for each in self._keyed)
+                return self._tables.shapes.extended(plain, pod, extra)
+        return plain
 
     def answers(self, shape: Shape) -> Answers:
         """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""

@@ -208,6 +208,11 @@ class Plugin:
         """What this plugin reads of a pod beyond what all shapes tell apart; None for nothing."""
         return None
 
+    def key_is_shared(self, shape: Shape) -> bool:
+        """Whether all pods of a plain shape that have neither annotations nor volumes have the same `shape_key`, until
+        `Tables.keys_version` moves; then it is asked for once."""
+        return False
+
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         """Its answers for a shape; a status refuses the pod as a whole, None means nothing to say on it."""
         return None

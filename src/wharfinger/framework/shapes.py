@@ -14,7 +14,7 @@ import msgspec
 
 from wharfinger.api import resources
 from wharfinger.api.selectors import BadSelector
-from wharfinger.api.views import Pod
+from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import PodStatus
 from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.selecting import AffinityTerm, RequiredNodeAffinity, affinity_term, required_node_affinity
@@ -56,11 +56,12 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
 
 class Shape:
     """What pods of one kind need. `pod` is one of them, without its status: read from it only what the key covers.
-    `extra` is what plugins added to the key."""
+    `extra` is what plugins added to the key, and `plain` the shape without that."""
 
-    def __init__(self, number: int, pod: Pod, extra: Hashable = None) -> None:
+    def __init__(self, number: int, pod: Pod, plain: Shape | None = None, extra: Hashable = None) -> None:
         self.number = number
         self.pod = pod
+        self.plain = plain or self
         self.extra = extra
         self.namespace: str = pod.metadata.namespace
         self.labels: Mapping[str, str] = pod.metadata.labels
@@ -158,17 +159,30 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def of(self, pod: Pod, *, extra: Hashable = None, node_name: str = "") -> Shape:
-        key: Any = shape_key(pod, node_name=node_name)
-        if extra is not None:
-            key = (key, extra)
+    def of(self, pod: Pod, *, node_name: str = "") -> Shape:
+        """The plain shape of a pod."""
+        key = shape_key(pod, node_name=node_name)
         found = self._by_key.get(key)
         if found is None:
-            if len(self._by_key) >= self.LIMIT:
-                self._sweep()
-            found = self._by_key[key] = Shape(self._next, _representative(pod, node_name), extra)
-            self._next += 1
+            metadata = msgspec.structs.replace(pod.metadata, annotations={})  # the key does not cover them
+            found = self._new(key, Shape(self._next, _representative(pod, metadata, node_name)))
         return found
+
+    def extended(self, plain: Shape, pod: Pod, extra: Hashable) -> Shape:
+        """The shape of those of its pods to whose key plugins add something."""
+        key = (plain.number, extra)
+        found = self._by_key.get(key)
+        if found is None:
+            representative = _representative(pod, pod.metadata, plain.pod.spec.node_name)
+            found = self._new(key, Shape(self._next, representative, plain, extra))
+        return found
+
+    def _new(self, key: Any, shape: Shape) -> Shape:
+        if len(self._by_key) >= self.LIMIT:
+            self._sweep()
+        self._by_key[key] = shape
+        self._next += 1
+        return shape
 
     def _sweep(self) -> None:
         unused = [key for key, shape in self._by_key.items() if not shape.references]
@@ -176,10 +190,10 @@ class Shapes:
             del self._by_key[key]
 
 
-def _representative(pod: Pod, node_name: str) -> Pod:
+def _representative(pod: Pod, metadata: ObjectMeta, node_name: str) -> Pod:
     """The pod without what is its own: where it runs and how it fares."""
     spec = msgspec.structs.replace(pod.spec, node_name=node_name)
-    return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus())
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:

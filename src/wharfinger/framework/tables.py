@@ -104,6 +104,7 @@ class Tables:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, dict[Key, PodOnNode]] = {}  # node to the waiting pods that are to get its room
         self.listeners: list[PodListener] = []  # told of every pod that comes to a known node or leaves it
+        self.volume_listeners: list[PodListener] = []  # told of those that have volumes
         self.shared: dict[str, Any] = {}  # what plugins of several profiles keep together, by a name of their own
         self.shapes = Shapes()
         self.counters = Counters(self.label, lambda: self.capacity)
@@ -375,7 +376,7 @@ class Tables:
         old.pod = new.pod
         old.assumed = new.assumed
         if old.row >= 0:
-            for listener in self.listeners:
+            for listener in self._listeners(old):
                 listener.pod_replaced(old)
         return True
 
@@ -446,10 +447,13 @@ class Tables:
         self.pod_log.append(row)
         for listener in self.listeners:
             listener.pod_added(pod)
+        if pod.pod.spec.volumes:
+            for listener in self.volume_listeners:
+                listener.pod_added(pod)
 
     def _detach(self, pod: PodOnNode) -> None:
         row = pod.row
-        for listener in self.listeners:
+        for listener in self._listeners(pod):
             listener.pod_removed(pod)
         self.counters.count(pod, -1)
         del self.pods_on[row][pod.key]
@@ -469,6 +473,9 @@ class Tables:
                 del self.ports[row]
         pod.row = -1
         self.pod_log.append(row)
+
+    def _listeners(self, pod: PodOnNode) -> list[PodListener]:
+        return [*self.listeners, *self.volume_listeners] if pod.pod.spec.volumes else self.listeners
 
     def _count_row(self, row: int, amount: int) -> None:
         for pod in self.pods_on[row].values():

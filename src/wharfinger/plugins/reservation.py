@@ -118,6 +118,10 @@ class Reservation(Plugin):
             return None
         return Key(classes, affinity, exact)
 
+    def key_is_shared(self, shape: Shape) -> bool:
+        # Fake pods have annotations; labels are part of every shape.
+        return self.ledger.classes.told_by_labels
+
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         keys = shape.extra if isinstance(shape.extra, tuple) else ()
         key = next((each for each in keys if isinstance(each, Key)), None)

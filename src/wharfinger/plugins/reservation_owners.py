@@ -99,6 +99,7 @@ class OwnerClasses:
         self._owners: dict[int, tuple[Owner, ...]] = {}
         self._keys: dict[int, bytes] = {}
         self._index: dict[Feature, set[int]] = {}
+        self._others: set[int] = set()  # classes that name pods or controllers
         self._next = 0
         self.version = 0  # moves when a class comes or goes
 
@@ -116,6 +117,8 @@ class OwnerClasses:
                 return None
             number, self._next = self._next, self._next + 1
             self._numbers[key], self._keys[number], self._owners[number] = number, key, compiled
+            if any(owner.object is not None or owner.controller is not None for owner in compiled):
+                self._others.add(number)
             for owner in compiled:
                 for feature in owner.features():
                     self._index.setdefault(feature, set()).add(number)
@@ -135,8 +138,14 @@ class OwnerClasses:
                     users.discard(number)
                     if not users:
                         del self._index[feature]
+        self._others.discard(number)
         del self._users[number], self._numbers[self._keys.pop(number)]
         self.version += 1
+
+    @property
+    def told_by_labels(self) -> bool:
+        """Whether pods with the same labels are of the same classes."""
+        return not self._others
 
     def of(self, pod: Pod) -> tuple[int, ...]:
         """The classes a pod belongs to, in order."""

@@ -83,7 +83,7 @@ class ResourceClasses(Plugin):
             self._ledger.set_class(new)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        if self._keeps:
+        if self._keeps and (pod.shape.devices or RECORD in pod.pod.metadata.annotations):
             self._ledger.pod_added(pod)
 
     def pod_removed(self, pod: PodOnNode) -> None:
@@ -123,6 +123,9 @@ class ResourceClasses(Plugin):
         version = self._ledger.catalogue.version
         meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name)) is not None))
         return (meanings, record) if record is not None or meanings else None
+
+    def key_is_shared(self, shape: Shape) -> bool:
+        return not shape.devices  # what names of devices mean may change
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         self._ledger.sync()

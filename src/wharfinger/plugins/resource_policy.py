@@ -49,6 +49,9 @@ class ResourcePolicyPlugin(Plugin):
     def shape_key(self, pod: Pod) -> Hashable:
         return pod.metadata.annotations.get(NEXT_UNITS)
 
+    def key_is_shared(self, shape: Shape) -> bool:
+        return True
+
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         governing = self._book.governing(shape)
         if not governing:

@@ -38,7 +38,7 @@ class Attachments:
         self._claims: dict[str, set[ClaimKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
-        tables.listeners.append(self)
+        tables.volume_listeners.append(self)
 
     # -- questions
 

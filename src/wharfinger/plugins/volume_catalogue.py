@@ -94,7 +94,7 @@ class Catalogue:
         self._affinity_numbers: dict[NodeTerms | None, int] = {None: 0}
         self._of_class: dict[str, set[str]] = {}
         self._supplies: dict[Kind, Supply] = {}
-        tables.listeners.append(self)
+        tables.volume_listeners.append(self)
 
     # -- what the API server tells
 
