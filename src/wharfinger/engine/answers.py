@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from wharfinger.engine.front import Front
 from wharfinger.engine.outcome import Candidate
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.columns import Bools, Column, Flags, Ints, Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -22,6 +23,7 @@ from wharfinger.framework.tables import Tables
 SHIFT = 40  # the total stands above the turn
 REFUSED = int(np.iinfo(np.int64).min)
 FEW = 12  # up to so many rows are cheaper one by one
+CALM = 8  # decisions after which it pays to keep the front runners
 
 
 @dataclass(slots=True, eq=False)
@@ -154,6 +156,8 @@ class Answers:
         self.judged = Verdicts()  # of rows with overlays: whether one of them passes
         self._sort()
         self.value = Column(0)
+        self._front: Front | None = None
+        self._calm = 0  # decisions since values changed for many rows at once
         self.victims: dict[int, KeptVictims] = {}  # by the priority of the pod that would evict
         self._node_position = self._pod_position = -1
         self._built = False
@@ -201,8 +205,8 @@ class Answers:
         self._row_scorers = [(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.ROW]
         self._cluster_scorers = [ClusterPart(e.prepared, e.weight) for e in plain if e.prepared.scope is Scope.CLUSTER]
         self._normalized = [each for each in self.scorers if each.prepared.normalizes]
-        self._filter_row = [each.filter_row for each in self._row_filters]
-        self._score_row = [(each.score_row, weight) for each, weight in self._row_scorers]
+        self._row_refuses = [each.row_filter() for each in self._row_filters]
+        self._row_score = [(each.row_scorer(), weight) for each, weight in self._row_scorers]
         self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
         self._following: list[Scorer] = []
@@ -212,6 +216,17 @@ class Answers:
         """Catches up with the tables."""
         tables = self._tables
         node_log, pod_log = tables.node_log, tables.pod_log
+        if (
+            pod_log.position == self._pod_position + 1
+            and node_log.position == self._node_position
+            and tables.version == self._tables_version
+            and not self._following
+        ):
+            # As it is after every placement of a pod: one row changed, and nothing else.
+            self._pod_position += 1
+            if self._refresh_row(pod_log.last):
+                self._put_together()
+            return
         node_rows: Sequence[int] | None = ()
         if node_log.position != self._node_position:
             node_rows = node_log.since(self._node_position)
@@ -248,8 +263,8 @@ class Answers:
         size = tables.capacity
         tables.work.rebuilt += 1
         self._tables_version = -1
-        self._node_accepts: Bools = np.zeros(size, dtype=np.bool_)
-        self._row_accepts: Bools = np.zeros(size, dtype=np.bool_)
+        self._node_accepts = Flags(size)
+        self._row_accepts = Flags(size)
         self._node_base = Column(size)  # plain scores that follow from the node
         self._base = Column(size)  # and with those that follow from its pods
         self._cluster_base = Column(size)  # plain cluster-wide scores, and normalised ones that tell rows apart
@@ -273,12 +288,12 @@ class Answers:
         """Everything about rows whose node changed, but for the cluster-wide parts."""
         tables = self._tables
         alive = tables.alive[rows]
-        self._node_accepts[rows] = alive
+        self._node_accepts.view[rows] = alive
         rows = rows[alive]
         accepts = np.ones(len(rows), dtype=np.bool_)
         for prepared in self._node_filters:
             accepts &= prepared.accepts(rows)
-        self._node_accepts[rows] = accepts
+        self._node_accepts.view[rows] = accepts
         base = np.zeros(len(rows), dtype=np.int64)
         for prepared, weight in self._node_scorers:
             base += prepared.score(rows) * weight
@@ -297,7 +312,7 @@ class Answers:
         accepts = np.ones(len(rows), dtype=np.bool_)
         for prepared in self._row_filters:
             accepts &= prepared.accepts(rows)
-        self._row_accepts[rows] = accepts
+        self._row_accepts.view[rows] = accepts
         base = self._node_base.view[rows]
         for prepared, weight in self._row_scorers:
             base += prepared.score(rows) * weight
@@ -306,7 +321,7 @@ class Answers:
             if scorer.prepared.scope is Scope.ROW:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
-        accepts &= self._node_accepts.take(rows)
+        accepts &= self._node_accepts.view.take(rows)
         for part in self._cluster_filters:
             if part.accepted is not None:
                 if part.prepared.follows_pods:
@@ -323,29 +338,32 @@ class Answers:
         base <<= SHIFT
         base -= self._tables.turn.take(rows)
         self.value.view[rows] = np.where(accepts, base, REFUSED)
+        self._many_changed()
         return False
 
     def _refresh_row(self, row: int) -> bool:
         """The same for one row, without arrays."""
-        if not self._tables.alive[row]:
+        tables = self._tables
+        if tables.nodes[row] is None:
             return False
-        self._tables.work.rows += 1
+        tables.work.rows += 1
         accepts = True
-        for filter_row in self._filter_row:
-            if filter_row(row):
+        for refuses in self._row_refuses:
+            if refuses(row):
                 accepts = False
                 break
-        self._row_accepts[row] = accepts
+        self._row_accepts.cells[row] = accepts
         base = self._node_base.cells[row]
-        for score_row, weight in self._score_row:
-            base += score_row(row) * weight
+        for score, weight in self._row_score:
+            base += score(row) * weight
         self._base.cells[row] = base
         if self._by_row:
             for scorer in self._normalized:
                 if scorer.prepared.scope is Scope.ROW:
                     assert scorer.raw is not None
                     scorer.raw[row] = scorer.prepared.score_row(row)
-        accepts = accepts and bool(self._node_accepts[row])
+        if not self._node_accepts.cells[row]:
+            accepts = False
         for part in self._cluster_filters:
             if part.accepted is not None:
                 if part.prepared.follows_pods:
@@ -353,18 +371,19 @@ class Answers:
                 accepts = accepts and bool(part.accepted[row])
         for scorer in self._following:
             assert scorer.raw is not None
-            score = scorer.prepared.score_row(row)
-            if score != scorer.raw[row]:
-                scorer.raw[row] = score
+            raw = scorer.prepared.score_row(row)
+            if raw != scorer.raw[row]:
+                scorer.raw[row] = raw
                 scorer.stale = True
         cells = self.value.cells
         if self._by_row or (self._sensitive and (cells[row] != REFUSED) != accepts):
             return True
+        value = REFUSED
         if accepts:
-            total = base + self._cluster_base.cells[row] + self._constant
-            cells[row] = (total << SHIFT) - self._tables.turn.cells[row]
-        else:
-            cells[row] = REFUSED
+            value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.turn.cells[row]
+        cells[row] = value
+        if self._front is not None:
+            self._front.changed(row, value)
         return False
 
     def _refresh_cluster(self) -> bool:
@@ -439,16 +458,33 @@ class Answers:
         self._cluster_base.view[rows] += gained
         gained <<= SHIFT
         self.value.view[rows] += gained
+        self._many_changed()
 
     def node_accepts(self, row: int) -> bool:
         """Whether nothing about the node itself speaks against it."""
-        return bool(self._node_accepts[row])
+        return bool(self._node_accepts.cells[row])
+
+    # -- the best
+
+    def best(self) -> int:
+        """The row with the largest value; -1 where none is feasible."""
+        if self._front is None:
+            self._calm += 1
+            if self._calm < CALM:
+                row = int(self.value.view.argmax())
+                return row if self.value.cells[row] != REFUSED else -1
+            self._front = Front(self.value, REFUSED)
+        return self._front.best()
+
+    def _many_changed(self) -> None:
+        self._front = None
+        self._calm = 0
 
     # -- putting totals together
 
     def accepted(self) -> Bools:
         """The rows that pass all filters, as far as arrays tell."""
-        accepted = self._node_accepts & self._row_accepts
+        accepted = self._node_accepts.view & self._row_accepts.view
         for part in self._cluster_filters:
             if part.accepted is not None:
                 accepted &= part.accepted
@@ -459,6 +495,7 @@ class Answers:
             return  # its totals are put together when the overlaid rows have been judged
         self._tables.work.totals += 1
         self.value.view[:] = self.values(self.accepted(), keep=True)
+        self._many_changed()
 
     def values(self, accepted: Bools, *, keep: bool = False) -> Ints:
         """The values of all rows, for a set of feasible ones."""

@@ -194,18 +194,26 @@ class Engine:
         if answers.only is not None:
             return self._among(answers, pod)
         answers.refresh()
-        values = answers.value.view
-        if tables.nominated or answers.overlaying:
-            special = evaluation.special_rows(tables, answers, pod)
-            accepted = evaluation.overridden(tables, answers, pod, special)
-            if accepted is not None:
-                values = answers.values(accepted)
-        row = int(values.argmax())
-        if values[row] == REFUSED:
+        row = self._best_imagined(answers, pod) if tables.nominated or answers.overlaying else answers.best()
+        if row < 0:
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
-        if answers.score_fault and np.count_nonzero(values != REFUSED) > 1:
+        if answers.score_fault and self._several(answers, pod):
             return Decision(error=answers.score_fault)
-        return Decision(tables.names[row], row, evaluated=len(tables.row_of))
+        return Decision(tables.names[row], row, 0, len(tables.row_of))
+
+    def _best_imagined(self, answers: Answers, pod: Pod) -> int:
+        """The best row where nominated pods or overlays have a say on some; -1 where none is feasible."""
+        accepted = evaluation.imagined(self.tables, answers, pod)
+        if accepted is None:
+            return answers.best()
+        values = answers.values(accepted)
+        row = int(values.argmax())
+        return row if values[row] != REFUSED else -1
+
+    def _several(self, answers: Answers, pod: Pod) -> bool:
+        """Whether there is a choice, so that scores matter."""
+        accepted = evaluation.imagined(self.tables, answers, pod)
+        return int(np.count_nonzero(answers.accepted() if accepted is None else accepted)) > 1
 
     def _feasible(self, answers: Answers, pod: Pod, row: int) -> bool:
         if answers.only is not None and self.tables.name(row) not in answers.only:

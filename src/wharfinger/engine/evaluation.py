@@ -161,8 +161,11 @@ def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
     return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
 
 
-def overridden(tables: Tables, answers: Answers, pod: Pod, special: Bools) -> Bools | None:
+def imagined(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
+    if not tables.nominated and not answers.overlaying:
+        return None
+    special = special_rows(tables, answers, pod)
     filters = active_filters(answers)
     judged = answers.judged
     judged.catch_up(tables)

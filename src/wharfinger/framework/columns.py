@@ -43,6 +43,16 @@ class Column:
         self.view[: len(old)] = old
 
 
+class Flags:
+    """True or false a row, in the same two ways."""
+
+    __slots__ = ("cells", "view")
+
+    def __init__(self, capacity: int) -> None:
+        self.cells = bytearray(capacity)
+        self.view: Bools = np.frombuffer(self.cells, dtype=np.bool_)
+
+
 class LabelColumn:
     """The codes of one label key's values: equal values have equal codes, `ABSENT` where the label is missing."""
 
@@ -127,6 +137,11 @@ class Log:
         self._rows = array("q")
         self._base = 0
         self.position = 0
+
+    @property
+    def last(self) -> int:
+        """The row that changed last."""
+        return self._rows[-1]
 
     def append(self, row: int) -> None:
         self._rows.append(row)

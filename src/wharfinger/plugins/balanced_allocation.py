@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
@@ -62,21 +63,6 @@ class _Balance(Prepared):
         return half + (half + _evenness(with_pod, capacities) - _evenness(without, capacities)) // 2
 
     def score_row(self, row: int) -> int:
-        half = MAX_SCORE // 2
-        if len(self._used) == 2:  # as is usual, and asked for after every pod: spelled out
-            first, second = self._used
-            capacity, other = first.allocatable.cells[row], second.allocatable.cells[row]
-            if not capacity or not other:
-                return half + half // 2
-            used, other_used = first.requested.cells[row], second.requested.cells[row]
-            fraction, other_fraction = used / capacity, other_used / other
-            then, other_then = (used + first.amount) / capacity, (other_used + second.amount) / other
-            if then > 1.0 or other_then > 1.0:
-                fraction, other_fraction = min(fraction, 1.0), min(other_fraction, 1.0)
-                then, other_then = min(then, 1.0), min(other_then, 1.0)
-            gained = int((1 - abs((then - other_then) / 2)) * 100.0)
-            gained -= int((1 - abs((fraction - other_fraction) / 2)) * 100.0)
-            return half + (half + gained) // 2
         before = []
         after = []
         for each in self._used:
@@ -85,7 +71,11 @@ class _Balance(Prepared):
                 used = each.requested.cells[row]
                 before.append(min(used / capacity, 1.0))
                 after.append(min((used + each.amount) / capacity, 1.0))
+        half = MAX_SCORE // 2
         return half + (half + _evenness_of_one(after) - _evenness_of_one(before)) // 2
+
+    def row_scorer(self) -> Callable[[int], int]:
+        return self.score_row if len(self._used) != 2 else _pair_scorer(*self._used)
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
         """Two resources that all the nodes have, as is usual."""
@@ -100,6 +90,28 @@ class _Balance(Prepared):
         gained //= 2
         gained += MAX_SCORE // 2
         return gained
+
+
+def _pair_scorer(first: Used, second: Used) -> Callable[[int], int]:
+    """Two resources, as is usual, and asked for after every pod: spelled out."""
+    capacities, other_capacities = first.allocatable.cells, second.allocatable.cells
+    used_by, other_used_by = first.requested.cells, second.requested.cells
+    amount, other_amount = first.amount, second.amount
+
+    def score(row: int) -> int:
+        capacity, other_capacity = capacities[row], other_capacities[row]
+        if not capacity or not other_capacity:
+            return 75
+        used, other_used = used_by[row], other_used_by[row]
+        fraction, other_fraction = used / capacity, other_used / other_capacity
+        then, other_then = (used + amount) / capacity, (other_used + other_amount) / other_capacity
+        if then > 1.0 or other_then > 1.0:
+            fraction, other_fraction = min(fraction, 1.0), min(other_fraction, 1.0)
+            then, other_then = min(then, 1.0), min(other_then, 1.0)
+        gained = int((1 - abs((then - other_then) / 2)) * 100.0) - int((1 - abs((fraction - other_fraction) / 2)) * 100.0)
+        return 50 + (50 + gained) // 2
+
+    return score
 
 
 def _evenness_of_one(fractions: list[float]) -> int:

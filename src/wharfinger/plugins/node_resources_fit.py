@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,20 @@ class _Fit(Prepared):
                 code |= bit | 1 if allocatable < amount else bit
         return code
 
+    def row_filter(self) -> Callable[[int], object]:
+        count, limit = self._tables.pod_count.cells, self._tables.pod_limit.cells
+        wanted = [(has.cells, used.cells, amount) for _, has, used, amount, _ in self._wanted]
+
+        def refuses(row: int) -> bool:
+            if count[row] >= limit[row]:
+                return True
+            for has, used, amount in wanted:
+                if has[row] - used[row] < amount:
+                    return True
+            return False
+
+        return refuses
+
     def status(self, code: int) -> Status:
         found = self._known.get(code)
         if found is None:
@@ -149,6 +164,9 @@ class _Fit(Prepared):
 
     def score_row(self, row: int) -> int:
         return self._score.score_row(row)
+
+    def row_scorer(self) -> Callable[[int], int]:
+        return self._score.row_scorer()
 
 
 def _ignored(name: str, args: NodeResourcesFitArgs) -> bool:

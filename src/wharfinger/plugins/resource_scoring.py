@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -106,6 +107,7 @@ def measured(
 class Scorer(Protocol):
     def score(self, rows: Rows) -> Ints: ...
     def score_row(self, row: int) -> int: ...
+    def row_scorer(self) -> Callable[[int], int]: ...
 
 
 def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> Scorer:
@@ -162,6 +164,10 @@ class _Weighted:
     def score_row(self, row: int) -> int:
         return int(self.score(np.array([row]))[0])
 
+    def row_scorer(self) -> Callable[[int], int]:
+        """`score_row` as a function that holds on to the cells of the columns."""
+        return self.score_row
+
 
 class _Least(_Weighted):
     def of(self, requested: Ints, capacity: Ints) -> Ints:
@@ -172,16 +178,23 @@ class _Least(_Weighted):
         return free
 
     def score_row(self, row: int) -> int:
-        # The default strategy, asked for after every pod: spelled out.
-        total = weights = 0
-        for each in self._used:
-            capacity = each.allocatable.cells[row]
-            if capacity:
-                free = capacity - each.requested.cells[row] - each.amount
-                if free > 0:
-                    total += free * MAX_SCORE // capacity * each.weight
-                weights += each.weight
-        return total // weights if weights else 0
+        return self.row_scorer()(row)
+
+    def row_scorer(self) -> Callable[[int], int]:
+        used = [(each.allocatable.cells, each.requested.cells, each.amount, each.weight) for each in self._used]
+
+        def score(row: int) -> int:
+            total = weights = 0
+            for allocatable, requested, amount, weight in used:
+                capacity = allocatable[row]
+                if capacity:
+                    free = capacity - requested[row] - amount
+                    if free > 0:
+                        total += free * MAX_SCORE // capacity * weight
+                    weights += weight
+            return total // weights if weights else 0
+
+        return score
 
 
 class _Most(_Weighted):
@@ -224,6 +237,9 @@ class _Ratio:
 
     def score_row(self, row: int) -> int:
         return int(self.score(np.array([row]))[0])
+
+    def row_scorer(self) -> Callable[[int], int]:
+        return self.score_row
 
 
 def _on_line(line: list[tuple[int, int]], percent: int) -> int:
