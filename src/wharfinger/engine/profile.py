@@ -111,7 +111,9 @@ class Profile:
             name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
             for name in names
         }
-        tables.listeners += [plugin for plugin in self.plugins.values() if plugin.watches_pods]
+        for plugin in self.plugins.values():
+            if plugin.watches_pods:
+                tables.listen(plugin)
         self.at = {point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in POINTS}
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         self._keyed = tuple(

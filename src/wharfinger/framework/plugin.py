@@ -194,6 +194,10 @@ class Plugin:
     def observe(self, kind: str, old: Any, new: Any) -> None:
         """An object of one of `kinds` came (`old` is None), changed, or went (`new` is None)."""
 
+    def concerned(self, shape: Shape) -> bool:
+        """For one that `watches_pods`: whether it need hear of pods of a shape that have no annotations."""
+        return True
+
     def pod_added(self, pod: PodOnNode) -> None:
         """A pod takes room on a node now."""
 

@@ -67,6 +67,8 @@ class Shape:
         self.labels: Mapping[str, str] = pod.metadata.labels
         self.references = 0  # assigned pods of this shape
         self.charge: Any = None  # what a pod of this shape takes of its node, as the tables index it
+        self.listeners: list[Any] = []  # of the tables: those whom pods of this shape concern
+        self.listeners_version = -1
         self.counted: list[Counting] = []  # the counters that count pods of this shape
         self.counted_version = -1
         self.terms: list[TermCounter] = []  # the counters of its own terms

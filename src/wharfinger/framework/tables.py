@@ -61,6 +61,13 @@ class Work:
 
 
 class PodListener(Protocol):
+    """Told of pods that come to known nodes and leave them."""
+
+    def concerned(self, shape: Shape) -> bool:
+        """Whether pods of a shape matter to it that have no annotations; those that have some always may. Where that
+        changes, `Tables.listeners_changed` is called."""
+        ...
+
     def pod_added(self, pod: PodOnNode) -> None: ...
     def pod_removed(self, pod: PodOnNode) -> None: ...
     def pod_replaced(self, pod: PodOnNode) -> None: ...
@@ -103,8 +110,8 @@ class Tables:
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin judges in place of the columns
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, dict[Key, PodOnNode]] = {}  # node to the waiting pods that are to get its room
-        self.listeners: list[PodListener] = []  # told of every pod that comes to a known node or leaves it
-        self.volume_listeners: list[PodListener] = []  # told of those that have volumes
+        self._listeners: list[PodListener] = []
+        self._listeners_version = 0
         self.shared: dict[str, Any] = {}  # what plugins of several profiles keep together, by a name of their own
         self.shapes = Shapes()
         self.counters = Counters(self.label, lambda: self.capacity)
@@ -307,6 +314,26 @@ class Tables:
         self.counters.grow(self.capacity)
         self.epoch += 1
 
+    # -- listeners
+
+    def listen(self, listener: PodListener) -> None:
+        """Tells a listener of pods from now on, after those that came before it."""
+        self._listeners.append(listener)
+        self.listeners_changed()
+
+    def listeners_changed(self) -> None:
+        """Some listener is concerned with other pods than before."""
+        self._listeners_version += 1
+
+    def _concerned(self, pod: PodOnNode) -> list[PodListener]:
+        if pod.pod.metadata.annotations:
+            return self._listeners
+        shape = pod.shape
+        if shape.listeners_version != self._listeners_version:
+            shape.listeners = [listener for listener in self._listeners if listener.concerned(shape)]
+            shape.listeners_version = self._listeners_version
+        return shape.listeners
+
     # -- pods
 
     def charge(self, shape: Shape) -> Charge:
@@ -376,7 +403,7 @@ class Tables:
         old.pod = new.pod
         old.assumed = new.assumed
         if old.row >= 0:
-            for listener in self._listeners(old):
+            for listener in self._concerned(old):
                 listener.pod_replaced(old)
         return True
 
@@ -445,15 +472,12 @@ class Tables:
                 users[port] = users.get(port, 0) + 1
         self.counters.count(pod, 1)
         self.pod_log.append(row)
-        for listener in self.listeners:
+        for listener in self._concerned(pod):
             listener.pod_added(pod)
-        if pod.pod.spec.volumes:
-            for listener in self.volume_listeners:
-                listener.pod_added(pod)
 
     def _detach(self, pod: PodOnNode) -> None:
         row = pod.row
-        for listener in self._listeners(pod):
+        for listener in self._concerned(pod):
             listener.pod_removed(pod)
         self.counters.count(pod, -1)
         del self.pods_on[row][pod.key]
@@ -473,9 +497,6 @@ class Tables:
                 del self.ports[row]
         pod.row = -1
         self.pod_log.append(row)
-
-    def _listeners(self, pod: PodOnNode) -> list[PodListener]:
-        return [*self.listeners, *self.volume_listeners] if pod.pod.spec.volumes else self.listeners
 
     def _count_row(self, row: int, amount: int) -> None:
         for pod in self.pods_on[row].values():

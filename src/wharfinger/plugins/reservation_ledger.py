@@ -31,6 +31,7 @@ from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
 from wharfinger.api.views.reservation import Reservation
 from wharfinger.framework.columns import Log
+from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import PODS, Charge, Key, PodOnNode, Tables
 from wharfinger.plugins.reservation_owners import OwnerClasses
 from wharfinger.plugins.reservation_resizing import Resizing, plan
@@ -191,7 +192,7 @@ class Ledger:
         self._promised: dict[str, Quantities] = {}  # by uid: a growth that is being written
         self._first_seen = 0
         self._node_position = 0
-        tables.listeners.append(self)
+        tables.listen(self)
 
     # -- reservations
 
@@ -318,6 +319,9 @@ class Ledger:
     def reservation_of(self, key: Key) -> str | None:
         """The uid of the reservation that a pod on a node uses, known or not."""
         return self._uses.get(key)
+
+    def concerned(self, shape: Shape) -> bool:
+        return True
 
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row

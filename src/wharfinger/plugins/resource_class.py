@@ -82,6 +82,9 @@ class ResourceClasses(Plugin):
         else:
             self._ledger.set_class(new)
 
+    def concerned(self, shape: Shape) -> bool:
+        return shape.devices
+
     def pod_added(self, pod: PodOnNode) -> None:
         if self._keeps and (pod.shape.devices or RECORD in pod.pod.metadata.annotations):
             self._ledger.pod_added(pod)

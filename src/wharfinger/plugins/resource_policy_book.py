@@ -26,9 +26,10 @@ class Book:
         self._ledger = ledger_of(tables)  # listens before us, so that it knows first who uses which reservation
         self._specs: dict[Key, Any] = {}  # of all policies, also of those that cannot be read
         self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
-        self._pods: dict[str, dict[Key, PodOnNode]] = {}  # pods on nodes, by namespace
+        self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
+        self._pods_at = -1
         self._governing: dict[int, list[tuple[Policy, Signature]]] = {}  # by number of the shape
-        tables.listeners.append(self)
+        tables.listen(self)
 
     def policies(self, namespace: str) -> Collection[Policy]:
         return self._policies.get(namespace, {}).values()
@@ -47,6 +48,8 @@ class Book:
         else:
             self._specs[key] = spec
         policies = self._policies.setdefault(namespace, {})
+        if not policies:
+            self._tables.listeners_changed()
         policies.pop(name, None)
         if new is not None:
             # One that got past validation somehow is ignored; the controller says so in its status.
@@ -58,27 +61,33 @@ class Book:
         self._tables.invalidate(namespace)
 
     def _counted(self, policy: Policy) -> Policy:
-        for pod in self._pods.get(policy.rules.namespace, {}).values():
+        position = self._tables.pod_log.position
+        if self._pods_at != position:
+            # Policies come one after the other when a scheduler starts; later they are few.
+            self._pods_at = position
+            self._pods = {}
+            for pod in self._tables.placed():
+                self._pods.setdefault(pod.key[0], []).append(pod)
+        for pod in self._pods.get(policy.rules.namespace, ()):
             labels = pod.pod.metadata.labels
             if policy.rules.governs(labels):
                 policy.add(pod, policy.rules.signature(labels), self._ledger.reservation_of(pod.key))
         return policy
 
+    def concerned(self, shape: Shape) -> bool:
+        return shape.namespace in self._policies
+
     def pod_added(self, pod: PodOnNode) -> None:
-        namespace = pod.key[0]
-        self._pods.setdefault(namespace, {})[pod.key] = pod
-        if namespace in self._policies:
+        if self._pods:
+            self._pods = {}  # not needed for now
+        if pod.key[0] in self._policies:
             reservation = self._ledger.reservation_of(pod.key)
             for policy, signature in self.governing(pod.shape):
                 if policy.add(pod, signature, reservation):
                     self._tables.moved()
 
     def pod_removed(self, pod: PodOnNode) -> None:
-        namespace = pod.key[0]
-        self._pods[namespace].pop(pod.key, None)
-        if not self._pods[namespace]:
-            del self._pods[namespace]
-        if namespace in self._policies:
+        if pod.key[0] in self._policies:
             for policy, _ in self.governing(pod.shape):
                 if policy.remove(pod):
                     self._tables.moved()

@@ -11,6 +11,7 @@ from typing import Any
 from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import CSINode, PersistentVolumeClaim, Pod, VolumeAttachment
 from wharfinger.framework.columns import Column
+from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
 from wharfinger.plugins.volume_migration import csi_driver, csi_volume
@@ -38,7 +39,7 @@ class Attachments:
         self._claims: dict[str, set[ClaimKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
-        tables.volume_listeners.append(self)
+        tables.listen(self)
 
     # -- questions
 
@@ -86,6 +87,9 @@ class Attachments:
         return (driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}") if driver else None
 
     # -- pods on nodes
+
+    def concerned(self, shape: Shape) -> bool:
+        return bool(shape.pod.spec.volumes)
 
     def pod_added(self, pod: PodOnNode) -> None:
         if pod.pod.spec.volumes and not is_fake(pod.pod):

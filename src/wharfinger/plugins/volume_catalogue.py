@@ -26,6 +26,7 @@ from wharfinger.api.views import (
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.selecting import NodeTerms
+from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.volume_rules import (
     READ_WRITE_ONCE_POD,
@@ -94,7 +95,7 @@ class Catalogue:
         self._affinity_numbers: dict[NodeTerms | None, int] = {None: 0}
         self._of_class: dict[str, set[str]] = {}
         self._supplies: dict[Kind, Supply] = {}
-        tables.volume_listeners.append(self)
+        tables.listen(self)
 
     # -- what the API server tells
 
@@ -146,6 +147,9 @@ class Catalogue:
         self._supply_changed(name, old, new)
 
     # -- pods on nodes
+
+    def concerned(self, shape: Shape) -> bool:
+        return bool(shape.pod.spec.volumes)
 
     def pod_added(self, pod: PodOnNode) -> None:
         for claim in _claims_of(pod):
