@@ -181,7 +181,7 @@ class Engine:
         if not tables.row_of:
             return Decision(error=NO_NODES)
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
-        answers = chosen.answers(chosen.shape(pod))
+        answers = chosen.answers_for(pod)
         if answers.refusal is not None:
             if answers.refusal.code is Code.ERROR:
                 text = f'running PreFilter plugin "{answers.refusal.plugin}": {answers.refusal.message}'
@@ -246,13 +246,13 @@ class Engine:
     def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
         """Every node's verdict and scores, computed afresh."""
         chosen = self.profile(pod, profile)
-        return evaluation.explain(self.tables, chosen.answers(chosen.shape(pod)), pod)
+        return evaluation.explain(self.tables, chosen.answers_for(pod), pod)
 
     def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
         """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt, and is told what the
         plugins that come after filtering have to say."""
         chosen = self.profile(pod, profile)
-        answers = chosen.answers(chosen.shape(pod))
+        answers = chosen.answers_for(pod)
         if diagnosis is None:
             diagnosis = evaluation.diagnose(self.tables, answers, pod)
         plugins: Sequence[Plugin] = [
@@ -285,17 +285,15 @@ class Engine:
         """Counts the pod on the node before it is bound. A plugin may refuse; then nothing has changed."""
         tables = self.tables
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
-        shape = chosen.shape(pod)
+        answers = chosen.answers_for(pod)
         row = tables.row_of[node_name]
-        if chosen.at["reserve"]:
-            reserving = chosen.answers(shape).reserving
-            for index, (plugin, prepared) in enumerate(reserving):
-                status = plugin.reserve(pod, row, prepared)
-                if not status.ok:
-                    for earlier, _ in reversed(reserving[: index + 1]):
-                        earlier.unreserve(pod, row)
-                    return status.by(plugin.name)
-        record = tables.record(pod, node_name, None if pod.spec.node_name else shape.plain)
+        for index, (plugin, prepared) in enumerate(answers.reserving):
+            status = plugin.reserve(pod, row, prepared)
+            if not status.ok:
+                for earlier, _ in reversed(answers.reserving[: index + 1]):
+                    earlier.unreserve(pod, row)
+                return status.by(plugin.name)
+        record = tables.record(pod, node_name, None if pod.spec.node_name else answers.shape.plain)
         record.assumed = True
         tables.take_turn(row)
         tables.add_pod(record)

@@ -122,26 +122,23 @@ class Profile:
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
         self._settled: dict[int, Shape] = {}  # by plain shape: that of its pods without annotations and volumes
         self._settled_at = -1
-        self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
-        self._last_shape: Shape
-        self._last_keys = -1
         self._answers: dict[int, Answers] = {}
         self._last_answers: Answers | None = None
+        self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
+        self._last_state = -1
         self._epoch = tables.epoch
         self._renewals = tables.renewals
 
+    def answers_for(self, pod: Pod) -> Answers:
+        """What the plugins say on pods like this one."""
+        state = self._tables.preparation_version
+        if pod is self._last_pod and state == self._last_state and self._last_answers is not None:
+            return self._last_answers
+        answers = self.answers(self.shape(pod))
+        self._last_pod, self._last_state = pod, state
+        return answers
+
     def shape(self, pod: Pod) -> Shape:
-        if pod is self._last_pod and self._last_keys == self._keys():
-            return self._last_shape
-        self._last_shape = self._shape(pod)
-        self._last_pod, self._last_keys = pod, self._keys()
-        return self._last_shape
-
-    def _keys(self) -> int:
-        """Moves whenever plugins may give another key: of themselves, or because nodes changed, and names with them."""
-        return self._tables.keys_version + self._tables.node_log.position
-
-    def _shape(self, pod: Pod) -> Shape:
         tables, spec = self._tables, pod.spec
         plain = tables.shapes.of(pod, node_name=spec.node_name)
         if pod.metadata.annotations or spec.volumes:
@@ -172,6 +169,7 @@ class Profile:
             self._renew()
         elif self._last_answers is not None and self._last_answers.shape is shape:
             return self._last_answers
+        self._last_pod = None
         found = self._answers.get(shape.number)
         if found is None:
             limit = max(8, self.MEMORY // (64 * self._tables.capacity))

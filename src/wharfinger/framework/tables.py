@@ -448,6 +448,11 @@ class Tables:
         """Moves whenever the `version` of prepared answers of cluster scope may have."""
         return self.counters.version + self.node_log.position + self._moved
 
+    @property
+    def preparation_version(self) -> int:
+        """Moves whenever a pod may get another shape, or its shape other answers than were prepared."""
+        return self.keys_version + self.epoch + self.renewals + self.node_log.position
+
     def invalidate(self, namespace: str | None = None) -> None:
         """Everything prepared for shapes, or for those of a namespace, must be prepared again."""
         if namespace is None:
