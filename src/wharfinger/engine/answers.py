@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import getitem
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -23,6 +25,7 @@ from wharfinger.framework.tables import Tables
 SHIFT = 40  # the total stands above the turn
 REFUSED = int(np.iinfo(np.int64).min)
 FEW = 12  # up to so many rows are cheaper one by one
+ALIKE = 512  # kinds of row whose answers are kept
 CALM = 8  # decisions after which it pays to keep the front runners
 
 
@@ -207,6 +210,11 @@ class Answers:
         self._normalized = [each for each in self.scorers if each.prepared.normalizes]
         self._row_refuses = [each.row_filter() for each in self._row_filters]
         self._row_score = [(each.row_scorer(), weight) for each, weight in self._row_scorers]
+        inputs = [each.row_inputs() for each in (*self._row_filters, *(prepared for prepared, _ in self._row_scorers))]
+        # What is known of rows by what it follows from: most nodes of a cluster are alike.
+        self._alike: dict[tuple[int, ...], tuple[bool, int]] | None = None if None in inputs else {}
+        columns = {id(column): column for columns in inputs if columns is not None for column in columns}
+        self._row_inputs = [self._tables.sizes.cells, *(column.cells for column in columns.values())]
         self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
         self._following: list[Scorer] = []
@@ -215,18 +223,26 @@ class Answers:
     def refresh(self) -> None:
         """Catches up with the tables."""
         tables = self._tables
-        node_log, pod_log = tables.node_log, tables.pod_log
+        pod_log = tables.pod_log
+        behind = pod_log.position - self._pod_position
         if (
-            pod_log.position == self._pod_position + 1
-            and node_log.position == self._node_position
-            and tables.version == self._tables_version
-            and not self._following
+            behind > FEW
+            or tables.version != self._tables_version
+            or tables.node_log.position != self._node_position
+            or self._following
         ):
+            self._catch_up()
+        elif behind == 1:
             # As it is after every placement of a pod: one row changed, and nothing else.
             self._pod_position += 1
             if self._refresh_row(pod_log.last):
                 self._put_together()
-            return
+        elif behind and self._refresh_few(pod_log.since(self._pod_position) or ()):
+            self._put_together()
+
+    def _catch_up(self) -> None:
+        tables = self._tables
+        node_log, pod_log = tables.node_log, tables.pod_log
         node_rows: Sequence[int] | None = ()
         if node_log.position != self._node_position:
             node_rows = node_log.since(self._node_position)
@@ -244,8 +260,7 @@ class Answers:
             all_changed = True
         if pod_rows:
             if len(pod_rows) <= FEW:
-                for row in dict.fromkeys(pod_rows):  # a pod that uses a reservation changes its row twice
-                    all_changed = self._refresh_row(row) or all_changed
+                all_changed = self._refresh_few(pod_rows) or all_changed
             else:
                 rows = np.array(pod_rows, dtype=np.int64)
                 if len(rows) > 256:
@@ -257,6 +272,13 @@ class Answers:
         for scorer in self._following:
             if scorer.stale:
                 self._rescore(scorer)
+
+    def _refresh_few(self, rows: Sequence[int]) -> bool:
+        self._pod_position = self._tables.pod_log.position
+        all_changed = False
+        for row in dict.fromkeys(rows):  # a pod that uses a reservation changes its row twice
+            all_changed = self._refresh_row(row) or all_changed
+        return all_changed
 
     def _build(self) -> None:
         tables = self._tables
@@ -347,15 +369,19 @@ class Answers:
         if tables.nodes[row] is None:
             return False
         tables.work.rows += 1
-        accepts = True
-        for refuses in self._row_refuses:
-            if refuses(row):
-                accepts = False
-                break
+        alike = self._alike
+        if alike is None:
+            accepts, base = self._judge_row(row)
+        else:
+            key = tuple(map(getitem, self._row_inputs, repeat(row)))
+            found = alike.get(key)
+            if found is None:
+                found = alike[key] = self._judge_row(row)
+                if len(alike) > ALIKE:
+                    self._alike = None  # rows differ too much for this to pay
+            accepts, base = found
         self._row_accepts.cells[row] = accepts
-        base = self._node_base.cells[row]
-        for score, weight in self._row_score:
-            base += score(row) * weight
+        base += self._node_base.cells[row]
         self._base.cells[row] = base
         if self._by_row:
             for scorer in self._normalized:
@@ -385,6 +411,18 @@ class Answers:
         if self._front is not None:
             self._front.changed(row, value)
         return False
+
+    def _judge_row(self, row: int) -> tuple[bool, int]:
+        """Whether the parts of row scope accept a row, and what their scores add up to."""
+        accepts = True
+        for refuses in self._row_refuses:
+            if refuses(row):
+                accepts = False
+                break
+        total = 0
+        for score, weight in self._row_score:
+            total += score(row) * weight
+        return accepts, total
 
     def _refresh_cluster(self) -> bool:
         """The parts that may change for all rows at once; says whether one did."""

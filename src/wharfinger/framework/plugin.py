@@ -16,7 +16,7 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
@@ -115,6 +115,11 @@ class Prepared:
     def row_scorer(self) -> Callable[[int], int]:
         """The same for `score_row`."""
         return self.score_row
+
+    def row_inputs(self) -> Sequence[Column] | None:
+        """For row scope: the columns that its answer for a row follows from, besides the node's allocatable resources,
+        where these are all; rows that are alike in them then get the same answer without being asked for."""
+        return None
 
     def status(self, code: int) -> Status:
         return self._statuses[code]

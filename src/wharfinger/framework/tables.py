@@ -96,6 +96,9 @@ class Tables:
         self.nonzero_memory = Column(capacity)
         self.pod_count = Column(capacity)
         self.pod_limit = Column(capacity)
+        self.sizes = Column(capacity)  # number of the interned allocatable resources: equal for nodes alike in them
+        self._size_numbers: dict[tuple[tuple[str, Any], ...], int] = {}
+        self._next_size = 0
         self.turn = Column(capacity)  # among equals the smallest goes first; a row that was taken goes to the end
 
         self.taints = Column(capacity)  # number of the interned list of taints
@@ -254,6 +257,7 @@ class Tables:
         for column in self.allocatable:
             column.cells[row] = 0
         self.pod_limit.cells[row] = 0
+        self.sizes.cells[row] = self._size(node)
         for name, quantity in node.status.allocatable.items():
             if name == CPU:
                 self.allocatable[0].cells[row] = min(milli_value(quantity), MOST)
@@ -289,6 +293,16 @@ class Tables:
             self.taint_lists.append(taints)
         return number
 
+    def _size(self, node: Node) -> int:
+        key = tuple(sorted(node.status.allocatable.items()))
+        number = self._size_numbers.get(key)
+        if number is None:
+            if len(self._size_numbers) > 2 * self.capacity:
+                self._size_numbers.clear()  # of nodes that are gone, for the most part; numbers are not used again
+            number = self._size_numbers[key] = self._next_size
+            self._next_size += 1
+        return number
+
     def _grow(self) -> None:
         more = max(64, self.capacity // 4)
         old, self.capacity = self.capacity, self.capacity + more
@@ -305,6 +319,7 @@ class Tables:
             self.nonzero_memory,
             self.pod_count,
             self.pod_limit,
+            self.sizes,
             self.turn,
             self.taints,
         ):

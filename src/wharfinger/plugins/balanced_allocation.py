@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import numpy as np
 
 from wharfinger.api.fields import FieldError, duplicate, invalid
-from wharfinger.framework.columns import Bools, Floats, Ints, Rows
+from wharfinger.framework.columns import Bools, Column, Floats, Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
@@ -76,6 +76,9 @@ class _Balance(Prepared):
 
     def row_scorer(self) -> Callable[[int], int]:
         return self.score_row if len(self._used) != 2 else _pair_scorer(*self._used)
+
+    def row_inputs(self) -> Sequence[Column] | None:
+        return [each.requested for each in self._used]
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
         """Two resources that all the nodes have, as is usual."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,10 @@ class _Fit(Prepared):
 
     def row_scorer(self) -> Callable[[int], int]:
         return self._score.row_scorer()
+
+    def row_inputs(self) -> Sequence[Column] | None:
+        requested = [used for _, _, used, _, _ in self._wanted]
+        return [self._tables.pod_count, *requested, *(each.requested for each in self._score.used)]
 
 
 def _ignored(name: str, args: NodeResourcesFitArgs) -> bool:

@@ -192,6 +192,7 @@ class Ledger:
         self._promised: dict[str, Quantities] = {}  # by uid: a growth that is being written
         self._first_seen = 0
         self._node_position = 0
+        self._needed = False  # whether there ever were reservations
         tables.listen(self)
 
     # -- reservations
@@ -201,6 +202,9 @@ class Ledger:
         uid = reservation.metadata.uid
         if self.reservations.get(uid) is reservation:
             return  # each profile's plugin tells us
+        if not self._needed:
+            self._needed = True
+            self._tables.listeners_changed()
         self.reservations[uid] = reservation
         old = self.holdings.get(uid)
         if not reservation.holds:
@@ -321,7 +325,7 @@ class Ledger:
         return self._uses.get(key)
 
     def concerned(self, shape: Shape) -> bool:
-        return True
+        return self._needed
 
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row

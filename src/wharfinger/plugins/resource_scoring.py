@@ -105,6 +105,8 @@ def measured(
 
 
 class Scorer(Protocol):
+    used: list[Used]
+
     def score(self, rows: Rows) -> Ints: ...
     def score_row(self, row: int) -> int: ...
     def row_scorer(self) -> Callable[[int], int]: ...
@@ -130,31 +132,31 @@ class _Weighted:
     """The weighted mean of the resources' scores, over resources the node has."""
 
     def __init__(self, used: list[Used]) -> None:
-        self._used = used
+        self.used = used
 
     def of(self, requested: Ints, capacity: Ints) -> Ints:
         """Where capacity is above zero."""
         raise NotImplementedError
 
     def score(self, rows: Rows) -> Ints:
-        capacities = [each.allocatable.take(rows) for each in self._used]
-        if not all(each.everywhere for each in self._used):
+        capacities = [each.allocatable.take(rows) for each in self.used]
+        if not all(each.everywhere for each in self.used):
             return self._score_partly(rows, capacities)
         total: Ints | None = None
-        for each, capacity in zip(self._used, capacities, strict=True):
+        for each, capacity in zip(self.used, capacities, strict=True):
             part = self.of(each.requested.take(rows) + each.amount, capacity)
             if each.weight != 1:
                 part *= each.weight
             total = part if total is None else total + part
         if total is None:
             return np.zeros(len(rows), dtype=np.int64)
-        return total // sum(each.weight for each in self._used)
+        return total // sum(each.weight for each in self.used)
 
     def _score_partly(self, rows: Rows, capacities: list[Ints]) -> Ints:
         """Where some nodes lack a resource."""
         total = np.zeros(len(rows), dtype=np.int64)
         weights = np.zeros(len(rows), dtype=np.int64)
-        for each, capacity in zip(self._used, capacities, strict=True):
+        for each, capacity in zip(self.used, capacities, strict=True):
             there = capacity != 0
             part = self.of(each.requested.take(rows) + each.amount, np.where(there, capacity, 1))
             total += np.where(there, part * each.weight, 0)
@@ -181,7 +183,7 @@ class _Least(_Weighted):
         return self.row_scorer()(row)
 
     def row_scorer(self) -> Callable[[int], int]:
-        used = [(each.allocatable.cells, each.requested.cells, each.amount, each.weight) for each in self._used]
+        used = [(each.allocatable.cells, each.requested.cells, each.amount, each.weight) for each in self.used]
 
         def score(row: int) -> int:
             total = weights = 0
@@ -203,7 +205,7 @@ class _Most(_Weighted):
 
     def score_row(self, row: int) -> int:
         total = weights = 0
-        for each in self._used:
+        for each in self.used:
             capacity = each.allocatable.cells[row]
             if capacity:
                 used = min(each.requested.cells[row] + each.amount, capacity)
@@ -216,14 +218,14 @@ class _Ratio:
     """A broken line over utilisation; resources that score 0 do not count, and the mean is rounded."""
 
     def __init__(self, used: list[Used], ratio: RequestedToCapacityRatio) -> None:
-        self._used = used
+        self.used = used
         line = [(point.utilization, point.score * (MAX_SCORE // MAX_CUSTOM_SCORE)) for point in ratio.shape]
         self._by_percent: Ints = np.array([_on_line(line, percent) for percent in range(101)], dtype=np.int64)
 
     def score(self, rows: Rows) -> Ints:
         total = np.zeros(len(rows), dtype=np.int64)
         weights = np.zeros(len(rows), dtype=np.int64)
-        for each in self._used:
+        for each in self.used:
             capacity = each.allocatable.view[rows]
             there = capacity != 0
             capacity = np.where(there, capacity, 1)
