@@ -111,7 +111,9 @@ def _pair_scorer(first: Used, second: Used) -> Callable[[int], int]:
         if then > 1.0 or other_then > 1.0:
             fraction, other_fraction = min(fraction, 1.0), min(other_fraction, 1.0)
             then, other_then = min(then, 1.0), min(other_then, 1.0)
-        gained = int((1 - abs((then - other_then) / 2)) * 100.0) - int((1 - abs((fraction - other_fraction) / 2)) * 100.0)
+        gained = int((1 - abs((then - other_then) / 2)) * 100.0) - int(
+            (1 - abs((fraction - other_fraction) / 2)) * 100.0
+        )
         return 50 + (50 + gained) // 2
 
     return score
