@@ -12,7 +12,7 @@ from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -142,7 +142,7 @@ class _Fit(Prepared):
         def refuses(row: int) -> bool:
             if count[row] >= limit[row]:
                 return True
-            for has, used, amount in wanted:
+            for has, used, amount in wanted:  # noqa: SIM110  (a generator would cost as much as the rest)
                 if has[row] - used[row] < amount:
                     return True
             return False
