@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.fields import show
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.yaml_reader import BadYaml, Reading, read
 
@@ -103,7 +104,9 @@ def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None
         try:
             text = content if isinstance(content, str) else content.decode()
         except UnicodeDecodeError as error:
-            loaded.faults.append(Fault(Source(file, 1, 1), "", f"not UTF-8 text: {error.reason} at byte {error.start}"))
+            line = error.object.count(b"\n", 0, error.start) + 1
+            message = f"not UTF-8 text: {error.reason} at byte {error.start}"
+            loaded.faults.append(Fault(Source(file, 1, line), "", message))
             continue
         _load_text(file, text.removeprefix("\ufeff"), loaded, registry)
     return loaded
@@ -114,8 +117,8 @@ def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) 
     if values is not None:
         for number, value in enumerate(values, 1):
             source = Source(file, number, 1)
-            for path, key in _duplicates(text) if number == 1 else ():
-                loaded.faults.append(Fault(source, path, f'key "{key}" already set in map'))
+            for line, path, message in _duplicates(text) if number == 1 else ():
+                loaded.faults.append(Fault(source, path, message, line))
             _accept(value, source, loaded, registry)
         return
     for number, (line, part) in enumerate(_documents(text), 1):
@@ -134,6 +137,8 @@ def _json_values(text: str) -> list[Any] | None:
         return None
     try:
         return [msgspec.json.decode(text)]
+    except RecursionError:
+        return None  # the YAML reader says how deep is too deep
     except msgspec.DecodeError:
         pass
     decoder, values, position = json.JSONDecoder(), [], 0
@@ -149,26 +154,24 @@ def _json_values(text: str) -> list[Any] | None:
     return values
 
 
-def _duplicates(text: str) -> list[tuple[str, str]]:
+def _duplicates(text: str) -> list[tuple[int, str, str]]:
+    """Line, path and message of every key that stands twice in one object."""
     if len(text) > _CHECKED_JSON:
         return []
-    found: list[tuple[str, str]] = []
+    doubled = False
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal doubled
         made = dict(items)
-        if len(made) != len(items):
-            seen: set[str] = set()
-            for key, _ in items:
-                if key in seen:
-                    found.append((key, key))
-                seen.add(key)
+        doubled = doubled or len(made) != len(items)
         return made
 
     try:
         json.loads(text, object_pairs_hook=pairs)
+        # JSON is YAML too, and that reader knows where it is.
+        return read(text).faults if doubled else []
     except (ValueError, RecursionError):
         return []
-    return found
 
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
@@ -243,6 +246,7 @@ def _accept(value: Any, source: Source, loaded: Loaded, registry: Registry | Non
     faults = [name for name in ("apiVersion", "kind") if not isinstance(value.get(name), str) or not value[name]]
     for name in faults:
         loaded.faults.append(Fault(source, _join(source.prefix, name), "Required value"))
+    faults += _metadata_faults(value, source, loaded)
     if faults:
         return
     if registry is not None and registry.of_object(value["apiVersion"], value["kind"]) is None:
@@ -251,6 +255,21 @@ def _accept(value: Any, source: Source, loaded: Loaded, registry: Registry | Non
         return
     _mend_kind(value, source, loaded)
     loaded.manifests.append(Manifest(value, source))
+
+
+def _metadata_faults(value: Document, source: Source, loaded: Loaded) -> list[str]:
+    """Fields that name an object and are of the wrong type; everything else is for the API to judge."""
+    metadata = value.get("metadata")
+    wrong = []
+    if metadata is not None and not isinstance(metadata, dict):
+        wrong.append(("metadata", f"an object is wanted, not {show(metadata)}"))
+    for name in ("name", "generateName", "namespace"):
+        text = metadata.get(name) if isinstance(metadata, dict) else None
+        if not isinstance(text, str | None):
+            wrong.append((f"metadata.{name}", f"a string is wanted, not {show(text)}"))
+    for path, message in wrong:
+        loaded.faults.append(Fault(source, _join(source.prefix, path), message, source.line_of(path)))
+    return [path for path, _ in wrong]
 
 
 def _within(source: Source, part: str) -> Source:

@@ -44,14 +44,22 @@ def as_json(value: Any) -> str:
 
 def as_yaml(value: Any) -> str:
     import msgspec
-    import yaml
 
-    return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True).rstrip("\n")
+    from wharfinger.cli.yaml_text import yaml_text
+
+    return yaml_text(msgspec.to_builtins(value))
 
 
 def emit(value: Any, output: str) -> None:
     """Prints a value as JSON or YAML."""
-    click.echo(as_json(value) if output == "json" else as_yaml(value))
+    if output != "json":
+        click.echo(as_yaml(value))
+        return
+    import msgspec
+
+    # As bytes: reports of big clusters are hundreds of megabytes, and need not be copied more often than they must.
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=4), nl=False)
+    click.echo()
 
 
 def _cell(value: Any) -> str:

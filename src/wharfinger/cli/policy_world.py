@@ -37,7 +37,7 @@ class BadInput(click.ClickException):
 def read_files(paths: Iterable[str]) -> Inputs:
     """Everything in files and folders (`-`: standard input), read as `wharf simulate` reads it."""
     try:
-        return read_inputs(files_of(paths, sys.stdin), registry())
+        return read_inputs(files_of(paths, sys.stdin.buffer), registry())
     except UnreadableInput as error:
         raise BadInput(str(error)) from error
 

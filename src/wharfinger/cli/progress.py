@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 0.7  # seconds before anything is shown: short work needs no bar
+_BETWEEN = 0.1  # seconds between two drawings
 _WIDTH = 30
 
 
@@ -17,12 +18,14 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
-    began, drawn = time.monotonic(), False
+    drawn, next_drawing = False, time.monotonic() + _PATIENCE
 
     def tell(what: str, done: int, total: int) -> None:
-        nonlocal drawn
-        if time.monotonic() - began < _PATIENCE:
+        nonlocal drawn, next_drawing
+        now = time.monotonic()
+        if now < next_drawing:
             return
+        next_drawing = now + _BETWEEN
         filled = _WIDTH * done // total if total else 0
         bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {done}/{total}" if total else f"{done}"
         sys.stderr.write(f"\r\033[K{what} {bar}")

@@ -29,10 +29,19 @@ def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
     from wharfinger.simulate.inputs import files_of, read_inputs
 
     quiet()
-    inputs = read_inputs(files_of(paths, sys.stdin), registry())
+    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry())
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
     return inputs
+
+
+def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
+    """Raises BadInput where the files hold nothing that could be simulated: more likely a slip than a wish."""
+    from wharfinger.simulate.inputs import BadInput
+
+    if not (inputs.manifests or inputs.scenarios or inputs.configured):
+        names = ", ".join("standard input" if path == "-" else path for path in paths)
+        raise BadInput([f"{names}: there is no object in it"])
 
 
 def loaded_world(inputs: Inputs) -> World:

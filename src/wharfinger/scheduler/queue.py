@@ -71,6 +71,11 @@ class Queue:
     def get(self, key: Key) -> QueuedPod | None:
         return self._pods.get(key)
 
+    @property
+    def active(self) -> int:
+        """About how many pods are to be tried next; some entries may be stale."""
+        return len(self._active)
+
     def backing_off(self) -> Iterator[QueuedPod]:
         return (entry[3] for entry in self._backoff if not self._stale(entry))
 

@@ -478,6 +478,15 @@ class Scheduler:
 
     # -- questions
 
+    @property
+    def active(self) -> int:
+        """How many pods are about to be tried."""
+        return self.queue.active
+
+    @property
+    def pods_known(self) -> int:
+        return len(self._feed.pods)
+
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._feed.pods.get(name, namespace)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from wharfinger.api.errors import BadRequest, NotFound
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client, PatchType
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# In a simulation no time passes while others have their turn; a real server may take some.
+_ESTABLISHING = (*[0.0] * 20, *[0.25] * 20)
 # What a snapshot carries that the server owns; a client that sends it back means nothing by it.
 _SERVER_OWNED = ("resourceVersion", "managedFields", "selfLink", "generation", "deletionTimestamp")
 
@@ -48,7 +52,21 @@ async def apply(client: Client, document: Document, registry: Registry) -> Docum
         written = await client.patch(
             resource, name, {"status": status}, namespace, type=PatchType.MERGE, subresource="status"
         )
+    if resource == CUSTOM_RESOURCE_DEFINITIONS:
+        await _established(client, name)
     return written
+
+
+async def _established(client: Client, name: str) -> None:
+    """Waits until the kind that a definition defines is served, but not for ever: the objects that follow may be of it."""
+    for delay in _ESTABLISHING:
+        await asyncio.sleep(delay)
+        definition = await _get(client, CUSTOM_RESOURCE_DEFINITIONS, name, "")
+        conditions = ((definition or {}).get("status") or {}).get("conditions") or ()
+        if definition is None or any(
+            each.get("type") == "Established" and each.get("status") == "True" for each in conditions
+        ):
+            return
 
 
 async def patch(

@@ -14,9 +14,11 @@ from wharfinger.api.configuration import API_VERSION as OWN_VERSION
 from wharfinger.api.configuration import KIND as CONFIGURATION
 from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.manifests import Fault, Loaded, Manifest, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
+from wharfinger.apiserver.custom_kinds import kind_of
 from wharfinger.client.memory import gc_paused
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.configuration import BadSchedulerConfiguration
@@ -39,6 +41,7 @@ class Inputs:
     manifests: list[Manifest] = field(default_factory=list)
     scenarios: list[tuple[Scenario, Source]] = field(default_factory=list)
     configuration: Configuration = field(default_factory=Configuration)
+    configured: bool = False  # whether the files hold a configuration
     notes: list[str] = field(default_factory=list)  # what was mended, what has no effect
 
     def start(self) -> float:
@@ -49,7 +52,7 @@ class Inputs:
         return max([parse_time(DEFAULT_START), *_creation_times(self.manifests)])
 
 
-def files_of(paths: Iterable[str], stdin: IO[str]) -> list[tuple[str, str | bytes]]:
+def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | bytes]]:
     """The named files, those in named folders (sorted), and `-` for standard input."""
     found: list[tuple[str, str | bytes]] = []
     problems = []
@@ -57,27 +60,35 @@ def files_of(paths: Iterable[str], stdin: IO[str]) -> list[tuple[str, str | byte
         path = Path(name)
         if name == "-":
             found.append(("standard input", stdin.read()))
-        elif path.is_dir():
+            continue
+        if path.is_dir():
             inside = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
             if not inside:
                 problems.append(f"{name}: no YAML or JSON file in this folder")
-            found += [(str(each), each.read_bytes()) for each in inside]
-        elif path.is_file():
-            found.append((name, path.read_bytes()))
+            named = [(str(each), each) for each in inside]
+        elif path.exists():
+            named = [(name, path)]  # also a pipe, as `<(…)` of a shell makes
         else:
             problems.append(f"{name}: no such file or folder")
+            continue
+        for shown, file in named:
+            try:
+                found.append((shown, file.read_bytes()))
+            except OSError as error:
+                problems.append(f"{shown}: cannot be read: {error.strerror}")
     if problems:
         raise BadInput(problems)
     return found
 
 
 def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) -> Inputs:
-    """Raises BadInput with every fault of every file."""
+    """Raises BadInput with every fault of every file. Kinds that CustomResourceDefinitions among them define are added to
+    the registry."""
     with gc_paused():
         loaded = load_all(files)
     inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.mended])
-    problems = [str(fault) for fault in loaded.faults]
-    custom = _custom_kinds(loaded)
+    problems = list(loaded.faults)
+    _learn(loaded, registry)
     configured: Source | None = None
     for manifest in loaded.manifests:
         document, source = manifest.document, manifest.source
@@ -88,18 +99,20 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
             inputs.scenarios.append((scenario, source))
         elif own and document.get("kind") == CONFIGURATION:
             if configured is not None:
-                problems.append(f"{source}: a second {CONFIGURATION}; the first is in {configured}")
-            configured = source
+                problems.append(Fault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
+            configured, inputs.configured = source, True
             inputs.configuration, errors = _configuration(document)
             problems += _faults(source, errors)
-        elif registry.resource_of(document) is None and _type(document) not in custom:
+        elif registry.resource_of(document) is None:
             what = f'no kind "{document.get("kind")}" in version "{document.get("apiVersion")}"'
             hint = _hint(document, registry)
-            problems.append(str(Fault(source, "kind", f"{what} is known here{hint}", source.line_of("kind"))))
+            problems.append(Fault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
         else:
             inputs.manifests.append(manifest)
     if problems:
-        raise BadInput(problems)
+        order = {file: number for number, file in enumerate(dict.fromkeys(fault.source.file for fault in problems))}
+        problems.sort(key=lambda fault: (order[fault.source.file], fault.source.document))
+        raise BadInput([str(fault) for fault in problems])
     return inputs
 
 
@@ -115,22 +128,24 @@ def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]
     return configuration, []
 
 
-def _faults(source: Source, errors: Iterable[FieldError]) -> list[str]:
-    return [str(Fault(source, error.path, error.message, source.line_of(error.path))) for error in errors]
+def _faults(source: Source, errors: Iterable[FieldError]) -> list[Fault]:
+    return [Fault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
 
 
-def _type(document: Document) -> tuple[str, str]:
-    return str(document.get("apiVersion", "")).rpartition("/")[0], str(document.get("kind", ""))
-
-
-def _custom_kinds(loaded: Loaded) -> set[tuple[str, str]]:
-    """Group and kind of what CustomResourceDefinitions among the files define."""
-    found = set()
+def _learn(loaded: Loaded, registry: Registry) -> None:
+    """Adds the kinds that definitions define, those that scenarios apply included, unless they are served anyway."""
     for manifest in loaded.manifests:
-        if manifest.document.get("kind") == "CustomResourceDefinition":
-            spec = manifest.document.get("spec") or {}
-            found.add((str(spec.get("group")), str((spec.get("names") or {}).get("kind"))))
-    return found
+        document = manifest.document
+        steps = document.get("steps") if document.get("kind") == SCENARIO else None
+        applied = [step.get("apply") for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+        for each in (document, *(item for items in applied if isinstance(items, list) for item in items)):
+            if isinstance(each, dict) and each.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
+                try:
+                    kind = kind_of(each)
+                except (AttributeError, KeyError, TypeError):
+                    continue  # the API tells what is wrong with the definition
+                if kind is not None and registry.of_plural(kind.group, kind.plural) is None:
+                    registry.add(kind)
 
 
 def _hint(document: Document, registry: Registry) -> str:

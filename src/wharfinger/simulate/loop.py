@@ -30,10 +30,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._stop_when_idle = False
         self._foreground: deque[asyncio.TimerHandle] = deque()
         self._compact_at = 1024
+        self.each_turn: Callable[[], None] | None = None  # called whenever the loop has gone round: for progress
         self._waiting_for_still: list[asyncio.Future[None]] = []
         self._waiting_for_idle: list[asyncio.Future[None]] = []
         self._waiting_for_move: list[asyncio.Future[None]] = []
-        super().__init__(_TimeJumpingSelector(self._nothing_ready))
+        super().__init__(_TimeJumpingSelector(self._turn))
 
     def time(self) -> float:
         return self._now
@@ -111,6 +112,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._foreground.popleft()
         return bool(self._foreground)
 
+    def _turn(self, wait: float | None) -> None:
+        if self.each_turn is not None:
+            self.each_turn()
+        if wait is None or wait > 0:
+            self._nothing_ready(wait)
+
     def _nothing_ready(self, wait: float | None) -> None:
         """Called by the selector when the loop would block for `wait` seconds: jump, or stop."""
         if self._waiting_for_still:
@@ -153,8 +160,8 @@ def _pending(handle: asyncio.TimerHandle) -> bool:
 class _TimeJumpingSelector(selectors.BaseSelector):
     """Holds the loop's own wake-up pipe and nothing else; waiting means letting virtual time pass."""
 
-    def __init__(self, nothing_ready: Callable[[float | None], None]) -> None:
-        self._nothing_ready = nothing_ready
+    def __init__(self, turn: Callable[[float | None], None]) -> None:
+        self._turn = turn
         self._real = selectors.DefaultSelector()
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -164,8 +171,7 @@ class _TimeJumpingSelector(selectors.BaseSelector):
         return self._real.unregister(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout > 0:
-            self._nothing_ready(timeout)
+        self._turn(timeout)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:

@@ -180,6 +180,8 @@ class _Parser:
         if not item.get("apiVersion"):
             self._errors.append(required(f"{path}.apiVersion"))
             return False
+        if item.get("metadata") is not None and not self._object(item["metadata"], f"{path}.metadata"):
+            return False
         return True
 
     def _resource(self, item: Document, path: str) -> Resource | None:

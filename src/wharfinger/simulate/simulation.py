@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
 from wharfinger.client.memory import gc_seldom
 from wharfinger.simulate import applying, report, runner
 from wharfinger.simulate.inputs import Inputs
@@ -44,6 +45,7 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
     await apply_manifests(world, inputs.manifests, options, results)
+    world.loop.each_turn = lambda: _tell(world, options.progress)
     for scenario in scenarios:
         await runner.run(scenario, world, results)
     if options.duration is None:
@@ -51,6 +53,15 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     else:
         await world.advance(options.duration)
     return await _report(world, results)
+
+
+def _tell(world: World, progress: Progress) -> None:
+    """How far things are: pods that still wait for a node, and then what time it is."""
+    waiting, pods = world.waiting()
+    if waiting:
+        progress("scheduling", pods - waiting, pods)
+    else:
+        progress(f"at {format_time(world.clock.now())}, changes", world.store.version, 0)
 
 
 async def prepare(world: World, manifests: Sequence[Manifest]) -> None:

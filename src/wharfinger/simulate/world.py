@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
+from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
@@ -20,6 +21,10 @@ from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import COMPONENTS
+from wharfinger.apiserver.custom_kinds import DefinitionReviewer
+from wharfinger.apiserver.custom_resources import CustomResources
+from wharfinger.apiserver.policies import PolicyReviewer
+from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
@@ -71,7 +76,14 @@ class World:
             "scheduler": self._run_scheduler,
         }
         extend_chain(self.store.chain, self.store, require_service_accounts=False, configuration=configuration)
+        roles = StoredRbac(self.store)
+        self.store.chain.validating += [
+            DefinitionReviewer(),
+            RegistrationReviewer(),
+            PolicyReviewer(self.store, lambda asked: roles.index().allowed(asked)),
+        ]
         self.loop.complete(bootstrap(self.store))
+        self.loop.complete(CustomResources(self.store, lambda kind: None).start())
         self.loop.complete(provision(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
@@ -150,6 +162,12 @@ class World:
         if self.registry.of_plural(resource.group, resource.plural) is None:
             return []
         return [stored.document() for stored in self.store.scan(resource)]
+
+    def waiting(self) -> tuple[int, int]:
+        """How many pods are about to be scheduled, and how many pods there are; both as the scheduler sees it now."""
+        if self.scheduler is None:
+            return 0, 0
+        return self.scheduler.active, self.scheduler.pods_known
 
     def final_objects(self) -> list[Document]:
         """Everything but events and what was there before anything was applied."""

@@ -41,7 +41,7 @@ def command(
 
     Exits with 0, with 1 if an expectation of a scenario failed, with 2 if the input is bad."""
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, read, seconds
+    from wharfinger.cli.simulating import bad_input, read, refuse_nothing, seconds
     from wharfinger.simulate.simulation import Options, simulate
 
     if duration is not None and until_idle:
@@ -50,6 +50,7 @@ def command(
         )
     with bad_input():
         inputs = read(paths, config)
+        refuse_nothing(inputs, paths)
         length = None if duration is None else seconds(duration, "--for")
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)

@@ -1,0 +1,139 @@
+"""What a simulation reads: odd files are named by their place, odd but good ones are read."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from wharfinger.api.kinds import registry
+from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
+from wharfinger.simulate.simulation import Options, simulate
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: c, image: i}\n"
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  names: {kind: Widget, plural: widgets}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+"""
+WIDGET = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n"
+
+
+def read(content: str | bytes) -> Inputs:
+    return read_inputs([("f", content)], registry())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(POD.replace("\n", "\r\n").encode(), id="line ends of Windows"),
+        pytest.param(b"\xef\xbb\xbf" + POD.encode(), id="byte order mark"),
+        pytest.param("# nothing\n---\n# here\n---\n" + POD, id="empty documents around it"),
+        pytest.param("%YAML 1.1\n---\n" + POD, id="directive"),
+    ],
+)
+def test_good_files_are_read(content: str | bytes) -> None:
+    (manifest,) = read(content).manifests
+    assert manifest.document["spec"]["containers"] == [{"name": "c", "image": "i"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "problems"),
+    [
+        pytest.param("[" * 5000, ["f, document 1, line 1: nested deeper than 200 levels"], id="depth"),
+        pytest.param(
+            POD.replace("image: i", "image: é").encode("cp1252"),
+            ["f, document 1, line 6: not UTF-8 text: invalid continuation byte at byte 86"],
+            id="bytes of Windows-1252",
+        ),
+        pytest.param(
+            '{"apiVersion": "v1", "kind": "Pod",\n"metadata": {"name": "a",\n"name": "b"}}',
+            ['f, document 1, line 3: metadata.name: key "name" already set in map'],
+            id="key twice in JSON",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nmetadata: [1]\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: 7\n",
+            [
+                "f, document 1, line 3: metadata: an object is wanted, not [1]",
+                "f, document 2, line 8: metadata.name: a string is wanted, not 7",
+            ],
+            id="metadata of the wrong type",
+        ),
+        pytest.param(
+            f"{WIDGET}---\nkind: Pod\n",
+            [
+                'f, document 1, line 2: kind: no kind "Widget" in version "example.com/v1" is known here',
+                "f, document 2, line 5: apiVersion: Required value",
+            ],
+            id="in the order of the documents",
+        ),
+        pytest.param(
+            DEFINITION + "---\n" + WIDGET.replace("/v1", "/v2"),
+            [
+                'f, document 2, line 16: kind: no kind "Widget" in version "example.com/v2" is known here; '
+                "Widget is served as example.com/v1"
+            ],
+            id="version that no definition serves",
+        ),
+    ],
+)
+def test_bad_files_are_named_by_their_place(content: str | bytes, problems: list[str]) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(content)
+    assert caught.value.problems == problems
+
+
+def test_pipes_are_read_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, POD.encode())
+    os.close(writing)
+    with os.fdopen(reading, "rb"):
+        assert files_of([f"/dev/fd/{reading}"], io.BytesIO()) == [(f"/dev/fd/{reading}", POD.encode())]
+    with pytest.raises(BadInput) as caught:
+        files_of([str(tmp_path), "/no/such"], io.BytesIO())
+    assert caught.value.problems == [
+        f"{tmp_path}: no YAML or JSON file in this folder",
+        "/no/such: no such file or folder",
+    ]
+
+
+def simulated(text: str) -> dict[str, Any]:
+    report = simulate(read(text), Options())
+    assert isinstance(report, dict)
+    return report
+
+
+def test_objects_of_kinds_that_the_files_define_are_simulated_too() -> None:
+    report = simulated(f"{DEFINITION}---\n{WIDGET}---\n{WIDGET.replace('name: w', 'name: bad').replace('3', 'big')}")
+    assert [each["metadata"]["name"] for each in report["objects"] if each["kind"] == "Widget"] == ["w"]
+    (refused,) = report["rejections"]
+    assert (refused["kind"], refused["name"]) == ("Widget", "bad")
+    assert "spec.size" in refused["message"]
+
+
+def test_scenarios_may_define_kinds_and_expect_objects_of_them() -> None:
+    widget, definition = (msgspec.json.encode(msgspec.yaml.decode(text)).decode() for text in (WIDGET, DEFINITION))
+    report = simulated(
+        f"""
+apiVersion: wharfinger.dev/v1alpha1
+kind: Scenario
+steps:
+- apply: [{definition}, {widget}]
+  expect:
+  - {{kind: Widget, apiVersion: example.com/v1, name: w, fields: {{spec.size: 3}}}}
+"""
+    )
+    assert [each["ok"] for each in report["expectations"]] == [True]
