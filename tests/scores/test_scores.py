@@ -18,11 +18,12 @@ from tests.support import require
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES, PODS
 from wharfinger.api.kinds.ours import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS
 from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_time
 from wharfinger.client.local import LocalClient
 from wharfinger.scores import Linear, Relative, ScorePublisher, normalise, run_producer
 from wharfinger.scores.agent import Agent, Scales
 from wharfinger.scores.prometheus import BadPrometheusScores, PrometheusSource, Query, load, values_of
-from wharfinger.scores.publish import produce_once
+from wharfinger.scores.publish import publish_all
 from wharfinger.store import Store
 
 
@@ -88,12 +89,34 @@ def test_a_hub_side_producer_decides_placements_and_its_end_makes_scores_expire(
 
 def test_one_clusters_failure_does_not_keep_others_from_being_scored(hub: Hub) -> None:
     hub.namespace("c2")
-
-    async def measure() -> dict[str, dict[str, int]]:
-        return {"c1": {"a": 1}, "c2": {"a": 2}}  # c1 has no namespace
-
-    assert hub.run(produce_once(ScorePublisher(hub.client, "demo", clock=hub.clock), measure)) == 1
+    publisher = ScorePublisher(hub.client, "demo", clock=hub.clock)
+    written, failed = hub.run(publish_all(publisher, {"c1": {"a": 1}, "c2": {"a": 2}}))  # c1 has no namespace
+    assert written == 1 and list(failed) == ["c1"]
     assert hub.find(ADDON_PLACEMENT_SCORES, "demo", "c2") is not None
+
+
+@pytest.mark.parametrize("interval", [30, 120, 149])
+def test_one_failed_round_never_lets_scores_expire(interval: int) -> None:
+    """Whichever round it is, as long as the interval is at most half the validity."""
+    for lost in range(1, 12):
+        with Hub() as hub:
+            hub.namespace("c1")
+            rounds = 0
+
+            async def measure(lost: int = lost) -> dict[str, dict[str, int]]:
+                nonlocal rounds
+                rounds += 1
+                if rounds == lost + 1:
+                    raise OSError("no route to host")
+                return {"c1": {"a": 7}}
+
+            publisher = ScorePublisher(hub.client, "demo", valid_for=300, clock=hub.clock)
+            hub.loop.create_task(run_producer(publisher, measure, interval))
+            hub.settle()
+            for _ in range(lost + 2):
+                hub.advance(interval)
+                until = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["validUntil"]
+                assert parse_time(until) >= hub.clock.now(), (lost, interval)
 
 
 def node(name: str, cpu: str, memory: str, **spec: Any) -> Document:
@@ -209,6 +232,13 @@ QUERY = load(SETTINGS).scores[0]
     ("body", "words"),
     [
         (b"<html>", "JSON"),
+        (b"[]", "not an answer of Prometheus"),
+        (b'{"status":"success"}', "nothing"),
+        (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"cluster":"a"}}]}}', "value"),
+        (
+            b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"much"]}]}}',
+            "could not convert",
+        ),
         (b'{"status":"error","errorType":"bad_data","error":"parse error"}', "bad_data: parse error"),
         (b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}', "instant vector"),
         (

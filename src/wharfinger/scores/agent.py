@@ -5,7 +5,6 @@ Each report renews the lease, brings the ManagedCluster's status up to date and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
 from wharfinger.scores.normalise import Linear
-from wharfinger.scores.publish import ScorePublisher
+from wharfinger.scores.publish import FAILURES, ScorePublisher
 
 log = logging.getLogger(__name__)
 
@@ -123,14 +122,12 @@ class Agent:
         """Reports every `interval` seconds until cancelled."""
         while True:
             try:
-                await self.report()
-            except asyncio.CancelledError:
-                raise
-            except ApiError as error:
+                await self.report(again_in=interval)
+            except FAILURES as error:
                 log.warning("cannot report to the hub: %s", error)
             await background_sleep(interval)
 
-    async def report(self) -> bool:
+    async def report(self, *, again_in: float = 0.0) -> bool:
         """One report; False while the hub has not accepted the cluster yet."""
         found = await self._registered()
         if not (found.get("spec") or {}).get("hubAcceptsClient"):
@@ -140,7 +137,7 @@ class Agent:
         await self._tell_status(found, usage, fault)
         await self._renew()
         if usage is not None:
-            await self._publisher.publish(self._cluster, scores_of(usage, self._scales))
+            await self._publisher.publish(self._cluster, scores_of(usage, self._scales), again_in=again_in)
         return True
 
     async def _registered(self) -> Document:

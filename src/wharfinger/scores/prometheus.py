@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -118,21 +117,45 @@ class PrometheusSource:
             self._session = None
 
 
+class _Series(msgspec.Struct):
+    value: tuple[float, str]  # the time, and the number as text
+    metric: dict[str, str] = {}
+
+
+class _Type(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    error_type: str = ""
+    error: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Vector(msgspec.Struct):
+    result: tuple[_Series, ...]
+
+
 def values_of(body: bytes, query: Query) -> dict[str, float]:
     """The number of each cluster in an answer of the query API; series without the label are left out."""
     try:
-        answer: Mapping[str, Any] = msgspec.json.decode(body)
+        answer = msgspec.json.decode(body, type=_Answer)
+        if answer.status != "success":
+            raise ValueError(f"score {query.name}: {answer.error_type or 'error'}: {answer.error}")
+        kind = msgspec.json.decode(answer.data, type=_Type).result_type
+        if kind != "vector":
+            raise ValueError(f"score {query.name}: the query gives a {kind or 'nothing'}, want an instant vector")
+        found = [
+            (series.metric.get(query.cluster_label), float(series.value[1]))
+            for series in msgspec.json.decode(answer.data, type=_Vector).result
+        ]
+    except msgspec.ValidationError as error:
+        raise ValueError(f"score {query.name}: not an answer of Prometheus: {error}") from error
     except msgspec.DecodeError as error:
         raise ValueError(f"score {query.name}: Prometheus did not answer in JSON") from error
-    if answer.get("status") != "success":
-        raise ValueError(f"score {query.name}: {answer.get('errorType')}: {answer.get('error')}")
-    data = answer["data"]
-    if data["resultType"] != "vector":
-        raise ValueError(f"score {query.name}: the query gives a {data['resultType']}, want an instant vector")
     values: dict[str, float] = {}
-    for series in data["result"]:
-        cluster = series["metric"].get(query.cluster_label)
-        value = float(series["value"][1])
+    for cluster, value in found:
         if not cluster or math.isnan(value):
             continue
         if cluster in values:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,9 @@ from wharfinger.scores.normalise import HIGHEST, LOWEST
 log = logging.getLogger(__name__)
 
 UPDATED = "AddOnPlacementScoreUpdated"
+
+FAILURES = (ApiError, OSError, TimeoutError, ValueError)
+"""What may go wrong in one round and be right in the next."""
 
 Produce = Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]]
 """Measures: scores by cluster and by name."""
@@ -37,10 +39,11 @@ class ScorePublisher:
         self._name = resource_name
         self._valid_for = valid_for
         self._clock = clock or SystemClock()
-        self._written: dict[str, tuple[dict[str, int], float]] = {}
+        self._written: dict[str, tuple[dict[str, int], float]] = {}  # by cluster: the scores, and since when
 
-    async def publish(self, cluster: str, scores: Mapping[str, int]) -> bool:
-        """Makes the cluster's scores these. Unchanged ones are renewed once half of their time is over.
+    async def publish(self, cluster: str, scores: Mapping[str, int], *, again_in: float = 0.0) -> bool:
+        """Makes the cluster's scores these. Unchanged ones are renewed once half of their time is over, or when the next
+        call, `again_in` seconds from now, might be too late to mend a failure of this one.
 
         Returns whether something was written. Raises ValueError for a score that is no score.
         """
@@ -50,7 +53,7 @@ class ScorePublisher:
                 raise ValueError(f"the score {name} of {cluster} is {value}, not between {LOWEST} and {HIGHEST}")
         now = self._clock.now()
         known = self._written.get(cluster)
-        if known is not None and known[0] == wanted and now < known[1]:
+        if known is not None and known[0] == wanted and self._lasts(now - known[1], again_in):
             return False
         status = {"status": self._status(wanted, now)}
         try:
@@ -58,9 +61,14 @@ class ScorePublisher:
         except NotFound:
             await self._create(cluster)
             await self._patch(cluster, status)
-        renewal = float("inf") if self._valid_for is None else now + self._valid_for / 2
-        self._written[cluster] = (wanted, renewal)
+        self._written[cluster] = (wanted, now)
         return True
+
+    def _lasts(self, age: float, again_in: float) -> bool:
+        """Whether scores of this age need not be renewed now."""
+        if self._valid_for is None:
+            return True
+        return age < self._valid_for / 2 and age + 2 * again_in < self._valid_for
 
     async def withdraw(self, cluster: str) -> None:
         """Removes the cluster's scores."""
@@ -99,26 +107,26 @@ class ScorePublisher:
 async def run_producer(publisher: ScorePublisher, produce: Produce, interval: float) -> None:
     """Measures and publishes every `interval` seconds until cancelled. What fails is logged and tried the next time.
 
-    The interval must be well below half the validity, so that one failed round does not let scores expire.
+    The interval must be at most half the validity, so that one failed round does not let scores expire.
     """
     while True:
-        await produce_once(publisher, produce)
+        try:
+            await publish_all(publisher, await produce(), again_in=interval)
+        except FAILURES as error:
+            log.warning("cannot measure scores: %s", error)
         await background_sleep(interval)
 
 
-async def produce_once(publisher: ScorePublisher, produce: Produce) -> int:
-    """One round; returns how many clusters' scores were written."""
-    try:
-        measured = await produce()
-    except (ApiError, OSError, TimeoutError, ValueError) as error:
-        log.warning("cannot measure scores: %s", error)
-        return 0
+async def publish_all(
+    publisher: ScorePublisher, measured: Mapping[str, Mapping[str, int]], *, again_in: float = 0.0
+) -> tuple[int, dict[str, str]]:
+    """Publishes what was measured. Returns how many clusters' scores were written, and whose could not be, and why."""
     written = 0
+    failed: dict[str, str] = {}
     for cluster, scores in sorted(measured.items()):
         try:
-            written += await publisher.publish(cluster, scores)
-        except asyncio.CancelledError:
-            raise
-        except (ApiError, ValueError) as error:
+            written += await publisher.publish(cluster, scores, again_in=again_in)
+        except FAILURES as error:
             log.warning("cannot publish the scores of %s: %s", cluster, error)
-    return written
+            failed[cluster] = str(error)
+    return written, failed

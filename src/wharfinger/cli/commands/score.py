@@ -120,17 +120,21 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
 
 async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
     from wharfinger.scores.prometheus import PrometheusSource
-    from wharfinger.scores.publish import ScorePublisher, produce_once, run_producer
+    from wharfinger.scores.publish import FAILURES, ScorePublisher, publish_all, run_producer
 
     interval, valid_for = settings.seconds
     source = PrometheusSource(settings)
     publisher = ScorePublisher(hub, settings.resource_name, valid_for=valid_for)
     try:
         if once:
-            written = await produce_once(publisher, source.measure)
+            written, failed = await publish_all(publisher, await source.measure())
             click.echo(f"published the scores of {written} clusters")
+            if failed:
+                raise click.ClickException(f"could not publish the scores of {', '.join(failed)}")
         else:
             await _until_signal(run_producer(publisher, source.measure, interval))
+    except FAILURES as error:
+        raise click.ClickException(str(error)) from error
     finally:
         await source.close()
         await hub.close()
