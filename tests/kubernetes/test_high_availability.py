@@ -20,8 +20,8 @@ CONFIG = {
     "profiles": [{"schedulerName": "wharfinger"}],
     "leaderElection": {
         "leaderElect": True,
-        "leaseDuration": "5s",
-        "renewDeadline": "3s",
+        "leaseDuration": "10s",
+        "renewDeadline": "7s",
         "retryPeriod": "1s",
     },
 }
@@ -117,7 +117,7 @@ def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair) -> None:
     pair.until_bound(4)
     first.kill()
     pair.make(NODES * FIT)  # more than fit
-    pair.cluster.until(lambda: pair.leads(second), "the second leads", seconds=60)
+    pair.cluster.until(lambda: pair.leads(second), "the second leads")
     pair.until_bound(NODES * FIT)
 
 
@@ -127,9 +127,10 @@ def test_a_frozen_leader_that_wakes_binds_nothing(pair: Pair) -> None:
     second = pair.start()
     pair.make(2)
     pair.until_bound(2)
+    pair.until_told(2)  # events that it has not sent yet it could send no more
     first.signal(signal.SIGSTOP)
     pair.make(NODES * FIT - 4)  # the sleeper has not seen them
-    pair.cluster.until(lambda: pair.leads(second), "the second leads", seconds=60)
+    pair.cluster.until(lambda: pair.leads(second), "the second leads")
     pair.until_bound(NODES * FIT - 2)
     first.signal(signal.SIGCONT)
     pair.make(6)  # two fit; both would know of them
@@ -150,7 +151,7 @@ def test_a_leader_that_is_cut_off_binds_nothing_and_the_other_takes_over(
     pair.until_told(2)
     trouble(proxy)
     pair.make(NODES * FIT - 4)  # nobody tells the first of them
-    pair.cluster.until(lambda: pair.leads(second), "the second leads", seconds=60)
+    pair.cluster.until(lambda: pair.leads(second), "the second leads")
     pair.until_bound(NODES * FIT - 2)
     proxy.heal()
     pair.make(6)  # two fit; both would know of them
@@ -159,7 +160,7 @@ def test_a_leader_that_is_cut_off_binds_nothing_and_the_other_takes_over(
     pair.until_told(NODES * FIT)
     second.kill()
     pair.cluster.kubectl("delete", "pods", "-n", pair.space, "p0", "p1", "--grace-period=0")
-    pair.cluster.until(lambda: pair.leads(first), "who was cut off leads again", seconds=60)
+    pair.cluster.until(lambda: pair.leads(first), "who was cut off leads again")
     pair.until_bound(NODES * FIT)
 
 

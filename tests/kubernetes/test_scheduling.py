@@ -3,10 +3,12 @@ what cannot be placed says why in the words Kubernetes users know."""
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Cluster, free_port, reachable
 from tests.kubernetes.manifests import condition, deployment, namespace, pod
 
 SPACE = "scheduling"
@@ -85,6 +87,47 @@ def test_foreign_pods_are_left_alone(cluster: Cluster) -> None:
         lambda: cluster.get(f"/api/v1/namespaces/{SPACE}/pods/ours")["spec"].get("nodeName"), "our pod is bound"
     )
     assert not cluster.get(f"/api/v1/namespaces/{SPACE}/pods/stock")["spec"].get("nodeName")
+
+
+def test_beside_the_stock_scheduler_we_keep_to_our_nodes_and_tell_of_foreign_pods(cluster: Cluster) -> None:
+    ours, *_ = ready_nodes(cluster)
+    cluster.kubectl("label", "node", ours, "side=ours")
+    port = free_port()
+    options = ("--scheduler-names", "beside", "--node-selector", "side=ours", "--metrics-port", str(port))
+    started = [
+        cluster.wharf("scheduler", "--no-leader-elect", *options, name="scheduler-beside"),
+        cluster.start_kube_scheduler({}),
+    ]
+    cluster.until(lambda: reachable(f"http://127.0.0.1:{port}/readyz"), "our scheduler is ready")
+    cluster.apply(
+        *(pod(f"beside-{number}", SPACE, scheduler="beside") for number in range(3)),
+        pod("elsewhere", SPACE, scheduler="beside", nodeSelector={"side": "theirs"}),
+        pod("theirs", SPACE, scheduler="default-scheduler", nodeSelector={"side": "ours"}),
+    )
+
+    def found(name: str) -> dict:
+        return cluster.get(f"/api/v1/namespaces/{SPACE}/pods/{name}")
+
+    for name in ("beside-0", "beside-1", "beside-2", "theirs"):
+        cluster.until(lambda name=name: found(name)["spec"].get("nodeName") == ours, f"{name} is on our node")
+    cluster.until(lambda: condition(found("elsewhere"), "PodScheduled").get("message"), "the other pod says why not")
+    assert "0/1 nodes are available" in condition(found("elsewhere"), "PodScheduled")["message"]
+
+    def told() -> bool:
+        events = cluster.kubectl("get", "events", "-n", SPACE, "-o", "jsonpath={.items[*].reason}").split()
+        metrics = fetched(f"http://127.0.0.1:{port}/metrics")
+        return "ForeignPod" in events and re.search(r"^wharfinger_foreign_pods_total [1-9]", metrics, re.M) is not None
+
+    cluster.until(told, "an event and a metric tell of the foreign pod")
+    assert found("theirs")["status"].get("phase") in ("Pending", "Running")  # and it is left alone
+    for process in started:
+        cluster.end(process)
+    cluster.kubectl("label", "node", ours, "side-")
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 def test_what_is_not_supported_stays_pending_and_says_what(cluster: Cluster) -> None:
