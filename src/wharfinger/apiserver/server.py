@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import logging
 import os
@@ -15,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -34,14 +33,15 @@ from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.policies import PolicyReviewer
-from wharfinger.apiserver.protocol import GatheringProtocol
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
 from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
+from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.scheduling_policy import provision
+from wharfinger.http.protocol import HttpProtocol
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
@@ -131,7 +131,7 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
                 config = uvicorn_config(
                     application, ssl_certfile=str(certificates.certificate), ssl_keyfile=str(certificates.key)
                 )
-                _settle_memory()
+                settle_heap()
                 await Server(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
         finally:
             await store.close()
@@ -142,7 +142,7 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
 def uvicorn_config(application: Application, **tls: Any) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        http=GatheringProtocol,
+        http=cast("Any", HttpProtocol),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -214,13 +214,6 @@ def listen(settings: Settings) -> socket.socket:
         ) from error
     listener.setblocking(False)
     return listener
-
-
-def _settle_memory() -> None:
-    """What is loaded stays: the collector need not look at it again, and rarely finds anything among documents."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def run(settings: Settings, started: Callable[[str, Path], None]) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 
@@ -19,8 +20,9 @@ from wharfinger.api.kinds import registry as known_kinds
 from wharfinger.api.metrics import Metrics
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
-from wharfinger.client.memory import freeze_heap
+from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
+from wharfinger.http.protocol import HttpProtocol
 from wharfinger.webhook.application import Application
 from wharfinger.webhook.certificates import Certificates, CertificateSecret
 from wharfinger.webhook.configurations import Target, ensure, ensure_conversion
@@ -98,13 +100,14 @@ class WebhookServer:
     def _config(self) -> uvicorn.Config:
         config = uvicorn.Config(
             self.application,
-            http="httptools",
+            http=cast("Any", HttpProtocol),
             ws="none",
             lifespan="off",
             interface="asgi3",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=300,  # API servers keep connections; who closes an idle one loses requests on their way
             timeout_graceful_shutdown=10,
         )
@@ -117,7 +120,7 @@ class WebhookServer:
     async def _keep_up(self) -> None:
         """Registers once reviews can be decided, and from then on keeps certificates and configurations right."""
         await self.informers.wait_synced()
-        freeze_heap()  # what the informers hold stays; looking through it again and again would hold reviews up
+        settle_heap()  # what the informers hold stays; looking through it again and again would hold reviews up
         while True:
             try:
                 await self.refresh_certificates()

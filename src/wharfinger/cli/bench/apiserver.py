@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import click
 
+_FAN_OUTS = 50  # writes whose way to the watchers is timed
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
@@ -32,6 +33,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.arrivals: list[float] | None = None  # when set: the times at which a watch brought something
         self.marker = b""
+        self.watching = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not asyncio's class, only alike.
@@ -39,6 +41,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.arrivals is not None:
+            self.watching = True  # at the least, the head of the answer is there
             if self.marker in data:
                 self.arrivals.append(time.perf_counter())
             return
@@ -84,6 +87,10 @@ class Bench:
         if body:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         return head.encode() + b"\r\n" + body
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._host, self._port
 
     async def open(self, count: int) -> list[Connection]:
         loop = asyncio.get_running_loop()
@@ -175,9 +182,11 @@ async def _fan_out(bench: Bench, writer: Connection, base: str, watchers: int) -
         stream.arrivals = []
         stream.marker = b'"fan-'
         stream.send(bench.request("GET", f"{base}?watch=1&labelSelector=app%3Dfan"))
-    await asyncio.sleep(0.5)
+    deadline = time.perf_counter() + 30
+    while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
+        await asyncio.sleep(0.01)
     delays: list[float] = []
-    for number in range(20):
+    for number in range(_FAN_OUTS):
         for stream in streams:
             stream.arrivals = []
         started = time.perf_counter()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wharfinger.cli.bench.apiserver import Bench, Connection, running_server
+from wharfinger.cli.bench.load import steady
 
 if TYPE_CHECKING:
     from wharfinger.client.http import HttpClient
@@ -122,36 +123,13 @@ def review(number: int, account: str, *, default: bool = True) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-async def ask(bench: Bench, connection: Connection, path: str, body: bytes) -> None:
-    answer = await connection.ask(bench.request("POST", path, body))
+def check(answer: bytes) -> None:
     if b'"allowed":true' not in answer or b"bench-000" not in answer:  # the audit entry names the policies used
         raise click.ClickException(f"a review was refused: {answer[-600:].decode(errors='replace')}")
 
 
-async def steady(bench: Bench, pool: list[Connection], rate: float, seconds: float) -> list[float]:
-    """Latencies at a rate that does not wait for answers, counted from the moment a review was due."""
-    idle: asyncio.Queue[Connection] = asyncio.Queue()
-    for connection in pool:
-        idle.put_nowait(connection)
-    latencies: list[float] = []
-
-    async def one(due: float, number: int) -> None:
-        connection = await idle.get()
-        mutating = number % 2 == 0
-        await ask(bench, connection, "/mutate" if mutating else "/validate", bodies[number % len(bodies)])
-        latencies.append(time.perf_counter() - due)
-        idle.put_nowait(connection)
-
-    bodies = [review(number, "web", default=number % 2 == 0) for number in range(100)]
-    started = time.perf_counter()
-    tasks = []
-    for number in range(int(rate * seconds)):
-        due = started + number / rate
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        tasks.append(asyncio.create_task(one(due, number)))
-    await asyncio.gather(*tasks)
-    return sorted(latencies)
+async def ask(bench: Bench, connection: Connection, path: str, body: bytes) -> None:
+    check(await connection.ask(bench.request("POST", path, body)))
 
 
 async def measure(
@@ -167,7 +145,8 @@ async def measure(
         await client.close()
     from base64 import b64decode
 
-    bench = Bench(url, "", ssl.create_default_context(cadata=b64decode(secret["data"]["ca.crt"]).decode()))
+    context = ssl.create_default_context(cadata=b64decode(secret["data"]["ca.crt"]).decode())
+    bench = Bench(url, "", context)
     try:
         pool = await bench.open(connections)
         for _ in range(100):
@@ -181,7 +160,13 @@ async def measure(
             cold.append(time.perf_counter() - started)
         for number in range(200):
             await ask(bench, pool[number % len(pool)], "/mutate", review(number, "web"))
-        warm = await steady(bench, pool, rate, seconds)
+        # Half of the reviews mutate, and inject; nothing else runs in this process meanwhile.
+        requests = [
+            bench.request("POST", "/validate" if n % 2 else "/mutate", review(n, "web", default=n % 2 == 0))
+            for n in range(100)
+        ]
+        count = int(rate * seconds)
+        warm = steady(bench.address, context, requests, rate=rate, count=count, connections=connections, check=check)
         most = await bench.rate(
             pool, (bench.request("POST", "/validate", review(n, "web", default=False)) for n in range(3000))
         )

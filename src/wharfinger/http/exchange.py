@@ -1,0 +1,176 @@
+"""One request and its answer, as an ASGI application takes and gives them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wharfinger.http.protocol import HttpProtocol
+
+log = logging.getLogger(__name__)
+
+_WAITING = 64 * 1024  # bytes of a body that may wait until the application asks for them
+_JOINED = 64 * 1024  # bytes of a body that are worth copying to go out together with their head
+
+_DISCONNECT = {"type": "http.disconnect"}
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_FAILED = b"Internal Server Error"
+
+
+class Exchange:
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_chunks",
+        "_connection",
+        "_done",
+        "_expects",
+        "_given",
+        "_head",
+        "_length",
+        "_lost",
+        "_started",
+        "_waiting",
+        "_whole",
+        "keep_alive",
+        "scope",
+    )
+
+    def __init__(
+        self, connection: HttpProtocol, scope: dict[str, Any], *, keep_alive: bool, chunks: bool, expects: bool
+    ) -> None:
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self._connection = connection
+        self._chunks = chunks  # whether the client understands answers in chunks
+        self._expects = expects  # the client waits for a word before it sends its body
+        self._body: list[bytes] = []
+        self._length = 0  # of what waits in the body
+        self._whole = False  # all of the body has arrived
+        self._given = False  # and the application has it
+        self._lost = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._head = b""  # the head of the answer, until it can go out together with what follows
+        self._started = False
+        self._chunked = False
+        self._done = False
+
+    # What the connection tells
+
+    def feed(self, body: bytes) -> None:
+        if self._done:
+            return  # nobody will ask for it
+        self._body.append(body)
+        self._length += len(body)
+        if self._length > _WAITING:
+            self._connection.pause_reading()
+        self._wake()
+
+    def complete(self) -> None:
+        self._whole = True
+        self._wake()
+
+    def lost(self) -> None:
+        self._lost = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    # What the application does
+
+    async def run(self, app: Callable[..., Awaitable[None]]) -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+            broken = None if self._done or self._lost else "the application ended without an answer"
+        except asyncio.CancelledError:
+            self._connection.close()
+            raise
+        except Exception:
+            log.exception("%s %s failed", self.scope["method"], self.scope["path"])
+            broken = "failed"
+        if broken is None or self._lost:
+            return
+        if self._started or self._done:
+            self._connection.close()  # half an answer cannot be taken back
+            return
+        log.error("%s %s: %s", self.scope["method"], self.scope["path"], broken)
+        length = str(len(_FAILED)).encode()
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length)]
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": _FAILED})
+
+    async def receive(self) -> dict[str, Any]:
+        if self._expects and not self._whole and not self._started:
+            self._expects = False
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not (self._lost or self._done or self._body or (self._whole and not self._given)):
+            self._waiting = self._connection.loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        if self._lost or self._done:
+            return _DISCONNECT
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._length > _WAITING:
+            self._connection.resume_reading()
+        self._body, self._length, self._given = [], 0, self._whole
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        connection = self._connection
+        if message["type"] == "http.response.start":
+            self._head = self._begin(message["status"], message.get("headers", ()))
+            return
+        if self._done or not (self._started or self._head):
+            raise RuntimeError(f"{message['type']} has no place here")
+        if connection.full:
+            await connection.drain()
+        if self._lost:
+            return  # nobody is there to read it
+        body: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self._chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if not more:
+                body += b"0\r\n\r\n"
+        if not self._started:
+            self._started = True
+            if len(body) > _JOINED:
+                connection.write(self._head)
+            else:
+                body = self._head + body
+            self._head = b""
+        if body:
+            connection.write(body)
+        if not more:
+            self._done = True
+            self._body.clear()
+            connection.answered(self)
+            self._wake()
+
+    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        parts = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        framed = status < 200 or status in (204, 304)
+        for name, value in (*self._connection.state.default_headers, *headers):
+            if name == b"content-length" or name == b"transfer-encoding":
+                framed = True
+            parts += (name, b": ", value, b"\r\n")
+        if not framed:
+            if self._chunks:
+                self._chunked = True
+                parts.append(b"transfer-encoding: chunked\r\n")
+            else:
+                self.keep_alive = False  # the end of the connection is the end of the body
+        if not self.keep_alive or self._connection.last:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        return b"".join(parts)
