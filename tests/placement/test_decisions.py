@@ -156,6 +156,10 @@ def test_events_name_pages_and_scores(hub: Hub) -> None:
     ]
     assert hub.events("ScoreUpdate")[0]["message"] == "c1:100 c2:100 c3:100 "
     assert all(event["involvedObject"]["kind"] == "Placement" for event in hub.events("DecisionUpdate"))
+    for reason in ("DecisionCreate", "DecisionUpdate", "ScoreUpdate"):
+        (event,) = hub.events(reason)
+        assert event["action"] == reason + "d"
+        assert (event["related"]["kind"], event["related"]["name"]) == ("PlacementDecision", "p-decision-1")
 
 
 def test_a_score_that_moves_no_cluster_tells_nothing_and_is_written_at_most_once_a_minute(hub: Hub) -> None:

@@ -127,10 +127,24 @@ class EventRecorder:
         self._busy = 0
         self._tasks: list[asyncio.Task[None]] = []
 
-    def event(self, resource: Resource, item: Any, type: EventKind, reason: str, message: str) -> None:
-        """Records an event about `item`, a view or a document of `resource`. Never fails and never waits."""
+    def event(
+        self,
+        resource: Resource,
+        item: Any,
+        type: EventKind,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
+        related: Document | None = None,
+    ) -> None:
+        """Records an event about `item`, a view or a document of `resource`. Never fails and never waits.
+
+        `action` says what was done, `related` refers to the object it was done to, where that is another one.
+        """
+        more = {**({"action": action} if action else {}), **({"related": related} if related else {})}
         try:
-            self._record(reference(resource, item), type, reason, message)
+            self._record(reference(resource, item), type, reason, message, more)
         except Exception:
             self.dropped += 1
             log.exception("cannot record the event %s of %s", reason, resource.group_plural)
@@ -153,7 +167,7 @@ class EventRecorder:
     def pending(self) -> int:
         return sum(len(queue) for queue in self._queues) + self._busy
 
-    def _record(self, involved: Document, type: str, reason: str, message: str) -> None:
+    def _record(self, involved: Document, type: str, reason: str, message: str, more: Document) -> None:
         now = self._clock.now()
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 4] + " ..."
@@ -168,7 +182,7 @@ class EventRecorder:
             seen.name, seen.first = self._name(str(involved.get("name", "")), now), now
         if not self._allowances[(*about, type)].take(now):
             return
-        self._enqueue(self._document(involved, type, reason, message, seen, now))
+        self._enqueue({**self._document(involved, type, reason, message, seen, now), **more})
 
     def _is_similar(self, key: tuple[str, ...], message: str, now: float) -> bool:
         """Whether this message joins the combined event of its reason."""

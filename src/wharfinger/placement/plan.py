@@ -158,7 +158,7 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
         if coordinate.type in ("", "BuiltIn", "BuildIn"):
             prioritizer = Prioritizer(coordinate.built_in, configuration.weight)
         elif coordinate.add_on is None:
-            without_add_on = without_add_on or configuration.weight != 0
+            without_add_on = configuration.weight != 0
             continue
         else:
             resource, score = coordinate.add_on.resource_name, coordinate.add_on.score_name

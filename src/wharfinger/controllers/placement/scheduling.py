@@ -28,6 +28,7 @@ from wharfinger.api.views.placement import (
     PlacementDecision,
 )
 from wharfinger.client.controller import Controller
+from wharfinger.client.events import reference
 from wharfinger.client.timers import call_later
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.placement.sets import DEFAULT_SETS
@@ -103,7 +104,16 @@ class PlacementController(Controller[Key]):
             await self._write_status(key, outcome.status)
         for event in outcome.events:
             kind: Any = event.type
-            self.context.recorder.event(PLACEMENTS, placement, kind, event.reason, event.message)
+            page = {"metadata": {"name": event.page, "namespace": key[0]}}
+            self.context.recorder.event(
+                PLACEMENTS,
+                placement,
+                kind,
+                event.reason,
+                event.message,
+                action=f"{event.reason}d",  # DecisionCreate, DecisionCreated
+                related=reference(PLACEMENT_DECISIONS, page),
+            )
         if outcome.next_change < math.inf:
             self.queue.add_after(key, max(0.001, outcome.next_change - now), background=True)
         if self.metrics is not None:
