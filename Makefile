@@ -27,7 +27,7 @@ test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
-	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest tests/kubernetes || [ $$? -eq 75 ]
+	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)

@@ -3,6 +3,7 @@ away, and the programs of ours that run against it. Nothing is left running, wha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -327,10 +328,12 @@ class Cluster:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """Below those that kernels give to outgoing connections, one of which might take it before it is listened on."""
+    while True:
+        port = 15_000 + secrets.randbelow(15_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def _post(url: str, body: dict[str, Any]) -> None:

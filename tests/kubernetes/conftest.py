@@ -11,15 +11,26 @@ from tests.kubernetes.cluster import Cluster
 from tests.support import missing
 
 HERE = Path(__file__).resolve().parent
-SKIPPED: list[str] = []
-"""Scenarios that were not played, each with the reason, for the end of the report."""
+PATIENCE = 900  # seconds for a test; what it waits for has limits of its own, and several may be waited for
+NOT_PLAYED = "scenarios that cannot be played on a real cluster"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if SKIPPED:
-        terminalreporter.section(f"{len(SKIPPED)} scenario files cannot be played on a real cluster")
-        for line in sorted(SKIPPED):
-            terminalreporter.line(line)
+    """Names what tests recorded as not played."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    found = {value for each in reports for name, value in getattr(each, "user_properties", ()) if name == NOT_PLAYED}
+    if found:
+        terminalreporter.section(f"{len(found)} {NOT_PLAYED}")
+        for line in sorted(found):
+            terminalreporter.line(str(line))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that others can be done beside it."""
+    items.sort(key=lambda item: item.path.name != "test_scenarios.py")
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
