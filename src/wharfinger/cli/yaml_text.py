@@ -9,7 +9,7 @@ from typing import Any
 from wharfinger.api.yaml_reader import resolve
 
 _INNER = r"(?:[^\s:#,\[\]{}]|:(?=\S)|(?<=\S)#|[,\[\]{}]| (?=\S)(?!#))*"
-_WORD = re.compile(rf"[A-Za-z_/]{_INNER}")
+_WORD = re.compile(rf"(?:[^\W\d]|/){_INNER}")
 _NUMBER_LIKE = re.compile(rf"[0-9]{_INNER}")
 _OTHER_MEANING = re.compile(r"[0-9]{4}-[0-9]|[0-9][0-9_]*(?::[0-9])")  # dates, and numbers to the base of sixty
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
@@ -84,8 +84,7 @@ def _block(text: str, pad: str) -> str:
 @lru_cache(65536)
 def _scalar(text: str) -> str:
     plain = (
-        text.isascii()
-        and text.isprintable()
+        text.isprintable()
         and not text.endswith((":", " "))
         and (
             _WORD.fullmatch(text) is not None
