@@ -130,6 +130,7 @@ REFUSED: list[tuple[str, Resource, Any, str, int, str]] = [
     ("two controllers", CONFIG_MAPS, config(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": n, "uid": n, "controller": True} for n in "ab"]), "default", 422, 'Only one reference can have Controller set to true. Found "true" in references for Pod/a and Pod/b'),
     ("an owner without uid", CONFIG_MAPS, config(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "a"}]), "default", 422, 'metadata.ownerReferences.uid: Invalid value: "": must not be empty'),
     ("a finalizer that is no name", CONFIG_MAPS, config(finalizers=["a b"]), "default", 422, 'metadata.finalizers: Invalid value: "a b"'),
+    ("a finalizer of nobody", CONFIG_MAPS, config(finalizers=["x"]), "default", 422, 'metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified'),
     ("two ways of collecting garbage", CONFIG_MAPS, config(finalizers=["orphan", "foregroundDeletion"]), "default", 422, "finalizer orphan and foregroundDeletion cannot be both set"),
     ("a version", CONFIG_MAPS, config(resourceVersion="5"), "default", 400, "resourceVersion should not be set on objects to be created"),
     ("another kind", CONFIG_MAPS, pod(), "default", 400, 'Pod in version "v1" cannot be handled as a ConfigMap'),

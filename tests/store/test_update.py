@@ -58,11 +58,12 @@ def test_identity_cannot_be_changed(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document
         changed = {**first, "metadata": {**first["metadata"], "creationTimestamp": "2020-01-01T00:00:00Z"}}
-        changed["metadata"]["deletionTimestamp"] = "2020-01-01T00:00:00Z"
         changed["data"] = {"a": "1"}
         written = (await store.update(CONFIG_MAPS, changed, "default")).document
         assert written["metadata"]["creationTimestamp"] == first["metadata"]["creationTimestamp"]
-        assert "deletionTimestamp" not in written["metadata"]
+        going = {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}}
+        with pytest.raises(Invalid, match=r"metadata.deletionTimestamp: .* field is immutable"):
+            await store.patch(CONFIG_MAPS, "c", going, "application/merge-patch+json", "default")
         with pytest.raises(Conflict, match="Precondition failed: UID in precondition: other, UID in object meta"):
             await store.update(CONFIG_MAPS, config(uid="other"), "default")
         with pytest.raises(ApiError, match=r"the name of the object \(c\) does not match the name on the URL \(d\)"):

@@ -43,7 +43,7 @@ def dns_label(text: str) -> list[str]:
 
 def dns_subdomain(text: str) -> list[str]:
     """Names of most objects: at most 253 of `a-z0-9-.`."""
-    faults = [_too_long(253)] if len(text) > 253 else []
+    faults = ["must be no more than 253 characters"] if len(text) > 253 else []
     return faults if _SUBDOMAIN.fullmatch(text) else [*faults, _SUBDOMAIN_MESSAGE]
 
 

@@ -24,6 +24,7 @@ from wharfinger.api.errors import (
 from wharfinger.api.fields import invalid
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.validation import metadata as rules_of_metadata
 from wharfinger.store import metadata, namespaces, rules
 from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
@@ -125,7 +126,7 @@ class Writer:
         meta = new["metadata"]
         if meta.get("resourceVersion"):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        if faults := metadata.type_faults(meta):
+        if faults := rules_of_metadata.type_faults(meta):
             raise invalid_object(kind.group, kind.kind, str(meta.get("name", "")), faults)
         call.namespace = self._agree_namespace(call, meta)
         metadata.initialise(kind, meta, self.identities)
@@ -143,8 +144,9 @@ class Writer:
             if kind.default is not None:
                 kind.default(new)
         meta = new["metadata"]
-        faults = [] if kind.validate is None else kind.validate(new, None)
-        faults = faults or metadata.create_faults(kind, meta)
+        faults = rules_of_metadata.create_faults(kind, meta)
+        if kind.validate is not None:
+            faults = [*faults, *kind.validate(new, None)]
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
         if rules.is_namespace(kind):
@@ -259,7 +261,7 @@ class Writer:
         old = stored.document()
         new = incoming(kind, call.resource, change(outgoing(kind, call.resource, stored.document())))
         meta = new["metadata"]
-        if faults := metadata.type_faults(meta):
+        if faults := rules_of_metadata.type_faults(meta):
             raise invalid_object(kind.group, kind.kind, call.name, faults)
         call.owners = meta.get("managedFields")
         meta.setdefault("name", call.name)
@@ -281,7 +283,7 @@ class Writer:
             self._seal(call, new, old)
         if kind.generation and _counts(kind, new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        faults = metadata.update_faults(new["metadata"], old["metadata"])
+        faults = rules_of_metadata.update_faults(kind, new["metadata"], old["metadata"])
         validate = kind.validator(call.subresource)
         if validate is not None:
             faults = faults + validate(new, old)

@@ -1,17 +1,27 @@
-"""What is required of the metadata of every object, and the one function a server calls to validate an object."""
+"""What is required of the metadata of every object, and the one function that validates an object as a whole.
+
+After pkg/api/validation/objectmeta.go of apimachinery. The store asks for metadata on its own, before and after admission.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required
-from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
+import msgspec
+
+from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required, show, too_long, wrong_type
+from wharfinger.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.shapes import check, named_shape
-from wharfinger.api.validation.selectors import annotations_faults, labels_faults
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_ANNOTATIONS_LIMIT = 256 * 1024
+_STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
+
+_qualified_name = lru_cache(8192)(qualified_name)
+_label_value = lru_cache(8192)(label_value)
+_label = lru_cache(1024)(dns_label)
 
 
 def object_faults(kind: Kind, document: Document, old: Document | None = None) -> list[FieldError]:
@@ -29,76 +39,146 @@ def metadata_faults(kind: Kind, document: Document, old: Document | None = None)
         metadata = {}
     if errors := check(named_shape(_META), metadata, "metadata"):
         return errors
-    return [*_faults(kind, metadata), *(_update_faults(metadata, old) if old is not None else ())]
+    if old is not None:
+        return update_faults(kind, metadata, old.get("metadata") or {})
+    return create_faults(kind, metadata)
 
 
-def _faults(kind: Kind, metadata: dict[str, Any]) -> Iterator[FieldError]:
-    name, namespace = metadata.get("name") or "", metadata.get("namespace") or ""
+class _Metadata(msgspec.Struct):
+    """The types that the checks below rely on; msgspec checks them all at once."""
+
+    name: str = ""
+    generateName: str = ""  # noqa: N815 - as on the wire
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    ownerReferences: list[dict[str, Any]] = []  # noqa: N815
+
+
+def type_faults(metadata: Document) -> list[FieldError]:
+    """Fields of the wrong type, which would be a decoding error in Kubernetes; other checks rely on these."""
+    try:
+        msgspec.convert(metadata, _Metadata)
+    except msgspec.ValidationError:
+        return _type_faults(metadata)
+    return []
+
+
+def _type_faults(metadata: Document) -> list[FieldError]:
+    faults = []
+    for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field, ""), str):
+            faults.append(wrong_type(f"metadata.{field}", metadata[field], "string"))
+    for field in ("labels", "annotations"):
+        entries = metadata.get(field, {})
+        if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
+            faults.append(wrong_type(f"metadata.{field}", entries, "map of strings"))
+    finalizers = metadata.get("finalizers", [])
+    if not isinstance(finalizers, list) or not all(isinstance(value, str) for value in finalizers):
+        faults.append(wrong_type("metadata.finalizers", finalizers, "array of strings"))
+    owners = metadata.get("ownerReferences", [])
+    if not isinstance(owners, list) or not all(isinstance(value, dict) for value in owners):
+        faults.append(wrong_type("metadata.ownerReferences", owners, "array of objects"))
+    return faults
+
+
+def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
+    faults: list[FieldError] = []
+    name = metadata.get("name", "")
     name_faults = kind.name_faults or dns_subdomain
     if prefix := metadata.get("generateName"):
         # A prefix may end as no name may: a letter in place of its last dash makes it a name.
-        for fault in name_faults(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
-            yield invalid("metadata.generateName", prefix, fault)
+        probe = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
+        faults.extend(invalid("metadata.generateName", prefix, fault) for fault in name_faults(probe))
     if not name:
-        yield required("metadata.name", "name or generateName is required")
-    for fault in name_faults(name) if name else ():
-        yield invalid("metadata.name", name, fault)
+        faults.append(required("metadata.name", "name or generateName is required"))
+    else:
+        faults.extend(invalid("metadata.name", name, fault) for fault in name_faults(name))
     if kind.namespaced:
-        if not namespace:
-            yield required("metadata.namespace")
-        for fault in dns_label(namespace) if namespace else ():
-            yield invalid("metadata.namespace", namespace, fault)
-    elif namespace:
-        yield forbidden("metadata.namespace", "not allowed on this type")
-    if (metadata.get("generation") or 0) < 0:
-        yield invalid("metadata.generation", metadata["generation"], "must be greater than or equal to 0")
-    yield from labels_faults(metadata.get("labels") or {}, "metadata.labels")
-    yield from annotations_faults(metadata.get("annotations") or {}, "metadata.annotations")
-    yield from _owner_faults(metadata.get("ownerReferences") or [])
-    finalizers = metadata.get("finalizers") or []
-    for finalizer in finalizers:
-        for fault in qualified_name(finalizer):
-            yield invalid("metadata.finalizers", finalizer, fault)
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        yield invalid("metadata.finalizers", finalizers, detail)
+        namespace = metadata.get("namespace", "")
+        faults.extend(invalid("metadata.namespace", namespace, fault) for fault in _label(namespace))
+    elif metadata.get("namespace"):
+        faults.append(forbidden("metadata.namespace", "not allowed on this type"))
+    return faults + _common_faults(metadata, _is_built_in(kind))
 
 
-def _owner_faults(owners: list[dict[str, Any]]) -> Iterator[FieldError]:
+def update_faults(kind: Kind, metadata: Document, before: Document) -> list[FieldError]:
+    faults: list[FieldError] = []
+    if before.get("deletionTimestamp"):
+        added = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        if added:
+            names = ", ".join(show(name) for name in added)
+            detail = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{names}}}"
+            )
+            faults.append(forbidden("metadata.finalizers", detail))
+    for field in ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if metadata.get(field) != before.get(field):
+            faults.append(immutable(f"metadata.{field}", metadata.get(field)))
+    return faults + _common_faults(metadata, _is_built_in(kind))
+
+
+def _is_built_in(kind: Kind) -> bool:
+    """Kubernetes is stricter with kinds of its own than with custom resources."""
+    return not kind.group or "." not in kind.group or kind.group.endswith(".k8s.io")
+
+
+def _common_faults(metadata: Document, built_in: bool) -> list[FieldError]:
+    faults: list[FieldError] = []
+    for key, value in (metadata.get("labels") or {}).items():
+        if problems := _qualified_name(key):
+            faults.extend(invalid("metadata.labels", key, fault) for fault in problems)
+        if problems := _label_value(value):
+            faults.extend(invalid("metadata.labels", value, fault) for fault in problems)
+    if annotations := metadata.get("annotations"):
+        for key in annotations:
+            if problems := _qualified_name(key.lower()):
+                faults.extend(invalid("metadata.annotations", key, fault) for fault in problems)
+        if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_LIMIT:
+            faults.append(too_long("metadata.annotations", _ANNOTATIONS_LIMIT))
+    if owners := metadata.get("ownerReferences"):
+        faults.extend(_owner_faults(owners))
+    if finalizers := metadata.get("finalizers"):
+        faults.extend(_finalizer_faults(finalizers, built_in))
+    return faults
+
+
+def _owner_faults(owners: list[Any]) -> list[FieldError]:
     path = "metadata.ownerReferences"
+    faults: list[FieldError] = []
     controller = ""
     for owner in owners:
         if not (owner.get("apiVersion") or "").rpartition("/")[2]:
-            yield invalid(f"{path}.apiVersion", owner.get("apiVersion") or "", "version must not be empty")
-        for name in ("kind", "name", "uid"):
-            if not owner.get(name):
-                yield invalid(f"{path}.{name}", "", "must not be empty")
-        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
-            yield invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
+            faults.append(invalid(f"{path}.apiVersion", "", "version must not be empty"))
+        for field in ("kind", "name", "uid"):
+            if not owner.get(field):
+                faults.append(invalid(f"{path}.{field}", "", "must not be empty"))
+        if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
+            faults.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
-            current = f"{owner.get('kind')}/{owner.get('name')}"
+            this = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
-                detail = f'Only one reference can have Controller set to true. Found "true" in references for {controller} and {current}'
-                yield invalid(path, owners, detail)
-            controller = controller or current
+                detail = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {this}"
+                )
+                faults.append(invalid(path, owners, detail))
+            controller = controller or this
+    return faults
 
 
-def _update_faults(metadata: dict[str, Any], old: Document) -> Iterator[FieldError]:
-    before = old.get("metadata") or {}
-    if before.get("deletionTimestamp"):
-        extra = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
-        if extra:
-            detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {extra}"
-            yield forbidden("metadata.finalizers", detail)
-    if (metadata.get("generation") or 0) < (before.get("generation") or 0):
-        yield invalid("metadata.generation", metadata.get("generation") or 0, "must not be decremented")
-    for name in (
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ):
-        if metadata.get(name) != before.get(name):
-            yield immutable(f"metadata.{name}", metadata.get(name))
+def _finalizer_faults(finalizers: list[Any], built_in: bool) -> list[FieldError]:
+    path = "metadata.finalizers"
+    faults = [invalid(path, name, fault) for name in finalizers for fault in _qualified_name(name)]
+    if built_in:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        for index, name in enumerate(finalizers):
+            if "/" not in name and name not in _STANDARD_FINALIZERS:
+                faults.append(invalid(f"{path}[{index}]", name, detail))
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        faults.append(invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set"))
+    return faults
