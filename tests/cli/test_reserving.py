@@ -146,7 +146,7 @@ def test_what_nobody_follows_any_more_goes_on_and_says_so(monkeypatch: pytest.Mo
     kubeconfig = ["--kubeconfig", str(tmp_path / "config")]
     reserved = CliRunner().invoke(reserve_command, ["deployment/web", *kubeconfig])
     assert reserved.exit_code == 130 and "kubectl delete reservationset it" in reserved.output
-    migrated = CliRunner().invoke(migrate_command, ["pod", "web-0", *kubeconfig])
+    migrated = CliRunner().invoke(migrate_command, ["pod/web-0", *kubeconfig])
     assert (
         migrated.exit_code == 130 and "kubectl annotate podmigrationjob it wharfinger.dev/abort=true" in migrated.output
     )
@@ -165,5 +165,7 @@ def test_bad_arguments_are_told_before_anything_is_sent(arguments: list[str]) ->
     assert CliRunner().invoke(reserve_command, arguments).exit_code == 2
 
 
-def test_only_pods_are_migrated() -> None:
-    assert CliRunner().invoke(migrate_command, ["node", "n1"]).exit_code == 2
+@pytest.mark.parametrize("arguments", [["node", "n1"], ["n1"], ["pod"], ["node/n1"], ["pod", "a", "b"]])
+def test_only_pods_are_migrated(arguments: list[str]) -> None:
+    answer = CliRunner().invoke(migrate_command, arguments)
+    assert answer.exit_code == 2 and "pod NAMESPACE/NAME" in answer.output

@@ -111,7 +111,7 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
         if seen and status.get("available", 0) + status.get("used", 0) >= wanted:
             return True
         if loop.time() >= end:
-            if not seen:
+            if "observedGeneration" not in status:
                 say(f"no controller has looked at reservationset {name} yet; are `wharf controllers` running?")
             for why in await _why_not(client, name, status):
                 say(f"  {why}")

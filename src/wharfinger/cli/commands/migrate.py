@@ -8,19 +8,19 @@ from wharfinger.cli.options import cluster_options, open_client
 
 
 @click.command
-@click.argument("kind", metavar="pod", type=click.Choice(["pod"]))
-@click.argument("target", metavar="[NAMESPACE/]NAME")
+@click.argument("words", metavar="pod [NAMESPACE/]NAME", nargs=-1, required=True)
 @cluster_options
+@click.option("-n", "--namespace", default="", help="The namespace of the pod.  [default: the context's]")
 @click.option("--to", metavar="NODE", default="", help="The node to go to.  [default: the best other one]")
 @click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
 @click.option("--directly", is_flag=True, help="Evict without reserving a place first.")
 @click.option("--force", is_flag=True, help="Evict even a pod that no controller makes anew.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to follow it to its end.")
 def command(
-    kind: str,
-    target: str,
+    words: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
+    namespace: str,
     to: str,
     ttl: str,
     directly: bool,
@@ -37,7 +37,10 @@ def command(
     from wharfinger.api.times import BadTime, parse_duration
     from wharfinger.cli import reserving
 
-    namespace, _, name = target.rpartition("/")
+    kind, target = words if len(words) == 2 else words[0].split("/", 1) if words[0].count("/") == 1 else ("", "")
+    if len(words) > 2 or kind not in ("pod", "pods", "po") or not target:
+        raise click.UsageError("give the pod as pod NAMESPACE/NAME, or as pod/NAME with -n")
+    space, _, name = target.rpartition("/")
     try:
         seconds = parse_duration(ttl) or 24 * 3600.0
     except BadTime as error:
@@ -48,9 +51,17 @@ def command(
     async def run() -> bool:
         client = open_client(kubeconfig, context)
         try:
-            space = namespace or client.access.namespace
             made.append(
-                await reserving.migrate(client, name, space, click.echo, to=to, ttl=ttl, directly=directly, force=force)
+                await reserving.migrate(
+                    client,
+                    name,
+                    space or namespace or client.access.namespace,
+                    click.echo,
+                    to=to,
+                    ttl=ttl,
+                    directly=directly,
+                    force=force,
+                )
             )
             # The job ends itself when its time is over; a little more lets it say so.
             return await reserving.follow_job(client, made[0], click.echo, seconds + 30) if wait else True

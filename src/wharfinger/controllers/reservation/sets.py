@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from wharfinger.controllers.parts.statuses import condition_of, patch_status
 SET_LABEL = "wharfinger.dev/reservation-set"
 _OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
 _PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations of the set that are meant for its reservations
+AT_ONCE = 50  # reservations made before the status is written again
 RETRY = 30.0  # seconds until what was refused is tried again
 SOON = 1.0  # seconds until names that turned out to be taken are looked at again
 
@@ -153,24 +155,31 @@ class ReservationSetController(Controller[str]):
         )
         for number in made.delete:
             await self._delete(there[number])
-        refusal = ""
-        for number in made.create:
-            try:
-                await self._client.create(RESERVATIONS, reservation_of(document, number))
-            except AlreadyExists:
-                # Made before, and not seen yet; or somebody else's.
-                self.queue.add_after(key, SOON)
-            except ApiError as error:
-                if error.code not in (403, 422):
-                    raise
-                # Beyond a quota, say: that may pass, and until then it shall be known.
-                refusal = str(error)
-                self.queue.add_after(key, RETRY, background=True)
-                break
+        refusal = await self._create(key, [reservation_of(document, number) for number in made.create[:AT_ONCE]])
+        if len(made.create) > AT_ONCE and not refusal:
+            self.queue.add(key)  # how far it is shall be seen on the way
         for number, reservation in there.items():
             if number not in made.delete and not reservation.ended:
                 await self._update(document, number, reservation)
         await self._tell(document, made, refusal)
+
+    async def _create(self, key: str, documents: list[Document]) -> str:
+        """Makes reservations; says what stands against it where that may pass, such as a quota."""
+        outcomes = await asyncio.gather(
+            *(self._client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
+        )
+        refusal = ""
+        for outcome in outcomes:
+            if isinstance(outcome, AlreadyExists):
+                # Made before, and not seen yet; or somebody else's.
+                self.queue.add_after(key, SOON)
+            elif isinstance(outcome, ApiError) and outcome.code in (403, 422):
+                refusal = str(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if refusal:
+            self.queue.add_after(key, RETRY, background=True)
+        return refusal
 
     def _numbered(self, document: Document) -> dict[int, Reservation]:
         prefix = f"{document['metadata']['name']}-"
