@@ -150,3 +150,25 @@ def test_the_issuer_of_tokens_can_be_found(api: Api) -> None:
     configuration = api.get("/.well-known/openid-configuration")
     path = configuration["jwks_uri"].removeprefix(api.server)
     assert api.get(path)["keys"][0]["alg"] == "ES256"
+
+
+@pytest.mark.parametrize(
+    ("path", "plain"),
+    [
+        ("/nope", True),
+        ("/apis/nope.example.com", True),
+        ("/apis/nope.example.com/v1/things", True),
+        ("/healthz/nope", True),
+        ("/api/v2", False),
+        ("/api/v1/things", False),
+        ("/apis/apps/v9", False),
+        ("/apis/apps/v1/namespaces/default/things/x", False),
+    ],
+)
+def test_what_is_not_served_is_answered_as_kubernetes_answers_it(api: Api, path: str, plain: bool) -> None:
+    answer = api.ask("GET", path)
+    assert answer.status == 404
+    if plain:
+        assert (answer.data, answer.headers["content-type"]) == (b"404 page not found\n", "text/plain; charset=utf-8")
+    else:
+        assert answer.message == "the server could not find the requested resource"

@@ -130,6 +130,11 @@ def test_up_runs_restarts_and_stops_everything(tmp_path: Path) -> None:
         report = status(directory)
         assert report["running"]
         assert report["address"] == api.server
+        last = report["components"][-1]
+        os.kill(last["pid"], signal.SIGSTOP)
+        half = wait_for(lambda: (found := status(directory))["components"][-1]["state"] == "suspended" and found)
+        assert not half["healthy"]
+        os.kill(last["pid"], signal.SIGCONT)
         server = report["components"][0]
         os.kill(server["pid"], signal.SIGKILL)
         wait_for(lambda: "apiserver ended (signal SIGKILL)" in out.read_text())

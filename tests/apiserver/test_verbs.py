@@ -132,7 +132,7 @@ def test_dry_run_goes_through_everything_but_stores_nothing(api: Api, base: str)
     refused = api.ask("POST", f"{base}/pods?dryRun=Some", pod())
     assert refused.status == 422
     assert refused.message == (
-        'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "Some": supported values: "All"'
+        'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"'
     )
     api.create(f"{base}/pods", pod())
     assert api.ask("DELETE", f"{base}/pods/p?dryRun=All").status == 200

@@ -154,75 +154,106 @@ _TOKEN = re.compile(r"\s*(==|!=|=|!|,|\(|\)|>|<|[^\s=!,()<>]+)")
 
 def parse_label_selector(text: str) -> Requirements:
     """The text form of `?labelSelector=` and `kubectl -l`: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
-    tokens = _tokens(text)
-    compiled: list[Requirement] = []
-    while tokens:
-        compiled.append(_parse_requirement(tokens, text))
-        if tokens and (tokens.pop(0) != "," or not tokens):
-            raise BadSelector(f"unable to parse requirement: {text!r}")
-    return tuple(compiled)
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, position = [], 0
-    stripped = text.rstrip()
-    while position < len(stripped):
-        match = _TOKEN.match(stripped, position)
-        if match is None:
-            raise BadSelector(f"unable to parse requirement: {text!r}")
-        tokens.append(match[1])
-        position = match.end()
-    return tokens
+    return _Parser(text).requirements()
 
 
 _PUNCTUATION = {"==", "!=", "=", "!", ",", "(", ")", ">", "<"}
+_VERBS = {"in": Operator.IN, "notin": Operator.NOT_IN, "=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
+_COMPARISONS = {">": Operator.GT, "<": Operator.LT}
 
 
-def _parse_requirement(tokens: list[str], text: str) -> Requirement:
-    def fail(why: str) -> BadSelector:
-        return BadSelector(f"unable to parse requirement: {why} in {text!r}")
+class _Parser:
+    """After apimachinery's pkg/labels/selector.go, with its words for what it finds and what it expects."""
 
-    def word(what: str) -> str:
-        if not tokens or tokens[0] in _PUNCTUATION:
-            raise fail(f"expected {what}")
-        return tokens.pop(0)
+    def __init__(self, text: str) -> None:
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
 
-    def make(key: str, operator: Operator, values: Sequence[str] = ()) -> Requirement:
-        return requirement(SelectorExpression(key, operator.value, tuple(values)), node=True)
+    def requirements(self) -> Requirements:
+        compiled: list[Requirement] = []
+        if not self._tokens:
+            return ()
+        while True:
+            if self._next not in _PUNCTUATION - {"!"} and self._next:
+                compiled.append(self._requirement())
+                found = self._take()
+                if not found:
+                    return tuple(compiled)
+                if found != ",":
+                    raise BadSelector(f"found '{found}', expected: ',' or 'end of string'")
+                if self._next in _PUNCTUATION - {"!"} or not self._next:
+                    raise BadSelector(f"found '{self._next}', expected: identifier after ','")
+            else:
+                raise BadSelector(f"found '{self._next}', expected: !, identifier, or 'end of string'")
 
-    if tokens[0] == "!":
-        tokens.pop(0)
-        return make(word("a label key after '!'"), Operator.DOES_NOT_EXIST)
-    key = word("a label key")
-    if not tokens or tokens[0] == ",":
-        return make(key, Operator.EXISTS)
-    verb = tokens.pop(0)
-    if verb in ("=", "==", "!="):
-        value = tokens.pop(0) if tokens and tokens[0] not in _PUNCTUATION else ""
-        return make(key, Operator.NOT_IN if verb == "!=" else Operator.IN, (value,))
-    if verb in (">", "<"):
-        return make(key, Operator.GT if verb == ">" else Operator.LT, (word("a number"),))
-    if verb not in ("in", "notin"):
-        raise fail(f"found '{verb}', expected: in, notin, =, ==, !=, gt, lt")
-    if not tokens or tokens.pop(0) != "(":
-        raise fail("expected '('")
-    values, expecting = [], True
-    while True:
-        if not tokens:
-            raise fail("expected ')'")
-        token = tokens.pop(0)
-        if token in (",", ")"):
-            if expecting:
-                values.append("")
-            if token == ")":
-                break
-            expecting = True
-        elif token in _PUNCTUATION or not expecting:
-            raise fail(f"found '{token}', expected: ',' or ')'")
-        else:
-            values.append(token)
-            expecting = False
-    return make(key, Operator.IN if verb == "in" else Operator.NOT_IN, values)
+    @property
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        found = self._next
+        self._at += 1
+        return found
+
+    def _fail(self, found: str, expected: str) -> BadSelector:
+        return BadSelector(f"unable to parse requirement: found '{found}', expected: {expected}")
+
+    def _requirement(self) -> Requirement:
+        absent = self._next == "!"
+        if absent:
+            self._take()
+        key = self._take()
+        if not key or key in _PUNCTUATION:
+            raise self._fail(key, "identifier")
+        if faults := qualified_name(key):
+            raise BadSelector(f'unable to parse requirement: <nil>: Invalid value: "{key}": {faults[0]}')
+        if absent:
+            return self._made(key, Operator.DOES_NOT_EXIST)
+        if self._next in ("", ","):
+            return self._made(key, Operator.EXISTS)
+        verb = self._take()
+        if verb in ("in", "notin"):
+            return self._made(key, _VERBS[verb], self._values())
+        if verb in _VERBS:
+            value = self._take() if self._next not in ("", ",") else ""
+            if value in _PUNCTUATION:
+                raise self._fail(value, "identifier")
+            return self._made(key, _VERBS[verb], (value,))
+        if verb in _COMPARISONS:
+            value = self._take()
+            if not value or value in _PUNCTUATION:
+                raise self._fail(value, "identifier")
+            return self._made(key, _COMPARISONS[verb], (value,))
+        raise self._fail(verb, "in, notin, =, ==, !=, gt, lt")
+
+    def _values(self) -> list[str]:
+        opening = self._take()
+        if opening != "(":
+            raise self._fail(opening, "'('")
+        values, expecting = [], True
+        while True:
+            token = self._take()
+            if token in (",", ")"):
+                if expecting:
+                    values.append("")
+                if token == ")":
+                    return values
+                expecting = True
+            elif not expecting or not token or token in _PUNCTUATION:
+                raise self._fail(token, "',' or ')'" if not expecting else "',', ')' or identifier")
+            else:
+                values.append(token)
+                expecting = False
+
+    def _made(self, key: str, operator: Operator, values: Sequence[str] = ()) -> Requirement:
+        try:
+            return requirement(SelectorExpression(key, operator.value, tuple(values)), node=True)
+        except BadSelector as error:
+            where = f"{error.path}: " if error.path else ""
+            if error.path.endswith("]"):
+                index = int(error.path.rpartition("[")[2][:-1])
+                where += f'Invalid value: "{values[index]}": '
+            raise BadSelector(f"unable to parse requirement: {where}{error.args[0]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +267,31 @@ class FieldRequirement:
 
 
 def parse_field_selector(text: str) -> tuple[FieldRequirement, ...]:
-    """`spec.nodeName=n1,status.phase!=Running`; which fields a kind supports is the registry's matter."""
+    """`spec.nodeName=n1,status.phase!=Running`; which fields a kind supports is the registry's matter.
+
+    In values a comma, an equals sign and a backslash are written with a backslash before them.
+    """
     parsed = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = re.fullmatch(r"([^=!]+)(==|!=|=)(.*)", part)
+    for part in filter(None, re.findall(r"(?:\\.|[^,\\])+", text, re.DOTALL)):
+        match = re.match(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if match is None:
-            raise BadSelector(f"invalid field selector: {part!r}; can't understand it, use field=value or field!=value")
-        parsed.append(FieldRequirement(match[1].strip(), match[3].strip(), match[2] != "!="))
+            raise BadSelector(f"invalid selector: '{text}'; can't understand '{part}'")
+        parsed.append(FieldRequirement(match[1], _unescaped(match[3]), match[2] != "!="))
     return tuple(parsed)
+
+
+def _unescaped(value: str) -> str:
+    plain = ""
+    characters = iter(value)
+    for character in characters:
+        if character == "\\":
+            character = next(characters, "")
+            if character not in ("\\", ",", "="):
+                raise BadSelector(f"invalid field selector: invalid escape sequence: \\{character}")
+        elif character == "=":
+            raise BadSelector(f"invalid field selector: unescaped character in value: {ord(character)}")
+        plain += character
+    return plain
 
 
 def field_text(document: Mapping[str, Any], path: str) -> str:

@@ -21,7 +21,7 @@ from wharfinger.apiserver.exchange import ClientGone, Exchange, Receive, Scope, 
 from wharfinger.apiserver.health import ENDPOINTS, Health
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
-from wharfinger.apiserver.resources import Resources, locate, not_allowed, unknown_path
+from wharfinger.apiserver.resources import Resources, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.reviews import Reviews
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.target import Target, resource_target
@@ -142,7 +142,16 @@ class Application:
         if exchange.status:  # the answer has begun; nothing else can be said
             log.warning("%s %s broke off: %s", exchange.method, exchange.path, error)
             return
+        if isinstance(error, UnknownPath) and self._is_outside(exchange.parts):
+            await exchange.answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
+            return
         await exchange.error(error)
+
+    def _is_outside(self, parts: list[str]) -> bool:
+        """Whether a path is of no API that is served; there Kubernetes answers as a plain web server does."""
+        if parts[:1] == ["apis"]:
+            return len(parts) > 1 and self._discovery.group(parts[1]) is None
+        return parts[:1] != ["api"]
 
     def _count(self, exchange: Exchange | None, target: Target | None, seconds: float) -> None:
         code = str(exchange.status) if exchange is not None else "400"

@@ -65,7 +65,7 @@ def _manager(given: str, user_agent: str, apply: bool) -> str:
 
 def _dry_run(value: str, faults: list[FieldError]) -> bool:
     if value not in ("", "All"):
-        faults.append(not_supported("dryRun", value, ("All",)))
+        faults.append(not_supported("dryRun", [value], ("All",)))
     return value == "All"
 
 

@@ -50,8 +50,12 @@ _RETURNED = frozenset(
 )
 
 
+class UnknownPath(NotFound):
+    """There is nothing under this path, whoever asks."""
+
+
 def unknown_path() -> NotFound:
-    return NotFound("the server could not find the requested resource", details={})
+    return UnknownPath("the server could not find the requested resource", details={})
 
 
 def not_allowed() -> MethodNotAllowed:

@@ -73,7 +73,7 @@ class Query:
         try:
             return parse_label_selector(text)
         except BadSelector as error:
-            raise BadRequest(f"unable to parse requirement: {error}") from None
+            raise BadRequest(str(error)) from None
 
     def fields(self) -> tuple[FieldRequirement, ...]:
         if not (text := self.text("fieldSelector")):

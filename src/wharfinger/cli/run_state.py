@@ -87,6 +87,21 @@ def is_locked(directory: Path) -> bool:
         return False
 
 
+def seen_state(component: ComponentState) -> str:
+    """The state as the system sees it: a process may be gone or suspended before the supervisor knows."""
+    if component.state != "running":
+        return component.state
+    try:
+        os.kill(component.pid, 0)
+        told = Path(f"/proc/{component.pid}/stat").read_text()
+    except ProcessLookupError:
+        return "gone"
+    except OSError:
+        return component.state  # no such files here
+    letter = told.rpartition(")")[2].split()[0]
+    return {"T": "suspended", "t": "suspended", "Z": "gone"}.get(letter, component.state)
+
+
 def read_run(directory: Path) -> RunState | None:
     return _read(directory / RUN_FILE, RunState)
 

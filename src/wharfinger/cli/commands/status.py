@@ -35,7 +35,7 @@ def command(ctx: click.Context, data_dir: Path, output: str) -> None:
 
 
 def _report(directory: Path) -> dict[str, Any]:
-    from wharfinger.cli.run_state import is_locked, read_run
+    from wharfinger.cli.run_state import is_locked, read_run, seen_state
 
     state = read_run(directory)
     if state is None or not is_locked(directory):
@@ -44,7 +44,7 @@ def _report(directory: Path) -> dict[str, Any]:
     components = [
         {
             "name": component.name,
-            "state": component.state,
+            "state": seen_state(component),
             "pid": component.pid,
             "since": component.since,
             "restarts": component.restarts,
@@ -53,7 +53,7 @@ def _report(directory: Path) -> dict[str, Any]:
         }
         for component in state.components
     ]
-    well = health == "ok" and all(component.state == "running" for component in state.components)
+    well = health == "ok" and all(component["state"] == "running" for component in components)
     return {
         "running": True,
         "healthy": well,
