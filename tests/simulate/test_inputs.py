@@ -124,6 +124,52 @@ def test_objects_of_kinds_that_the_files_define_are_simulated_too() -> None:
     assert "spec.size" in refused["message"]
 
 
+def test_what_keeps_pods_and_faults_from_happening_is_told() -> None:
+    spec = "containers: [{name: c, image: i}]"
+    report = simulated(
+        f"""
+apiVersion: wharfinger.dev/v1alpha1
+kind: Scenario
+steps:
+- fault: {{node: nope, down: true}}
+- apply:
+  - {{apiVersion: v1, kind: Pod, metadata: {{name: gated}}, spec: {{schedulingGates: [{{name: a/b}}], {spec}}}}}
+  - {{apiVersion: v1, kind: Pod, metadata: {{name: foreign}}, spec: {{schedulerName: other, {spec}}}}}
+  - {{apiVersion: v1, kind: Pod, metadata: {{name: plain}}, spec: {{{spec}}}}}
+  expect: [{{kind: Pod, fields: {{status.phase: Running}}}}]
+"""
+    )
+    pods, fault = report["expectations"]
+    assert pods["explanation"].splitlines() == [
+        "default/foreign waits for the scheduler other, which does not run here",
+        "default/gated is held back by SchedulingGates: waiting for scheduling gates: [a/b]",
+        "default/plain waits: there are no nodes",
+    ]
+    assert (fault["step"], fault["problems"]) == (
+        "steps[0]",
+        ['the fault cannot be brought about: nodes "nope" not found'],
+    )
+    assert {each["name"]: each["message"] for each in report["unscheduled"]} == {
+        "foreign": "waits for the scheduler other, which does not run here",
+        "gated": "Scheduling is blocked due to non-empty scheduling gates",
+        "plain": "no nodes available to schedule pods",
+    }
+
+
+def test_every_fault_of_a_configuration_is_told_at_once() -> None:
+    with pytest.raises(BadInput) as caught:
+        read(
+            "apiVersion: wharfinger.dev/v1alpha1\nkind: WharfingerConfiguration\n"
+            "nodes: {count: -1, speed: 3}\nreservation: {chargeQuota: perhaps}\nscheduler: {profilez: []}\n"
+        )
+    assert [problem.partition(": ")[2] for problem in caught.value.problems] == [
+        "nodes.count: Expected `int` >= 0",
+        "nodes.speed: unknown field; known here: count, leaseSeconds, startupSeconds",
+        "reservation.chargeQuota: Expected `bool`, got `str`",
+        "scheduler.profilez: unknown field",
+    ]
+
+
 def test_scenarios_may_define_kinds_and_expect_objects_of_them() -> None:
     widget, definition = (msgspec.json.encode(msgspec.yaml.decode(text)).decode() for text in (WIDGET, DEFINITION))
     report = simulated(

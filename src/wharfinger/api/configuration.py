@@ -6,7 +6,7 @@ has the form of a KubeSchedulerConfiguration and is read by the scheduler itself
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import field
@@ -15,6 +15,9 @@ from wharfinger.api.fields import FieldError, describe
 
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Block(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -43,8 +46,8 @@ class ReservationSettings(Block, frozen=True):
     )
     charge_quota: bool = False
     honour_ignored_label: bool = False
-    gc_seconds: int = 24 * 3600  # how long Succeeded and Expired ones are kept; 0 keeps them for ever
-    gc_interval_seconds: int = 60
+    gc_seconds: Count = 24 * 3600  # how long Succeeded and Expired ones are kept; 0 keeps them for ever
+    gc_interval_seconds: Positive = 60
 
 
 class ResourcePolicySettings(Block, frozen=True):
@@ -55,18 +58,18 @@ class ResourceClassSettings(Block, frozen=True):
     groups: bool = False  # groupBy and groupSize
     rewrite_names: bool = False  # the webhook rewrites unqualified names to aliases
     overlay: bool = False  # the webhook adds the raw request beside the class
-    startup_grace_seconds: int = 15 * 60  # how long a new node may stay silent before it counts without devices
+    startup_grace_seconds: Count = 15 * 60  # how long a new node may stay silent before it counts without devices
 
 
 class PlacementSettings(Block, frozen=True):
-    resync_seconds: int = 0  # every placement is decided anew that often; 0: only when something that matters changed
+    resync_seconds: Count = 0  # every placement is decided anew that often; 0: only when something that matters changed
     default_cluster_set: bool = True
 
 
 class NodesSettings(Block, frozen=True):
-    count: int = 0  # sample nodes to create
-    startup_seconds: float = 1.0  # how long a pod takes from bound to running
-    lease_seconds: int = 40
+    count: Count = 0  # sample nodes to create
+    startup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # how long a pod takes from bound to running
+    lease_seconds: Positive = 40
 
 
 class Configuration(Block, frozen=True):
@@ -91,18 +94,23 @@ class BadConfiguration(ValueError):
 
 
 def load_configuration(document: dict[str, Any]) -> Configuration:
-    errors = _unknown(document, Configuration, "")
+    errors = _faults(document, Configuration, "")
     if not errors:
         try:
             return msgspec.convert(document, Configuration)
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `$")
-            errors.append(FieldError(path.rstrip("`").lstrip(".") or "document", "FieldValueInvalid", message))
+            errors.append(_invalid(error, ""))
     raise BadConfiguration(errors)
 
 
-def _unknown(document: dict[str, Any], block: type[msgspec.Struct], path: str) -> list[FieldError]:
-    """All unknown keys at once; msgspec alone would stop at the first."""
+def _invalid(error: msgspec.ValidationError, path: str) -> FieldError:
+    message, _, inside = str(error).partition(" - at `$")
+    here = (path + inside.rstrip("`")).lstrip(".")
+    return FieldError(here or "document", "FieldValueInvalid", message)
+
+
+def _faults(document: dict[str, Any], block: type[msgspec.Struct], path: str) -> list[FieldError]:
+    """All unknown keys and wrong values at once; msgspec alone would stop at the first."""
     known = {info.encode_name: info.type for info in msgspec.structs.fields(block)}
     errors = []
     for key, value in document.items():
@@ -112,5 +120,10 @@ def _unknown(document: dict[str, Any], block: type[msgspec.Struct], path: str) -
                 FieldError(here, "FieldValueForbidden", f"unknown field; known here: {', '.join(sorted(known))}")
             )
         elif isinstance(value, dict) and isinstance(known[key], type) and issubclass(known[key], Block):
-            errors += _unknown(value, known[key], here)
+            errors += _faults(value, known[key], here)
+        else:
+            try:
+                msgspec.convert(value, known[key])
+            except msgspec.ValidationError as error:
+                errors.append(_invalid(error, here))
     return errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from wharfinger.cli.output import paint, table
+from wharfinger.cli.output import counted, paint, table
 
 if TYPE_CHECKING:
     from wharfinger.placement.explain import Explanation as ClusterStory
@@ -28,7 +28,7 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
             groups.setdefault((status.plugin, "; ".join(status.reasons)), []).append(name)
         ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
         rows = [(len(names), plugin, reason or "-", _names(names, everything)) for (plugin, reason), names in ordered]
-        lines += ["", paint(f"Refused: {len(found.refused)} nodes", "cyan", bold=True)]
+        lines += ["", paint(f"Refused: {counted(len(found.refused), 'node')}", "cyan", bold=True)]
         lines.append(table(("nodes", "plugin", "reason", "which"), rows))
     if found.scores:
         best = sorted(found.scores, key=lambda name: (-found.total(name), name != explained.choice, name))
@@ -39,7 +39,7 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
         ]
         lines += [
             "",
-            paint(f"Feasible: {len(best)} nodes", "cyan", bold=True),
+            paint(f"Feasible: {counted(len(best), 'node')}", "cyan", bold=True),
             table(("node", "total", *plugins), scored),
         ]
         if len(shown) < len(best):
@@ -87,7 +87,7 @@ def placement_text(story: ClusterStory, *, everything: bool) -> str:
                     *(scores.get(name, "-") for name in parts),
                 )
             )
-        lines += ["", paint(f"Feasible: {len(ranked)} clusters", "cyan", bold=True)]
+        lines += ["", paint(f"Feasible: {counted(len(ranked), 'cluster')}", "cyan", bold=True)]
         lines.append(table(("rank", "cluster", "selected", "total", *parts), rows))
         if len(shown) < len(ranked):
             lines.append(f"… and {len(ranked) - len(shown)} more (--all shows them)")

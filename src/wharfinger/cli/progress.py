@@ -13,10 +13,10 @@ _WIDTH = 30
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Gives a function (what, done, total) that draws one line and takes it away at the end."""
+def progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Gives a function (what, done, total) that draws one line and takes it away at the end; none where nobody looks."""
     if not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield None
         return
     drawn, next_drawing = False, time.monotonic() + _PATIENCE
 

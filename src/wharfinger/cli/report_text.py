@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wharfinger.cli.output import paint, table
+from wharfinger.cli.output import counted, paint, table
 
 Document = dict[str, Any]
 _MANY = 40  # rows of a section before it is summed up
@@ -58,7 +58,7 @@ def _nodes(objects: list[Document], limit: int | None) -> str:
     rows = [(node, _phases(pods), _pod_names(pods)) for node, pods in by_node.items()]
     if limit is not None and len(rows) > limit:
         rows = [row for row in rows if by_node[row[0]]] or rows
-    title = f"Pods on nodes: {total} on {len(by_node)} nodes"
+    title = f"Pods on nodes: {total} on {counted(len(by_node), 'node')}"
     if elsewhere:
         title += f", {len(elsewhere)} on none"
     return _section(title, ("node", "state", "pods"), rows, limit)

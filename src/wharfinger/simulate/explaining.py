@@ -118,9 +118,16 @@ def brief(engine: Engine, pod: Pod) -> list[str]:
     """In few lines why a pod is where it is, asked of an engine that goes on working."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.spec.node_name:
-        return [f"{name} runs on {pod.spec.node_name}"]
+        state = "runs" if pod.status.phase == "Running" else f"is {pod.status.phase}"
+        why = f": {pod.status.message}" if pod.status.message else ""
+        return [f"{name} {state} on {pod.spec.node_name}{why}"]
     if pod.spec.scheduler_name not in engine.profiles:
         return [f"{name} waits for the scheduler {pod.spec.scheduler_name}, which does not run here"]
+    gate = engine.pre_enqueue(pod)
+    if not gate.ok:
+        return [f"{name} is held back by {gate.plugin}: {gate.message}"]
+    if not engine.tables.node_count:
+        return [f"{name} waits: there are no nodes"]
     found = engine.explain(pod)
     if found.pre_filter is not None:
         return [f"{name} is refused as a whole by {found.pre_filter.plugin}: {found.pre_filter.message}"]

@@ -117,15 +117,17 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
 
 
 def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]:
+    configuration, errors = Configuration(), []
     try:
         configuration = load_configuration(document)
-        profiles.load(configuration.scheduler)
     except BadConfiguration as error:
-        return Configuration(), error.errors
+        errors += error.errors
+    scheduler = document.get("scheduler")
+    try:
+        profiles.load(scheduler if isinstance(scheduler, dict) else {})
     except BadSchedulerConfiguration as error:
-        nested = [FieldError(f"scheduler.{each.path}", each.reason, each.message) for each in error.errors]
-        return Configuration(), nested
-    return configuration, []
+        errors += [FieldError(f"scheduler.{each.path}", each.reason, each.message) for each in error.errors]
+    return configuration, errors
 
 
 def _faults(source: Source, errors: Iterable[FieldError]) -> list[Fault]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from wharfinger.api.registry import Document
@@ -16,9 +16,10 @@ def build(
     objects: Sequence[Document],
     events: Sequence[Document],
     reasons: Mapping[tuple[str, str], Mapping[str, int]],
+    schedulers: Collection[str],
     results: Results,
 ) -> Document:
-    """`reasons` tells for each pending pod how many nodes were refused for what."""
+    """`reasons` tells for each pending pod how many nodes were refused for what, `schedulers` whose pods are tried at all."""
     return {
         "kind": "SimulationReport",
         "apiVersion": "wharfinger.dev/v1alpha1",
@@ -34,7 +35,7 @@ def build(
             }
             for each in results.rejections
         ],
-        "unscheduled": list(_unscheduled(objects, reasons)),
+        "unscheduled": list(_unscheduled(objects, reasons, schedulers)),
         "events": sorted(events, key=_event_order),
         "expectations": expectations(results),
     }
@@ -58,7 +59,9 @@ def expectations(results: Results) -> list[Document]:
 
 
 def _unscheduled(
-    objects: Iterable[Document], reasons: Mapping[tuple[str, str], Mapping[str, int]]
+    objects: Iterable[Document],
+    reasons: Mapping[tuple[str, str], Mapping[str, int]],
+    schedulers: Collection[str],
 ) -> Iterable[dict[str, Any]]:
     for document in sorted(objects, key=_order):
         if document.get("kind") != "Pod" or (document.get("spec") or {}).get("nodeName"):
@@ -69,6 +72,9 @@ def _unscheduled(
         key = (metadata.get("namespace", ""), metadata["name"])
         conditions = (document.get("status") or {}).get("conditions") or ()
         message = next((each.get("message", "") for each in conditions if each.get("type") == "PodScheduled"), "")
+        scheduler = document["spec"].get("schedulerName")
+        if not message and scheduler not in schedulers:
+            message = f"waits for the scheduler {scheduler}, which does not run here"
         counted = reasons.get(key, {})
         yield {
             "namespace": key[0],

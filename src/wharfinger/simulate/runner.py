@@ -100,7 +100,10 @@ async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
             client.delete(target.resource, target.name, target.namespace, grace_period=delete.grace_period),
         )
     for fault in step.faults:
-        await stage.fault(fault)
+        try:
+            await stage.fault(fault)
+        except ApiError as error:
+            results.failures.append((where, f"the fault cannot be brought about: {error.message}"))
     _judge(step, where, refused, warnings, results)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.manifests import Manifest
@@ -18,13 +19,15 @@ from wharfinger.simulate.world import World
 Progress = Callable[[str, int, int], None]
 """(what is going on, how much of it is done, how much there is)"""
 
+_TURNS = 16  # of the loop between two words on progress
+
 
 @dataclass(slots=True)
 class Options:
     seed: int = 0
     user: str = ""
     duration: float | None = None  # let that much time pass; None: until idle
-    progress: Progress = field(default=lambda what, done, total: None)
+    progress: Progress | None = None
 
 
 def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
@@ -45,7 +48,8 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
     await apply_manifests(world, inputs.manifests, options, results)
-    world.loop.each_turn = lambda: _tell(world, options.progress)
+    if options.progress is not None:
+        world.loop.each_turn = _teller(world, options.progress)
     for scenario in scenarios:
         await runner.run(scenario, world, results)
     if options.duration is None:
@@ -55,13 +59,20 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     return await _report(world, results)
 
 
-def _tell(world: World, progress: Progress) -> None:
-    """How far things are: pods that still wait for a node, and then what time it is."""
-    waiting, pods = world.waiting()
-    if waiting:
-        progress("scheduling", pods - waiting, pods)
-    else:
-        progress(f"at {format_time(world.clock.now())}, changes", world.store.version, 0)
+def _teller(world: World, progress: Progress) -> Callable[[], None]:
+    """Tells now and then how far things are: pods that still wait for a node, and then what time it is."""
+    turns = count()
+
+    def tell() -> None:
+        if next(turns) % _TURNS:
+            return
+        waiting, pods = world.waiting()
+        if waiting:
+            progress("scheduling", pods - waiting, pods)
+        else:
+            progress(f"at {format_time(world.clock.now())}, changes", world.store.version, 0)
+
+    return tell
 
 
 async def prepare(world: World, manifests: Sequence[Manifest]) -> None:
@@ -83,7 +94,7 @@ async def apply_manifests(
 ) -> None:
     client = world.client(options.user, lambda warning: None)
     for number, manifest in enumerate(manifests):
-        if number % 1000 == 0:
+        if number % 1000 == 0 and options.progress is not None:
             options.progress("applying", number, len(manifests))
         document = manifest.document
         resource = world.registry.resource_of(document)
@@ -113,5 +124,10 @@ async def _report(world: World, results: runner.Results) -> Document:
             key = (document["metadata"].get("namespace", ""), document["metadata"]["name"])
             reasons[key] = scheduler.diagnosis(key)
     return report.build(
-        now=world.clock.now(), objects=objects, events=world.objects(EVENTS), reasons=reasons, results=results
+        now=world.clock.now(),
+        objects=objects,
+        events=world.objects(EVENTS),
+        reasons=reasons,
+        schedulers=scheduler.engine.profiles if scheduler is not None else (),
+        results=results,
     )

@@ -54,12 +54,13 @@ def command(
     """
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, read
+    from wharfinger.cli.simulating import bad_input, read, refuse_nothing
     from wharfinger.simulate.planning import plan
     from wharfinger.simulate.simulation import Options
 
     with bad_input(status=1):
         change = read(paths)
+        refuse_nothing(change, paths)
         try:
             cluster, start = (read(snapshots), None) if snapshots else _live(kubeconfig, context)
         except ApiError as error:
@@ -95,7 +96,7 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
 
 
 def _text(found: Plan) -> str:
-    from wharfinger.cli.output import paint, table
+    from wharfinger.cli.output import counted, paint, table
 
     if found.empty:
         return paint("No changes: every pod, reservation, unit and placement stays as it is.", "green", bold=True)
@@ -111,7 +112,7 @@ def _text(found: Plan) -> str:
             for change in found.changes
         ]
         lines += [
-            paint(f"{len(rows)} changes", "yellow", bold=True),
+            paint(counted(len(rows), "change"), "yellow", bold=True),
             table(("change", "kind", "name", "before -> after"), rows),
         ]
     for refused in found.refused:
