@@ -19,7 +19,7 @@ from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.server import open_application
 from wharfinger.apiserver.tokens import TokenSigner
-from wharfinger.store.ledger import Memory
+from wharfinger.store.ledger import Memory, Told
 from wharfinger.store.store import Store
 
 
@@ -175,9 +175,12 @@ class Failing(Memory):
     durable_at_once = False
     fails = False
 
-    async def commit(self, rows: Any, version: int) -> None:
+    def commit(self, rows: Any, version: int, told: Told) -> None:
+        loop = asyncio.get_running_loop()
         if self.fails:
-            raise OSError("no space left")
+            loop.call_soon(told.failed, OSError("no space left"))
+        else:
+            loop.call_soon(told.durable, version)
 
 
 def test_events_end_an_hour_after_they_were_last_written() -> None:

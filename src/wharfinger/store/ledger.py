@@ -1,13 +1,15 @@
 """The ledger: one counter of versions over all kinds, the writes in their order, and when they become durable.
 
 A write is taken at once, so that the next one builds on it. Readers see it, and its writer is answered, when the back
-end has it on disk. All writes that arrive while the back end is busy go to it together.
+end has it on disk. The back end works beside the event loop: what comes while it is busy it writes together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -34,8 +36,20 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None
 
 
+class Told(Protocol):
+    """Who hears from a back end, in the event loop and in the order of commits."""
+
+    def durable(self, version: int) -> None:
+        """Everything up to this version is on disk."""
+        ...
+
+    def failed(self, error: OSError) -> None:
+        """What was not said to be durable is not, and never will be."""
+        ...
+
+
 class Backend(Protocol):
-    """Where rows go. A back end is used by one writer at a time."""
+    """Where rows go."""
 
     durable_at_once: bool
 
@@ -43,8 +57,13 @@ class Backend(Protocol):
         """The last version, and all objects."""
         ...
 
-    async def commit(self, rows: Iterable[Row], version: int) -> None:
-        """Returns when all rows are durable; raises OSError, and keeps none of them, where that cannot be."""
+    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+        """Begins to make rows durable, all or none, after those given before. Where that fails, those given since, which
+        may build on them, are dropped too until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Whoever was told of a failure has forgotten what was lost."""
         ...
 
     def close(self) -> None: ...
@@ -56,12 +75,12 @@ class Ledger:
         self._limits = limits
         self._now = now
         self._collections: dict[tuple[str, str], Collection] = {}
-        self._pending: list[tuple[Collection, Change]] = []
-        self._writers: list[asyncio.Future[None]] = []
-        self._committing: asyncio.Task[None] | None = None
+        self._unsent: list[tuple[Collection, Change]] = []  # taken, and not yet given to the back end
+        self._sent: deque[tuple[Collection, Change]] = deque()  # given to it, and not yet durable
+        self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until a version is durable
         self._closed = False
         self._failure = ""  # why the last commit failed
-        self._began = 0.0  # when the commit under way began
+        self._began = 0.0  # since when the oldest of what is not yet durable has waited
         last, rows = backend.load()
         self._taken = self.version = self._origin = max(last, 1)  # the past before the origin is unknown
         for row in rows:
@@ -125,39 +144,55 @@ class Ledger:
             self.version = change.version
             collection.publish(change)
         else:
-            self._pending.append((collection, change))
+            self._unsent.append((collection, change))
 
     async def settled(self) -> None:
         """Returns when everything taken so far is durable and shown to readers."""
-        if not self._pending:
+        if self._unsent:
+            self._send()
+        elif not self._sent:
             return
         writer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writers.append(writer)
-        if self._committing is None:
-            self._committing = asyncio.create_task(self._commit(), name="store commits")
+        self._writers.append((self._taken, writer))
         await writer
 
-    async def _commit(self) -> None:
-        try:
-            while self._pending:
-                pending, self._pending = self._pending, []
-                writers, self._writers = self._writers, []
-                self._began = self._now()
-                try:
-                    await self._backend.commit([_row(*entry) for entry in pending], pending[-1][1].version)
-                except OSError as error:
-                    self._failure = str(error)
-                    self._abandon(pending, writers, error)
-                    continue
-                self._failure = ""
-                self.version = pending[-1][1].version
-                for collection, change in pending:
-                    collection.publish(change)
-                for writer in writers:
-                    if not writer.done():
-                        writer.set_result(None)
-        finally:
-            self._committing = None
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if not self._sent:
+            self._began = self._now()
+        self._sent += unsent
+        self._backend.commit([_row(*entry) for entry in unsent], unsent[-1][1].version, self)
+
+    def durable(self, version: int) -> None:
+        sent, writers = self._sent, self._writers
+        self._failure = ""
+        self._began = self._now()
+        self.version = version
+        while sent and sent[0][1].version <= version:
+            collection, change = sent.popleft()
+            collection.publish(change)
+        while writers and writers[0][0] <= version:
+            _, writer = writers.popleft()
+            if not writer.done():
+                writer.set_result(None)
+
+    def failed(self, error: OSError) -> None:
+        """Forgets writes that could not be made durable, and those taken since, which may build on them."""
+        self._failure = str(error)
+        lost = [*self._sent, *self._unsent]
+        self._sent.clear()
+        self._unsent = []
+        self._backend.resume()
+        for collection, change in lost:
+            stored = collection.visible.objects.get(change.key)
+            if stored is None:
+                collection.latest.remove(change.key)
+            else:
+                collection.latest.put(change.key, stored)
+        writers, self._writers = self._writers, deque()
+        for _, writer in writers:
+            if not writer.done():
+                writer.set_exception(ServiceUnavailable(f"the store cannot write its data: {error}"))
 
     @property
     def fault(self) -> str:
@@ -165,30 +200,14 @@ class Ledger:
         if self._closed:
             return "the store is closed"
         waited = self._now() - self._began
-        if self._committing is not None and waited > _SLOW:
+        if self._sent and waited > _SLOW:
             return f"a write to disk has been under way for {waited:.0f} s"
         return self._failure
 
-    def _abandon(
-        self, pending: list[tuple[Collection, Change]], writers: list[asyncio.Future[None]], error: OSError
-    ) -> None:
-        """Forgets writes that could not be made durable, and those taken since, which may build on them."""
-        later, self._pending = self._pending, []
-        writers, self._writers = writers + self._writers, []
-        for collection, change in pending + later:
-            stored = collection.visible.objects.get(change.key)
-            if stored is None:
-                collection.latest.remove(change.key)
-            else:
-                collection.latest.put(change.key, stored)
-        for writer in writers:
-            if not writer.done():
-                writer.set_exception(ServiceUnavailable(f"the store cannot write its data: {error}"))
-
     async def close(self) -> None:
         self._closed = True
-        while self._committing is not None:
-            await asyncio.wait([self._committing])
+        with suppress(ServiceUnavailable):  # which the writers have been told
+            await self.settled()
         for collection in self._collections.values():
             collection.close()
         self._backend.close()
@@ -217,8 +236,11 @@ class Memory:
     def load(self) -> tuple[int, Iterator[Row]]:
         return 0, iter(())
 
-    async def commit(self, rows: Iterable[Row], version: int) -> None:
+    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
         raise AssertionError("nothing waits for memory")
+
+    def resume(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -11,12 +11,15 @@ import fcntl
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import chain, groupby
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
-from wharfinger.store.ledger import Row
+from wharfinger.store.ledger import Row, Told
 
 APPLICATION_ID = 0x57484152  # "WHAR"
 SCHEMA = 1
@@ -37,7 +40,12 @@ CREATE TABLE objects (
 CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
 INSERT INTO state VALUES (1, 1);
 """
-_PUT = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_TOGETHER = 64  # rows of one statement
+
+
+@cache
+def _put(rows: int) -> str:
+    return f"INSERT OR REPLACE INTO objects VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?, ?)'] * rows)}"
 
 
 class DataFileError(Exception):
@@ -45,7 +53,7 @@ class DataFileError(Exception):
 
 
 class DataFile:
-    """The back end of one data file. Commits run in a thread of their own, one at a time."""
+    """The back end of one data file. Commits run in a thread of their own, one after another."""
 
     durable_at_once = False
 
@@ -60,23 +68,30 @@ class DataFile:
             self._lock.close()
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._guard = Lock()  # over what follows
+        self._queue: list[tuple[Sequence[Row], int]] = []
+        self._busy = False  # the thread is at work, and will look at the queue again
+        self._broken = False  # a commit failed, and who gave it has not heard yet
 
     def load(self) -> tuple[int, Iterator[Row]]:
         try:
-            (version,) = self._connection.execute("SELECT version FROM state").fetchone()
+            # Removals leave no row, so the last version is noted with them; puts carry it themselves.
+            (version,) = self._connection.execute(
+                "SELECT max(version, (SELECT ifnull(max(version), 0) FROM objects)) FROM state"
+            ).fetchone()
         except (sqlite3.DatabaseError, TypeError) as error:
             self.close()
             raise _damaged(self.path, str(error)) from None
-        return version, self._rows(version)
+        return version, self._rows()
 
-    def _rows(self, last: int) -> Iterator[Row]:
+    def _rows(self) -> Iterator[Row]:
         seen = set()
         try:
             for values in self._connection.execute("SELECT * FROM objects ORDER BY created"):
                 *fields, total = values
                 row = Row(*fields)
                 key = (row.group, row.plural, row.namespace, row.name)
-                if total != _sum(row) or key in seen or row.version > last:
+                if total != _sum(row) or key in seen:
                     raise sqlite3.DatabaseError(f"the row of {row.plural} {row.namespace}/{row.name} is wrong")
                 seen.add(key)
                 yield row
@@ -84,38 +99,53 @@ class DataFile:
             self.close()
             raise _damaged(self.path, str(error)) from None
 
-    async def commit(self, rows: Iterable[Row], version: int) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._commit, list(rows), version)
+    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+        with self._guard:
+            if self._broken:
+                return  # `told` will hear of it, and forget these rows with the others
+            self._queue.append((rows, version))
+            if self._busy:
+                return
+            self._busy = True
+        self._thread.submit(self._work, asyncio.get_running_loop(), told)
 
-    def _commit(self, rows: list[Row], version: int) -> None:
+    def _work(self, loop: asyncio.AbstractEventLoop, told: Told) -> None:
+        """Makes durable what is queued, all of it at once, until nothing is left."""
+        while True:
+            with self._guard:
+                queue, self._queue = self._queue, []
+                if not queue:
+                    self._busy = False
+                    return
+            rows = [row for given, _ in queue for row in given] if len(queue) > 1 else queue[0][0]
+            try:
+                self._write(rows, queue[-1][1])
+            except OSError as error:
+                with self._guard:
+                    self._broken, self._busy, self._queue = True, False, []
+                loop.call_soon_threadsafe(told.failed, error)
+                return
+            loop.call_soon_threadsafe(told.durable, queue[-1][1])
+
+    def resume(self) -> None:
+        with self._guard:
+            self._broken = False
+
+    def _write(self, rows: Sequence[Row], version: int) -> None:
         connection = self._connection
         try:
+            if len(rows) <= _TOGETHER and all(row.data is not None for row in rows):
+                # One statement is a transaction of its own, and goes to disk without a stop in between, in which this
+                # thread would have to wait for its turn to run Python.
+                connection.execute(_put(len(rows)), list(chain.from_iterable(map(_values, rows))))
+                return
             connection.execute("BEGIN IMMEDIATE")
             # Runs of puts go down together; a removal must not overtake the put before it.
-            puts: list[tuple[object, ...]] = []
-            for row in rows:
-                if row.data is not None:
-                    puts.append(
-                        (
-                            row.created,
-                            row.version,
-                            row.group,
-                            row.plural,
-                            row.namespace,
-                            row.name,
-                            row.uid,
-                            row.data,
-                            _sum(row),
-                        )
-                    )
-                    continue
-                if puts:
-                    connection.executemany(_PUT, puts)
-                    puts = []
-                connection.execute("DELETE FROM objects WHERE created = ?", (row.created,))
-            if puts:
-                connection.executemany(_PUT, puts)
+            for removals, run in groupby(rows, key=lambda row: row.data is None):
+                if removals:
+                    connection.executemany("DELETE FROM objects WHERE created = ?", [(row.created,) for row in run])
+                else:
+                    connection.executemany(_put(1), map(_values, run))
             connection.execute("UPDATE state SET version = ?", (version,))
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -128,6 +158,20 @@ class DataFile:
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
         self._lock.close()
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    return (
+        row.created,
+        row.version,
+        row.group,
+        row.plural,
+        row.namespace,
+        row.name,
+        row.uid,
+        row.data,
+        _sum(row),
+    )
 
 
 def _sum(row: Row) -> int:
