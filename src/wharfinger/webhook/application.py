@@ -30,6 +30,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_LIMIT = 16 << 20  # an API server takes objects of 3 MiB; a review holds two and what is around them
+_KNOWN = 1024  # kinds of requests, remembered with those they concern
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 
 
@@ -44,6 +45,7 @@ class Application:
         self._metrics = metrics
         self._not_ready = not_ready
         self.stopping = False
+        self._known: dict[tuple[str, str, str, str, bool], list[Handler]] = {}
         self._seconds = metrics.histogram(
             "wharfinger_webhook_duration_seconds", "Time to answer a review.", ("phase",), _BUCKETS
         )
@@ -102,6 +104,17 @@ class Application:
             self._seconds.observe(loop.time() - started, phase)
             self._answers.inc(phase, answer)
 
+    def _concerned(self, request: Request, mutating: bool) -> list[Handler]:
+        """Whom a request concerns; what decides that is the same for most of them."""
+        key = (request.resource.group, request.resource.plural, request.subresource, request.operation, mutating)
+        found = self._known.get(key)
+        if found is None:
+            found = [handler for handler in self._handlers if handler.concerns(request, mutating)]
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
     async def _review(self, asked: AdmissionRequest, *, mutating: bool) -> tuple[bytes, str]:
         warnings: list[str] = []
         audit: dict[str, str] = {}
@@ -110,7 +123,7 @@ class Application:
             if wrong := self._not_ready():
                 raise InternalError(f"wharfinger cannot decide yet: {wrong}")
             request = as_request(asked, self._registry)
-            concerned = [handler for handler in self._handlers if handler.concerns(request, mutating)]
+            concerned = self._concerned(request, mutating)
             for handler in concerned:
                 outcome = await handler.review(request, mutating=mutating)
                 warnings += outcome.review.warnings

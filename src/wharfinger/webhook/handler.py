@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
 from wharfinger.api.configuration import Configuration
@@ -17,6 +18,10 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 
 Operation = dict[str, Any]
+
+# Objects come from JSON: through it a copy is made in a tenth of the time of `deepcopy`.
+_encode = msgspec.json.Encoder().encode
+_decode = cast("Any", msgspec.json.Decoder()).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class Handler:
     rules: tuple[Rule, ...] = ()
 
     def concerns(self, request: Request, mutating: bool) -> bool:
+        """By resource, subresource, operation and phase alone: the answer holds for all requests alike in these."""
         return any((rule.mutating or not mutating) and rule.matches(request) for rule in self.rules)
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
@@ -104,7 +110,7 @@ class ReviewerHandler(Handler):
         reviewer = self._mutating if mutating else self._validating
         if reviewer is None:
             return Answer()
-        own = replace(request, object=deepcopy(request.object))
+        own = replace(request, object=_decode(_encode(request.object)))
         review = reviewer.review(own)
         if not mutating or own.object == request.object:
             return Answer(review)

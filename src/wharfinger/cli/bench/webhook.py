@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,8 +166,10 @@ async def measure(
             bench.request("POST", "/validate" if n % 2 else "/mutate", review(n, "web", default=n % 2 == 0))
             for n in range(100)
         ]
-        count = int(rate * seconds)
-        warm = steady(bench.address, context, requests, rate=rate, count=count, connections=connections, check=check)
+        load = partial(steady, bench.address, context, rate=rate, count=int(rate * seconds), connections=connections)
+        warm = load(requests, check=check)
+        # The same load of requests that ask for nothing: what the machine itself adds, busy as it may be.
+        empty = load([bench.request("GET", "/healthz")], check=lambda answer: None)
         most = await bench.rate(
             pool, (bench.request("POST", "/validate", review(n, "web", default=False)) for n in range(3000))
         )
@@ -181,6 +184,8 @@ async def measure(
         "warmP90Ms": _ms(warm[int(len(warm) * 0.9)]),
         "warmP99Ms": _ms(warm[int(len(warm) * 0.99)]),
         "warmMaxMs": _ms(warm[-1]),
+        "emptyMedianMs": _ms(empty[len(empty) // 2]),
+        "emptyP99Ms": _ms(empty[int(len(empty) * 0.99)]),
         "mostRequestsPerSecond": round(most, 1),
         "coldMedianMs": _ms(sorted(cold)[len(cold) // 2]),
         "coldMaxMs": _ms(max(cold)),
