@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from wharfinger.api import kinds
 from wharfinger.api.errors import Expired, ServiceUnavailable
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES
 from wharfinger.store import Store
-from wharfinger.store.sqlite import DataFileError
+from wharfinger.store.ledger import Row
+from wharfinger.store.sqlite import DataFile, DataFileError
 
 
 def open_store(path: Path) -> Store:
@@ -246,5 +249,78 @@ def test_readers_see_a_write_only_when_it_is_durable(tmp_path: Path) -> None:
         await writing
         assert len((await store.list(CONFIG_MAPS)).items) == 1
         await store.close()
+
+    asyncio.run(body())
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.durable_up_to = 0
+        self.errors: list[str] = []
+
+    def durable(self, version: int) -> None:
+        self.durable_up_to = version
+
+    def failed(self, error: OSError) -> None:
+        self.errors.append(str(error))
+
+
+def test_what_builds_on_a_failed_commit_is_dropped_until_the_failure_was_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(number: int) -> Row:
+        return Row(number, number, "", "configmaps", "d", f"c{number}", "u", b"{}")
+
+    async def body() -> None:
+        file, heard = DataFile(tmp_path / "data.db"), Heard()
+        write, go, written = file._write, threading.Event(), []
+
+        def slow(rows: Sequence[Row], version: int) -> None:
+            go.wait(60)
+            if version == 4:
+                raise OSError("no space left")
+            write(rows, version)
+            written.append([one.version for one in rows])
+
+        monkeypatch.setattr(file, "_write", slow)
+        file.commit([row(2)], 2, heard)
+        while file._queue:  # taken up by the thread
+            await asyncio.sleep(0.001)
+        file.commit([row(3)], 3, heard)
+        file.commit([row(4)], 4, heard)
+        go.set()
+        while not file._broken:
+            await asyncio.sleep(0.001)
+        file.commit([row(5)], 5, heard)
+        while not heard.errors:
+            await asyncio.sleep(0.001)
+        assert (heard.durable_up_to, heard.errors, written) == (2, ["no space left"], [[2]])
+        file.resume()
+        file.commit([row(6)], 6, heard)
+        while heard.durable_up_to != 6:
+            await asyncio.sleep(0.001)
+        file.close()
+        again = DataFile(tmp_path / "data.db")
+        version, rows = again.load()
+        assert (version, [one.name for one in rows]) == (6, ["c2", "c6"])
+        again.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 200])
+def test_many_rows_of_one_commit_are_all_there(tmp_path: Path, count: int) -> None:
+    async def body() -> None:
+        store = open_store(tmp_path / "data.db")
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        await asyncio.gather(*(store.create(CONFIG_MAPS, config(f"c{n}"), "default") for n in range(count)))
+        await asyncio.gather(*(store.delete(CONFIG_MAPS, f"c{n}", "default") for n in range(0, count, 2)))
+        version = store.version
+        await store.close()
+        again = open_store(tmp_path / "data.db")
+        assert again.version == version
+        names = {stored.name for stored in (await again.list(CONFIG_MAPS)).items}
+        assert names == {f"c{n}" for n in range(1, count, 2)}
+        await again.close()
 
     asyncio.run(body())

@@ -16,7 +16,7 @@ from wharfinger.apiserver import tables
 from wharfinger.apiserver.exchange import Exchange
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted
 from wharfinger.apiserver.options import ListOptions
-from wharfinger.store.objects import BOOKMARK, StoreEvent
+from wharfinger.store.objects import BOOKMARK, Stored, StoreEvent
 from wharfinger.store.watch import Watch
 
 _SHORTEST, _LONGEST = (
@@ -96,11 +96,28 @@ class Watchers:
         return _plain_encoder(resource)
 
 
+class _Lines:
+    """The lines of whole objects. The last one is kept: mostly many watchers are told of a change one after another."""
+
+    def __init__(self) -> None:
+        self._type = ""
+        self._object: Stored | None = None
+        self._last = b""
+
+    def of(self, type: str, stored: Stored) -> bytes:
+        if stored is not self._object or type != self._type:
+            self._type, self._object, self._last = type, stored, _line(type, stored.data)
+        return self._last
+
+
+_lines = _Lines()
+
+
 def _plain_encoder(resource: Resource) -> Encode:
     def encode(event: StoreEvent) -> bytes:
         if event.object is None:
             return _line(BOOKMARK, msgspec.json.encode(_bookmark(resource.api_version, resource.kind, event)))
-        return _line(event.type, event.object.data)
+        return _lines.of(event.type, event.object)
 
     return encode
 

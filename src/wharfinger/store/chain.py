@@ -75,7 +75,9 @@ class Chain:
             chosen = [one for one in reviewers if _concerned(one, resource.group, resource.plural, request.subresource)]
             known = self._chosen[key] = (list(reviewers), chosen)
         for reviewer in known[1]:
-            _take(reviewer.review(request), warnings)
+            review = reviewer.review(request)
+            if review is not PASS:
+                _take(review, warnings)
 
 
 def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) -> bool:
@@ -84,8 +86,6 @@ def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) ->
 
 
 def _take(review: Review, warnings: list[str]) -> None:
-    if review is PASS:
-        return
     warnings.extend(review.warnings)
     if review.denied is not None:
         raise review.denied
