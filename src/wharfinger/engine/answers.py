@@ -150,6 +150,7 @@ class Answers:
             ),
             "",
         )
+        self.fails = any(each.fails for _, each in self.filters)
         self.reserving = [
             (plugin, self.prepared.get(plugin.name))
             for plugin in points["reserve"]

@@ -187,6 +187,10 @@ class Engine:
                 text = f'running PreFilter plugin "{answers.refusal.plugin}": {answers.refusal.message}'
                 return Decision(error=text)
             return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+        if answers.fails:
+            fault = evaluation.broken(tables, answers, pod)
+            if fault is not None:
+                return Decision(error=fault.message)
         if pod.status.nominated_node_name:
             row = tables.row_of.get(pod.status.nominated_node_name)
             if row is not None and self._feasible(answers, pod, row):

@@ -144,6 +144,11 @@ def diagnose(tables: Tables, answers: Answers, pod: Pod) -> Diagnosis:
     return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
 
 
+def broken(tables: Tables, answers: Answers, pod: Pod) -> Status | None:
+    """What broke while rows were filtered, if anything did."""
+    return next((status for status, _ in refusals(tables, answers, pod)[0] if status.code is Code.ERROR), None)
+
+
 def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
     if answers.refusal is not None:
         return Explanation({}, {}, answers.refusal)

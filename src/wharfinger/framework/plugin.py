@@ -57,6 +57,7 @@ class Prepared:
     scores: bool = False
     normalizes: bool = False
     nodes: frozenset[str] | None = None  # only these can be right, whatever filters say
+    fails: bool = False  # whether filtering a row may break, which as upstream breaks the whole attempt
     score_fault: str = ""  # why rows cannot be scored; as upstream, that matters only where there is a choice
     follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
     widens: bool = False  # every row with overlays also counts as it is, so that they can only add feasible rows

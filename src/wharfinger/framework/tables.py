@@ -439,11 +439,13 @@ class Tables:
         """Sets or, with None, clears the node that is being freed for a waiting pod."""
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
+                self.keys_version += bool(pods[key].pod.spec.volumes)
                 del pods[key]
                 if not pods:
                     del self.nominated[node_name]
         if pod is not None:
             self.nominated.setdefault(pod.node_name, {})[key] = pod
+            self.keys_version += bool(pod.pod.spec.volumes)
 
     def take_turn(self, row: int) -> None:
         """The row was chosen: among equals it comes last now."""

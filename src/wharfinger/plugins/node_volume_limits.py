@@ -19,14 +19,15 @@ from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volume_attachments import Attachments, CsiVolume, attachments_of, limits_of
 from wharfinger.plugins.volume_binding import names_claim
 from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
-from wharfinger.plugins.volume_migration import csi_volume
+from wharfinger.plugins.volume_migration import MIGRATED, in_tree_plugin
 from wharfinger.plugins.volume_rules import claim_name, key_of, not_created_for
 
 REASON = unschedulable("node(s) exceed max volume count")
 
 
 class Attaching(NamedTuple):
-    """What this plugin adds to a shape's key: how many volumes of which drivers, those by name that pods use already."""
+    """What this plugin adds to a shape's key: how many volumes of which drivers, those by name that pods use already, or
+    will on the nodes they are nominated for."""
 
     refusal: Status | None = None
     fresh: tuple[tuple[str, int], ...] = ()
@@ -64,12 +65,13 @@ class NodeVolumeLimits(Plugin):
         if refusal is not None:
             return Attaching(refusal)
         attachments = self._attachments
+        nominated = attachments.nominated()
         fresh: dict[str, int] = {}
         shared = []
         for volume in set(attachments.volumes_of(pod)):
             if not attachments.limited(volume[0]):
                 continue
-            if volume in attachments.rows_of:
+            if volume in attachments.rows_of or volume in nominated:
                 shared.append(volume)
             else:
                 fresh[volume[0]] = fresh.get(volume[0], 0) + 1
@@ -171,13 +173,13 @@ def _limit_grew(pod: Pod, old: Any, new: Any) -> bool:
 def _volumes_freed(pod: Pod, old: Any, new: Any) -> bool:
     if not old.spec.node_name and not old.status.nominated_node_name:
         return False
-    return any(claim_name(old, volume) is not None or csi_volume(volume) is not None for volume in old.spec.volumes)
+    return any(claim_name(old, volume) is not None or in_tree_plugin(volume) for volume in old.spec.volumes)
 
 
 def _may_detach(pod: Pod, old: Any, new: Any) -> bool:
     for volume in pod.spec.volumes:
-        inline = csi_volume(volume)
-        if volume.persistent_volume_claim is not None or (inline is not None and inline[0] == old.spec.attacher):
+        plugin = in_tree_plugin(volume)
+        if volume.persistent_volume_claim is not None or (plugin and MIGRATED[plugin] == old.spec.attacher):
             return True
     return False
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wharfinger.api.reservations import is_fake
-from wharfinger.api.views import CSINode, PersistentVolumeClaim, Pod, VolumeAttachment
+from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
+from wharfinger.api.views.pods import InTreeSources
 from wharfinger.framework.columns import Column
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
-from wharfinger.plugins.volume_migration import csi_driver, csi_volume
+from wharfinger.plugins.volume_migration import NotTranslatable, csi_driver, csi_volume
 from wharfinger.plugins.volume_rules import ClaimKey, claim_name, class_of_claim, not_created_for
 
 UNLIMITED = 1 << 40
@@ -64,8 +65,8 @@ class Attachments:
         for volume in pod.spec.volumes:
             name = claim_name(pod, volume)
             if name is None:
-                inline = csi_volume(volume)
-                if inline is not None and inline[1]:
+                inline = _counted(volume)
+                if inline is not None:
                     yield inline
                 continue
             claim = self._catalogue.claims.get((pod.metadata.namespace, name))
@@ -75,12 +76,18 @@ class Attachments:
             if found is not None:
                 yield found
 
+    def nominated(self) -> set[CsiVolume]:
+        """The CSI volumes of pods that are to get room on a node."""
+        waiting = (each.pod for pods in self._tables.nominated.values() for each in pods.values())
+        return {volume for pod in waiting if pod.spec.volumes for volume in self.volumes_of(pod)}
+
     def _behind(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
         volume = self._catalogue.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is not None:
             source = volume.spec.csi
-            found = csi_volume(volume.spec, volume) if source is None else (source.driver, source.volume_handle)
-            return found if found is not None and all(found) else None
+            if source is None:
+                return _counted(volume.spec, volume)
+            return (source.driver, source.volume_handle) if source.driver and source.volume_handle else None
         # Not bound yet, or to a volume that does not exist: the driver of its class will count it.
         storage_class = self._catalogue.classes.get(class_of_claim(claim))
         driver = "" if storage_class is None else csi_driver(storage_class.provisioner)
@@ -264,6 +271,15 @@ class Attachments:
         elif len(column.cells) < self._tables.capacity:
             column.grow(self._tables.capacity, fill)
         return column
+
+
+def _counted(sources: InTreeSources, volume: PersistentVolume | None = None) -> CsiVolume | None:
+    """The CSI volume that an in-tree one has become, where its driver can serve it."""
+    try:
+        found = csi_volume(sources, volume)
+    except NotTranslatable:
+        return None
+    return found if found is not None and found[1] else None
 
 
 def limits_of(csi_node: CSINode | None) -> Mapping[str, int]:

@@ -30,6 +30,7 @@ from wharfinger.plugins.volume_catalogue import (
     CSI_NODE,
     DRIVER,
     VOLUME,
+    Bound,
     Catalogue,
     Kind,
     Plan,
@@ -37,6 +38,7 @@ from wharfinger.plugins.volume_catalogue import (
     acceptable,
     catalogue_of,
 )
+from wharfinger.plugins.volume_migration import migrated_plugins
 from wharfinger.plugins.volume_provisioning import Provisioning, volume_limit
 from wharfinger.plugins.volume_rules import (
     ClaimKey,
@@ -63,8 +65,6 @@ REASONS = {
     NO_VOLUME: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
 }
 """In the order in which a node's refusal lists them."""
-
-MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 class VolumeBindingArgs(Args, frozen=True):
@@ -105,7 +105,7 @@ class Needs(NamedTuple):
     """What the volumes of a pod require of a node; pods with equal needs share a shape."""
 
     refusal: Status | None = None
-    affinities: tuple[int, ...] = ()  # of bound volumes
+    affinities: tuple[Bound, ...] = ()  # of bound volumes
     missing: bool = False  # the volume after those does not exist
     wanted: tuple[Wanted, ...] = ()
 
@@ -145,7 +145,7 @@ class VolumeBinding(Plugin):
         if not pod.spec.volumes:
             return None
         needs = self._needs(pod)[0]
-        return needs if any(needs.affinities) or needs.refusal or needs.missing or needs.wanted else None
+        return needs if needs.affinities or needs.refusal or needs.missing or needs.wanted else None
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         needs = key_of(shape, Needs)
@@ -168,7 +168,7 @@ class VolumeBinding(Plugin):
                 return Needs(unresolvable(fault)), []
             assert claim is not None
             claims.append(claim)
-        affinities: list[int] = []
+        affinities: set[Bound] = set()
         missing = False
         unbound: list[PersistentVolumeClaim] = []
         for claim in claims:
@@ -176,19 +176,23 @@ class VolumeBinding(Plugin):
                 held = catalogue.volumes.get(claim.spec.volume_name)
                 missing = missing or held is None
                 if held is not None and not missing:
-                    affinities.append(catalogue.affinity(held))
+                    affinities.add(catalogue.bound(held))
             elif waits_for_consumer(catalogue.classes.get(class_of_claim(claim))) and not claim.spec.volume_name:
                 unbound.append(claim)
             else:
                 return Needs(UNBOUND_IMMEDIATE), []
         try:
-            wanted = tuple(self._wanted(claim) for claim in unbound)
+            wanted = tuple(
+                self._wanted(claim, sum(each is claim for each in unbound[:index]))
+                for index, claim in enumerate(unbound)
+            )
         except BadSelector as fault_found:
             return Needs(error(str(fault_found))), []
         # Affinities are kept once each: how often a node is asked for the same does not matter.
-        return Needs(None, tuple(sorted({each for each in affinities if each})), missing, wanted), unbound
+        return Needs(None, tuple(sorted(affinities - {Bound(0)})), missing, wanted), unbound
 
-    def _wanted(self, claim: PersistentVolumeClaim) -> Wanted:
+    def _wanted(self, claim: PersistentVolumeClaim, before: int) -> Wanted:
+        """As upstream, each of a pod's volumes looks for a volume of its own, though `before` so many name the same claim."""
         spec = claim.spec
         kind = Kind(
             class_of_claim(claim),
@@ -200,6 +204,9 @@ class VolumeBinding(Plugin):
         )
         for volume in self._catalogue.referring(claim):
             if class_of_volume(volume) == kind.class_name and acceptable(kind, volume):
+                before -= 1
+                if before >= 0:
+                    continue
                 number = self._catalogue.affinity(volume)
                 return Wanted(kind, number, volume.metadata.name, self._catalogue.selected_node(claim))
         return Wanted(kind, None, "", self._catalogue.selected_node(claim))
@@ -217,7 +224,8 @@ class VolumeBinding(Plugin):
             return unresolvable(*(reason for flag, reason in REASONS.items() if flags & flag))
         catalogue, node = self._catalogue, self.tables.name(row)
         bindings = tuple((volumes[index], claim) for index, claim in enumerate(claims) if index in volumes)
-        provisions = tuple(claim for index, claim in enumerate(claims) if index not in volumes)
+        unmatched = [claim for index, claim in enumerate(claims) if index not in volumes]
+        provisions = tuple({claim.metadata.key: claim for claim in unmatched}.values())
         for name, claim in bindings:
             catalogue.assume_volume(name, claim)
         for claim in provisions:
@@ -276,6 +284,12 @@ class _Volumes(Prepared):
             index: Provisioning(catalogue, each.kind.class_name, each.kind.size)
             for index, each in enumerate(needs.wanted)
         }
+        self._faults = {
+            each.fault: self.refuse(error(f'running "{VolumeBinding.name}" filter plugin: {each.fault}'))
+            for each in needs.affinities
+            if each.fault
+        }
+        self.fails = bool(self._faults)
         self._by_flags = np.zeros(16, dtype=np.int64)  # by flags
         for flags in range(1, 16):
             reasons = (reason for flag, reason in REASONS.items() if flags & flag)
@@ -292,14 +306,28 @@ class _Volumes(Prepared):
     def filter(self, rows: Rows) -> Ints:
         flags = np.zeros(len(rows), dtype=np.int64)
         outside = np.zeros(len(rows), dtype=np.bool_)
-        for affinity in self.needs.affinities:
-            outside |= ~on_rows(self._tables, self._catalogue.terms(affinity), rows)
+        failed: list[tuple[int, Bools]] = []
+        for bound in self.needs.affinities:
+            suitable = on_rows(self._tables, self._catalogue.terms(bound.affinity), rows)
+            if bound.plugin:
+                moved = self._catalogue.migrated(bound.plugin, rows)
+                if bound.fault:
+                    failed.append((self._faults[bound.fault], moved))
+                    suitable |= moved
+                else:
+                    suitable = np.where(
+                        moved, on_rows(self._tables, self._catalogue.terms(bound.translated), rows), suitable
+                    )
+            outside |= ~suitable
         flags[outside] = NODE_CONFLICT
         if self.needs.missing:
             flags[~outside] = NO_VOLUME
         if self.needs.wanted:
             flags |= self._unbound(rows)
-        return self._by_flags[flags]
+        codes = self._by_flags[flags]
+        for code, where in failed:
+            codes = np.where(where & ~outside, code, codes)
+        return codes
 
     def _unbound(self, rows: Rows) -> Ints:
         """Whether the claims find volumes or can be provisioned, as flags."""
@@ -408,7 +436,7 @@ def _class_changed(pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _migration_changed(pod: Pod, old: Any, new: Any) -> bool:
-    return old is None or old.metadata.annotations.get(MIGRATED) != new.metadata.annotations.get(MIGRATED)
+    return old is None or migrated_plugins(old) != migrated_plugins(new)
 
 
 def _capacity_ignored(pod: Pod, old: Any, new: Any) -> bool:

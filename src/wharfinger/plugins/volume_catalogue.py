@@ -18,6 +18,7 @@ from wharfinger.api.views import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -28,6 +29,12 @@ from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.selecting import NodeTerms
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.plugins.volume_migration import (
+    NotTranslatable,
+    in_tree_plugin,
+    migrated_plugins,
+    translated_affinity,
+)
 from wharfinger.plugins.volume_rules import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
@@ -64,6 +71,16 @@ class Kind(NamedTuple):
     selector: Requirements | None
     volume_mode: str
     attributes_class: str
+
+
+class Bound(NamedTuple):
+    """Where a bound volume can be used. One that Kubernetes itself once served is told by its CSI driver's labels, on
+    nodes that leave it to that driver."""
+
+    affinity: int
+    plugin: str = ""  # the in-tree plugin, where that makes a difference
+    translated: int = 0
+    fault: str = ""  # why the driver cannot serve it
 
 
 class Plan(NamedTuple):
@@ -116,6 +133,10 @@ class Catalogue:
                 self._assumed_nodes.pop(key, None)
         elif kind == VOLUME:
             self._volume_changed(key, known, new)
+        elif kind == CSI_NODE:
+            row = self.tables.row_of.get(key)
+            if row is not None and migrated_plugins(known) != migrated_plugins(new):
+                self.tables.node_log.append(row)  # where bound volumes can be used follows from the node
         elif kind in (CLASS, DRIVER, CAPACITY):
             self.provision_version += 1
             self.tables.moved()
@@ -228,6 +249,29 @@ class Catalogue:
         """The number of a volume's node affinity; equal ones share it, 0 means anywhere."""
         stated = volume.spec.node_affinity
         return self.affinity_number(affinity_terms(stated.required) if stated is not None else None)
+
+    def bound(self, volume: PersistentVolume) -> Bound:
+        plain = self.affinity(volume)
+        plugin = in_tree_plugin(volume.spec) if volume.spec.csi is None else ""
+        if not plugin:
+            return Bound(plain)
+        try:
+            translated = self.affinity_number(affinity_terms(translated_affinity(volume)))
+        except NotTranslatable as fault:
+            return Bound(plain, plugin, fault=f"could not translate pv: {fault}")
+        return Bound(plain) if translated == plain else Bound(plain, plugin, translated)
+
+    def usable(self, volume: PersistentVolume, node: Node) -> bool:
+        """Whether a bound volume can be used on a node."""
+        bound = self.bound(volume)
+        moved = bound.plugin in migrated_plugins(self.csi_nodes.get(node.metadata.name)) and not bound.fault
+        return on_labels(self.terms(bound.translated if moved else bound.affinity), node.metadata.labels)
+
+    def migrated(self, plugin: str, rows: Rows) -> Bools:
+        """The rows whose nodes leave the plugin's volumes to its CSI driver."""
+        leaving = [name for name, each in self.csi_nodes.items() if plugin in migrated_plugins(each)]
+        row_of = self.tables.row_of
+        return np.isin(rows, [row_of[name] for name in leaving if name in row_of])
 
     def affinity_number(self, terms: NodeTerms | None) -> int:
         number = self._affinity_numbers.get(terms)

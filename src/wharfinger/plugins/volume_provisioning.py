@@ -33,7 +33,7 @@ class Provisioning:
         """The rows that reach enough capacity, where the driver wants that looked at."""
         found = self._class()
         driver = None if found is None else self._catalogue.drivers.get(found.provisioner)
-        if driver is None or not driver.spec.storage_capacity or not self._bytes:
+        if driver is None or not driver.spec.storage_capacity:
             return np.ones(len(rows), dtype=np.bool_)
         reachable = np.zeros(len(rows), dtype=np.bool_)
         for selector in self._pools():

@@ -97,11 +97,9 @@ def capacity_of(volume: PersistentVolume) -> int:
 
 
 def affinity_terms(selector: NodeSelector | None) -> NodeTerms | None:
-    """The terms of a volume's node affinity; None when it may go anywhere. Volumes see labels only: a term that wants
-    a certain name matches no node, as upstream compares with a node that has none."""
-    if selector is None:
-        return None
-    return tuple(term for term in node_terms(selector) if not any(equal for _, equal in term.names))
+    """The terms of a volume's node affinity; None when it may go anywhere. Volumes see labels only: upstream leaves the
+    fields of a term alone, since it compares with a node that has none."""
+    return None if selector is None else tuple(NodeTerm(term.labels, ()) for term in node_terms(selector))
 
 
 def on_labels(terms: NodeTerms | None, labels: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod
+from wharfinger.api.views import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.events import NODE, POD
 from wharfinger.framework.prebinding import Preparation, Watched, Write
@@ -17,9 +17,7 @@ from wharfinger.plugins.volume_catalogue import CLAIM, VOLUME, Catalogue
 from wharfinger.plugins.volume_rules import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
-    affinity_terms,
     fully_bound,
-    on_labels,
     refers_to,
 )
 
@@ -78,18 +76,18 @@ class VolumesBound(Preparation):
             return _failed(f'pod does not exist any more: pod "{self._pod.metadata.name}" not found')
         waiting = False
         for name, claim in self._bindings:
-            status = self._binding(name, claim, node.metadata.labels)
+            status = self._binding(name, claim, node)
             if status is not None and not status.ok:
                 return status
             waiting = waiting or status is None
         for claim in self._provisions:
-            status = self._provisioned(claim, node.metadata.labels)
+            status = self._provisioned(claim, node)
             if status is not None and not status.ok:
                 return status
             waiting = waiting or status is None
         return None if waiting else SUCCESS
 
-    def _binding(self, name: str, claim: PersistentVolumeClaim, labels: dict[str, str]) -> Status | None:
+    def _binding(self, name: str, claim: PersistentVolumeClaim, node: Node) -> Status | None:
         volume = self._catalogue.volumes.get(name)
         if volume is None:
             return _failed(f'failed to check binding: persistentvolumes "{name}" not found')
@@ -98,13 +96,13 @@ class VolumesBound(Preparation):
             return _failed(f'failed to check binding: persistentvolumeclaims "{_text(claim)}" not found')
         if (name, volume.metadata.resource_version) in self._old:
             return None
-        if not _usable(volume, labels):
+        if not self._catalogue.usable(volume, node):
             return self._mismatch(volume)
         if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
             return _failed(f'ClaimRef got reset for pv "{name}"')
         return SUCCESS if fully_bound(current) else None
 
-    def _provisioned(self, claim: PersistentVolumeClaim, labels: dict[str, str]) -> Status | None:
+    def _provisioned(self, claim: PersistentVolumeClaim, node: Node) -> Status | None:
         current = self._catalogue.claims.get(claim.metadata.key)
         if current is None:
             return _failed(f'failed to check provisioning pvc: persistentvolumeclaims "{_text(claim)}" not found')
@@ -120,7 +118,7 @@ class VolumesBound(Preparation):
             volume = self._catalogue.volumes.get(current.spec.volume_name)
             if volume is None:
                 return None  # not told of it yet; should it be gone, the claim will be unbound
-            if not _usable(volume, labels):
+            if not self._catalogue.usable(volume, node):
                 return self._mismatch(volume)
         return SUCCESS if fully_bound(current) else None
 
@@ -132,11 +130,6 @@ class VolumesBound(Preparation):
 
 def _failed(why: str) -> Status:
     return error(f"binding volumes: {why}")
-
-
-def _usable(volume: PersistentVolume, labels: dict[str, str]) -> bool:
-    stated = volume.spec.node_affinity
-    return stated is None or on_labels(affinity_terms(stated.required), labels)
 
 
 def _bind_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Write | None:

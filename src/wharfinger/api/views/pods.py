@@ -140,6 +140,7 @@ class AwsElasticBlockStore(View, frozen=True):
 
 class AzureDisk(View, frozen=True):
     disk_name: str = ""
+    kind: str = ""
     disk_uri: str = field(name="diskURI", default="")
 
 
