@@ -479,3 +479,25 @@ def test_a_thousand_reservations_on_one_node() -> None:
     used = {books.place(pod(f"p{i}", 1))[1] for i in range(50)}
     assert len(used) == 50
     assert books.free() == 1_000_000
+
+
+def test_a_size_that_is_being_written_binds_consumers_at_once_and_frees_nothing_yet() -> None:
+    made = Books(node("n1", 8), reservation("r", 6, allocatePolicy="Restricted"))
+    made.ledger.promise("uid-r", smaller := {"cpu": "2"})
+    assert made.free() == 2000, "others see it as it was"
+    assert made.place(pod("large", 4, affinity="{}"))[0] == "", "owners as it will be"
+    assert made.place(pod("small", 2, affinity="{}")) == ("n1", "r")
+    made.ledger.forget_promise("uid-r", {"cpu": "9"})
+    assert made.place(pod("next", 2, affinity="{}"))[0] == "", "that was another promise"
+    made.ledger.forget_promise("uid-r", smaller)
+    assert made.place(pod("next", 4, affinity="{}")) == ("n1", "r")
+
+
+def test_a_growth_counts_until_its_size_is_known() -> None:
+    made = Books(node("n1", 8), reservation("r", 2, allocatePolicy="Restricted"))
+    made.ledger.promise("uid-r", {"cpu": "6"})
+    assert made.free() == 2000
+    made.add(reservation("r", 6, allocatePolicy="Restricted"))
+    assert made.free() == 2000
+    made.add(reservation("r", 3, allocatePolicy="Restricted"))
+    assert made.free() == 5000, "the promise is kept, and done with"

@@ -178,8 +178,11 @@ async def act(world: World, chance: Chance) -> None:
         await client.delete(RESERVATIONS, source.choice(names))
     elif roll < 0.80 and names:
         name = source.choice(names)
+        before = (await client.get(RESERVATIONS, name))["spec"]["template"]
         template = chance.reservation(name)["spec"]["template"]
         await client.patch(RESERVATIONS, name, {"spec": {"template": template}})
+        if source.random() < 0.5:  # and back at once, while that is being done
+            await client.patch(RESERVATIONS, name, {"spec": {"template": before}})
     elif roll < 0.86:
         await world.fault(Fault(bind="fail", count=source.randint(1, 3)))
     elif roll < 0.91:

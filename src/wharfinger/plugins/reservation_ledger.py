@@ -51,6 +51,7 @@ class Holding:
         "created",
         "fake",
         "inner",
+        "most",
         "names",
         "number",
         "once",
@@ -80,6 +81,7 @@ class Holding:
         self.names = amounts(quantities)  # R by name, in the scheduler's units
         self.reserved: Numbers = dict(_numbered(tables, self.names))
         self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
+        self.most: Numbers = self.reserved  # what consumers may have where it is restricted
         self.pods_limit = self.names.get(PODS)
         self.restricted: frozenset[int] | None = (
             None  # numbers that must come from it alone; None: it is not restricted
@@ -108,8 +110,14 @@ class Holding:
     def policy(self) -> str:
         return self.reservation.spec.allocate_policy
 
-    def left(self, number: int) -> int:
-        return max(0, self.reserved.get(number, 0) - self.allocated.get(number, 0) - self.inner.get(number, 0))
+    def limit_to(self, tables: Tables, smaller: Quantities | None) -> None:
+        """It is about to shrink: consumers that come now must do with what will be left."""
+        if smaller is not None:
+            wanted = amounts(smaller)
+            self.most = {
+                number: min(amount, wanted.get(tables.resource_names[number], 0))
+                for number, amount in self.reserved.items()
+            }
 
     def usable(self) -> bool:
         """Whether a pod more may use it, sizes apart."""
@@ -189,7 +197,7 @@ class Ledger:
         self._consumers: dict[str, dict[Key, PodOnNode]] = {}  # by uid of the reservation, known or not
         self._uses: dict[Key, str] = {}  # pod on a node to the uid of its reservation
         self._assumed: dict[Key, str] = {}  # the same for pods that are being bound
-        self._promised: dict[str, Quantities] = {}  # by uid: a growth that is being written
+        self._promised: dict[str, Quantities] = {}  # by uid: a new size that is being written
         self._first_seen = 0
         self._node_position = 0
         self._needed = False  # whether there ever were reservations
@@ -216,6 +224,7 @@ class Ledger:
         number = self._first_seen if old is None else old.number
         owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
         new = Holding(self._tables, reservation, self._quantities(reservation), owners, number)
+        new.limit_to(self._tables, self._promised.get(uid))
         if old is not None:
             self._leave_class(old)
         self.holdings[uid] = self.by_number[number] = new
@@ -279,12 +288,15 @@ class Ledger:
         return plan(holding.quantities, wanted, used, free)
 
     def promise(self, uid: str, quantities: Quantities) -> None:
-        """A growth counts from now on, before it is written."""
+        """A new size that is being written. To others what grows counts from now on, and what shrinks until that is
+        known; consumers are held to the smaller."""
         self._promised[uid] = quantities
         self._again(uid)
 
-    def forget_promise(self, uid: str) -> None:
-        if self._promised.pop(uid, None) is not None:
+    def forget_promise(self, uid: str, quantities: Quantities) -> None:
+        """It was not written; a newer promise stands."""
+        if self._promised.get(uid) is quantities:
+            del self._promised[uid]
             self._again(uid)
 
     def _again(self, uid: str) -> None:
@@ -299,7 +311,7 @@ class Ledger:
         if promised is None:
             return stated
         has, more = amounts(stated), amounts(promised)
-        if all(amount <= has.get(name, 0) for name, amount in more.items()):
+        if has == more:
             del self._promised[reservation.metadata.uid]
             return stated
         return {**stated, **{name: promised[name] for name in promised if more[name] > has.get(name, 0)}}

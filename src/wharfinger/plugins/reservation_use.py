@@ -206,7 +206,7 @@ class Using(Prepared):
         for number, amount in self._wanted:
             if number in holding.restricted and number in holding.reserved:
                 used = holding.allocated[number] - freed.get(number, 0) + holding.inner.get(number, 0)
-                if amount > max(0, holding.reserved[number] - used):
+                if amount > max(0, holding.most[number] - used):
                     reasons.append(f"Reservation(s) Insufficient {self._tables.resource_names[number]}")
         return reasons
 

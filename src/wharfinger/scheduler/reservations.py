@@ -20,11 +20,13 @@ from wharfinger.api.reservations import (
     FOREIGN_NAMES,
     BadReservation,
     allocation_text,
+    amounts,
     fake_pod,
     guarantee_name,
     is_fake,
     reservation_name,
     template_of,
+    wanted_quantities,
 )
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod, view
@@ -275,6 +277,8 @@ class Reservations:
         def change(found: Reservation) -> Document | None:
             if found.metadata.uid != uid or found.phase != "Waiting":
                 return None
+            if any(amount > holding.names.get(name, 0) for name, amount in amounts(found.status.allocatable).items()):
+                return None  # it has grown since: its new size is weighed when that is known here
             return promoted(found, self._clock.now())
 
         try:
@@ -290,7 +294,7 @@ class Reservations:
         if holding is None or reservation.terminating:
             return
         try:
-            plan = self.ledger.resizing(holding)
+            wanted, plan = wanted_quantities(holding.reservation), self.ledger.resizing(holding)
         except BadReservation as fault:
             log.info("reservation %s cannot be resized: %s", holding.name, fault)
             return
@@ -301,21 +305,25 @@ class Reservations:
             self._growing.discard(uid)
         if not plan.changes and not plan.says_more(reservation):
             return
-        if plan.grows:
+        if plan.changes:
             self.ledger.promise(uid, plan.allocatable)
+        planned_as = holding.reservation.phase
 
         def change(found: Reservation) -> Document | None:
-            if (
-                found.metadata.uid != uid
-                or not found.holds
-                or found.metadata.generation < reservation.metadata.generation
-            ):
+            # One that waits may grow where one that is Available may not.
+            if found.metadata.uid != uid or found.phase != planned_as:
                 return None
-            return resized(found, plan, self._clock.now())
+            with suppress(BadReservation):
+                if wanted_quantities(found) == wanted:
+                    return resized(found, plan, self._clock.now())
+            return None  # something else is wanted by now
 
         async def write() -> None:
             if not await self._apply(reservation.metadata.name, change):
-                self.ledger.forget_promise(uid)
+                self.ledger.forget_promise(uid, plan.allocatable)
+                now = self.ledger.holdings.get(uid)
+                if now is not None and now.reservation.phase != planned_as:
+                    self.resize(now.reservation)
 
         self._beside(write())
 

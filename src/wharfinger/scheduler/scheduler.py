@@ -390,6 +390,8 @@ class Scheduler:
             reservations.holding(new)
             if self._synced:
                 reservations.resize(new)
+                if new.phase == "Waiting":
+                    reservations.room_made()
             self._wake_owners(new)
 
     def _wake_owners(self, reservation: Reservation) -> None:
