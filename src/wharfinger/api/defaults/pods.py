@@ -317,6 +317,4 @@ def _qos_of(document: Document) -> str:
 
 
 def default_template_of(owner: Any) -> None:
-    template = child(owner, "template")
-    if template:
-        default_template(template)
+    default_template(made_child(owner, "template"))

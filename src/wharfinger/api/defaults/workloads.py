@@ -39,6 +39,7 @@ def default_daemon_set(document: Document) -> None:
 def default_stateful_set(document: Document) -> None:
     spec = made_child(document, "spec")
     fill_text(spec, podManagementPolicy="OrderedReady")
+    fill(spec, serviceName="")
     strategy = made_child(spec, "updateStrategy")
     if strategy.get("type") in (None, ""):
         strategy["type"] = "RollingUpdate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -96,3 +97,18 @@ def port_faults(port: int, path: str) -> Iterator[FieldError]:
 def name_faults(check_name: Callable[[str], list[str]], value: Any, path: str) -> Iterator[FieldError]:
     for fault in check_name(value):
         yield invalid(path, value, fault)
+
+
+def port_name_faults(name: str) -> list[str]:
+    faults = []
+    if len(name) > 15:
+        faults.append("must be no more than 15 characters")
+    if not re.fullmatch(r"[-a-z0-9]+", name):
+        faults.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search(r"[a-z]", name):
+        faults.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        faults.append("must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        faults.append("must not begin or end with a hyphen")
+    return faults

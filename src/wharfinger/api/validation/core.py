@@ -9,9 +9,15 @@ from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, i
 from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
 from wharfinger.api.quantity import NANO, canonical, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
-from wharfinger.api.validation.common import checked, name_faults, one_of, port_faults, quantity_faults
+from wharfinger.api.validation.common import (
+    checked,
+    name_faults,
+    one_of,
+    port_faults,
+    port_name_faults,
+    quantity_faults,
+)
 from wharfinger.api.validation.compute_resources import compute_resources_faults
-from wharfinger.api.validation.pods import port_name_faults
 from wharfinger.api.validation.resources import (
     INTEGER,
     AllowName,
@@ -101,11 +107,37 @@ def quota_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
     return checked("v1", "ResourceQuota", rules)
 
 
+_POD_QUOTA = frozenset(["pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"])
+_STANDARD_QUOTA = _POD_QUOTA | {
+    "ephemeral-storage",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+    "requests.storage",
+    "resourcequotas",
+    "services",
+    "services.nodeports",
+    "services.loadbalancers",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+}
+
+
+def _applies(scope: str, name: str) -> bool:
+    """Whether a scope says anything about what a quota counts under this name."""
+    if scope == "VolumeAttributesClass":
+        return name in ("persistentvolumeclaims", "requests.storage")
+    return name == "pods" if scope == "BestEffort" else name in _POD_QUOTA
+
+
 def _scope_faults(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     scopes = spec.get("scopes") or []
     for scope in scopes:
         if scope not in SCOPES:
             yield invalid("spec.scopes", scopes, "unsupported scope")
+        elif not all(_applies(scope, name) for name in spec.get("hard") or {} if name in _STANDARD_QUOTA):
+            yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
     if any(pair <= set(scopes) for pair in _CONFLICTS):
         yield invalid("spec.scopes", scopes, "conflicting scopes")
     path = "spec.scopeSelector.matchExpressions"
@@ -193,18 +225,22 @@ def _access_mode_faults(modes: Any, path: str) -> Iterator[FieldError]:
 
 def claim_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     spec = document.get("spec") or {}
-    yield from _access_mode_faults(spec.get("accessModes"), "spec.accessModes")
-    yield from label_selector_faults(spec.get("selector"), "spec.selector")
-    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if storage is None:
-        yield required("spec.resources[storage]")
-    elif parse_nano(storage) <= 0:
-        yield invalid("spec.resources[storage]", canonical(storage), "must be greater than zero")
-    if spec.get("storageClassName"):
-        yield from name_faults(dns_subdomain, spec["storageClassName"], "spec.storageClassName")
-    yield from one_of(spec.get("volumeMode"), VOLUME_MODES, "spec.volumeMode", empty=True)
+    yield from claim_spec_faults(spec, "spec")
     if old is not None:
         yield from _claim_update_faults(spec, old.get("spec") or {})
+
+
+def claim_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _access_mode_faults(spec.get("accessModes"), f"{path}.accessModes")
+    yield from label_selector_faults(spec.get("selector"), f"{path}.selector")
+    storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if storage is None:
+        yield required(f"{path}.resources[storage]")
+    elif parse_nano(storage) <= 0:
+        yield invalid(f"{path}.resources[storage]", canonical(storage), "must be greater than zero")
+    if spec.get("storageClassName"):
+        yield from name_faults(dns_subdomain, spec["storageClassName"], f"{path}.storageClassName")
+    yield from one_of(spec.get("volumeMode"), VOLUME_MODES, f"{path}.volumeMode", empty=True)
 
 
 def _claim_update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -302,14 +338,37 @@ def event_faults(document: Document, old: Document | None) -> Iterator[FieldErro
         yield invalid("message", "", "can have at most 1024 characters")
 
 
+_SECRET_KEYS = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+"""Keys that secrets of a type must have."""
+
+
 def secret_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from _data_faults(document, old, ("data", "stringData"))
-    if old is not None and document.get("type") != old.get("type"):
-        yield immutable("type", document.get("type"))
+    kind, keys = document.get("type"), {**(document.get("data") or {}), **(document.get("stringData") or {})}
+    for key in _SECRET_KEYS.get(kind or "", ()):
+        if key not in keys:
+            yield required(f"data[{key}]")
+    if kind == "kubernetes.io/basic-auth" and "username" not in keys and "password" not in keys:
+        yield required("data[username]")
+        yield required("data[password]")
+    if kind == "kubernetes.io/service-account-token":
+        annotations = (document.get("metadata") or {}).get("annotations") or {}
+        if not annotations.get("kubernetes.io/service-account.name"):
+            yield required("metadata.annotations[kubernetes.io/service-account.name]")
+    if old is not None and kind != old.get("type"):
+        yield immutable("type", kind)
 
 
 def config_map_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from _data_faults(document, old, ("data", "binaryData"))
+    for key in document.get("data") or {}:
+        if key in (document.get("binaryData") or {}):
+            yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
 
 
 def _data_faults(document: Document, old: Document | None, parts: tuple[str, ...]) -> Iterator[FieldError]:

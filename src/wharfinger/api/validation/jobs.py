@@ -48,6 +48,9 @@ def job_faults(document: Document, old: Document | None) -> Iterator[FieldError]
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
+        yield invalid(
+            "spec.template.metadata.labels", _labels(spec) or None, "`selector` does not match template `labels`"
+        )
     else:
         yield from label_selector_faults(selector, "spec.selector")
         if not selects(selector, spec.get("template") or {}):
@@ -102,7 +105,7 @@ def job_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield too_long(f"{path}.managedBy", 63)
     mode = spec.get("completionMode") or "NonIndexed"
     if mode not in ("NonIndexed", "Indexed"):
-        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
         yield from _indexed_faults(spec, path)
     elif mode == "NonIndexed":
@@ -128,7 +131,7 @@ def _restart_faults(spec: Mapping[str, Any], restart: str | None, path: str) -> 
     if restart in (None, "", "Always"):
         yield required(here, 'valid values: "OnFailure", "Never"')
     elif restart not in ("OnFailure", "Never"):
-        yield not_supported(here, restart, ("Never", "OnFailure"))
+        yield not_supported(here, restart, ("OnFailure", "Never"))
     elif restart == "OnFailure" and spec.get("podFailurePolicy") is not None:
         yield invalid(here, restart, 'only "Never" is supported when podFailurePolicy is specified')
 

@@ -87,7 +87,7 @@ def _type_faults(metadata: Document) -> list[FieldError]:
 
 def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
     faults: list[FieldError] = []
-    name = metadata.get("name", "")
+    name = metadata.get("name") or ""
     name_faults = kind.name_faults or dns_subdomain
     if prefix := metadata.get("generateName"):
         # A prefix may end as no name may: a letter in place of its last dash makes it a name.
@@ -98,7 +98,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
     else:
         faults.extend(invalid("metadata.name", name, fault) for fault in name_faults(name))
     if kind.namespaced:
-        namespace = metadata.get("namespace", "")
+        namespace = metadata.get("namespace") or ""
         faults.extend(invalid("metadata.namespace", namespace, fault) for fault in _label(namespace))
     elif metadata.get("namespace"):
         faults.append(forbidden("metadata.namespace", "not allowed on this type"))

@@ -1,6 +1,6 @@
-"""Validation of pods and pod templates, after pkg/apis/core/validation: what decisions and controllers rely on.
+"""Validation of pods and pod templates, after pkg/apis/core/validation; `containers.py` has the inside of containers.
 
-Not repeated here is what only a kubelet would act on (security contexts, probes in detail, volume sources in detail).
+Volume sources are not looked at in detail, except claims, drivers and host paths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import msgspec
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, required
 from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.registry import Document, ValidateFn
-from wharfinger.api.validation.common import MAX_INT32, checked, name_faults, not_negative, one_of, port_faults
+from wharfinger.api.validation.common import (
+    MAX_INT32,
+    checked,
+    name_faults,
+    not_negative,
+    one_of,
+    port_faults,
+    port_name_faults,
+)
+from wharfinger.api.validation.containers import host_path_faults, pod_security_faults, runtime_faults
 from wharfinger.api.validation.resources import (
     AllowName,
     allow_unqualified,
@@ -189,6 +198,7 @@ def pod_spec_faults(spec: Mapping[str, Any], path: str, unqualified: AllowName =
     policies = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
     yield from one_of(spec.get("dnsPolicy"), policies, f"{path}.dnsPolicy")
     yield from labels_faults(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    yield from pod_security_faults(spec.get("securityContext") or {}, f"{path}.securityContext")
     yield from affinity_faults(spec.get("affinity") or {}, f"{path}.affinity")
     yield from gates_faults(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
     yield from spread_faults(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
@@ -230,6 +240,8 @@ def _volumes_faults(spec: Mapping[str, Any], path: str, names: set[str]) -> Iter
         claim = volume.get("persistentVolumeClaim")
         if claim is not None and not claim.get("claimName"):
             yield required(f"{here}.persistentVolumeClaim.claimName")
+        if volume.get("hostPath") is not None and sources[0] == "hostPath":
+            yield from host_path_faults(volume["hostPath"], f"{here}.hostPath")
         csi = volume.get("csi")
         if csi is not None and not csi.get("driver"):
             yield required(f"{here}.csi.driver")
@@ -285,33 +297,8 @@ def _container_faults(
     yield from one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
     yield from one_of(container.get("imagePullPolicy"), ("Always", "IfNotPresent", "Never"), f"{path}.imagePullPolicy")
     yield from _ports_faults(container, f"{path}.ports")
-    for index, variable in each(container, "env"):
-        if not variable.get("name"):
-            yield required(f"{path}.env[{index}].name")
-    for index, mount in each(container, "volumeMounts"):
-        here = f"{path}.volumeMounts[{index}]"
-        if not mount.get("name"):
-            yield required(f"{here}.name")
-        elif mount["name"] not in volumes:
-            yield FieldError(f"{here}.name", "FieldValueNotFound", f'Not found: "{mount["name"]}"')
-        if not mount.get("mountPath"):
-            yield required(f"{here}.mountPath")
+    yield from runtime_faults(container, path, volumes)
     yield from container_resources_faults(container.get("resources") or {}, f"{path}.resources", unqualified)
-
-
-def port_name_faults(name: str) -> list[str]:
-    faults = []
-    if len(name) > 15:
-        faults.append("must be no more than 15 characters")
-    if not re.fullmatch(r"[-a-z0-9]+", name):
-        faults.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not re.search(r"[a-z]", name):
-        faults.append("must contain at least one letter (a-z)")
-    if "--" in name:
-        faults.append("must not contain consecutive hyphens")
-    if name.startswith("-") or name.endswith("-"):
-        faults.append("must not begin or end with a hyphen")
-    return faults
 
 
 def _ports_faults(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -12,6 +12,7 @@ from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.api.validation.common import int_or_percent_faults, not_negative, one_of, percent_of
+from wharfinger.api.validation.core import claim_spec_faults
 from wharfinger.api.validation.pods import template_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 
@@ -82,12 +83,15 @@ def stateful_set_faults(document: Document, old: Document | None) -> Iterator[Fi
         yield from not_negative(rolling.get("partition"), "spec.updateStrategy.rollingUpdate.partition")
         unavailable = rolling.get("maxUnavailable")
         yield from int_or_percent_faults(unavailable, "spec.updateStrategy.rollingUpdate.maxUnavailable")
-    for name in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
+    for name in ("replicas", "minReadySeconds"):
         yield from not_negative(spec.get(name), f"spec.{name}")
+    yield from not_negative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
+    for index, claim in each(spec, "volumeClaimTemplates"):
+        yield from claim_spec_faults(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
         path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
-        yield from one_of(retention.get(name), ("Delete", "Retain"), path, empty=True)
+        yield from one_of(retention.get(name), ("Retain", "Delete"), path, empty=True)
     yield from _selector_and_template_faults(_with_claims(spec), "statefulset", "StatefulSet")
     if old is not None:
         before = old.get("spec") or {}
@@ -147,9 +151,10 @@ def replication_controller_faults(document: Document, old: Document | None) -> I
 
 def _selector_and_template_faults(spec: Mapping[str, Any], word: str, owner: str) -> Iterator[FieldError]:
     selector, template = spec.get("selector"), spec.get("template") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
+    labels = (template.get("metadata") or {}).get("labels")
     if selector is None:
-        yield required("spec.selector")
+        if owner != "DaemonSet":
+            yield required("spec.selector")
         # An absent selector selects nothing, so that it cannot match either; Kubernetes says both.
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     else:
