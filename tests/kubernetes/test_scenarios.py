@@ -68,6 +68,8 @@ def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: B
                 arguments += ["--patience", PATIENCE, "--restart", components.restart]
                 told = cluster.run_wharf(*arguments, check=False, cluster=True)
                 print(told, flush=True)
+                with (folder / "told.txt").open("a") as file:  # to be read while others still play
+                    file.write(told)
                 lines += told.splitlines()
     finally:
         cluster.stop()

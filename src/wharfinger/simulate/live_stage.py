@@ -108,6 +108,7 @@ class LiveStage:
         self._rewrites = rewrites
         self._restart_command = restart
         self._names = ClassNames(())
+        self._finalizers: set[str] = set()  # that the scenario gives to objects
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
         self._footprint = Footprint()
@@ -120,6 +121,8 @@ class LiveStage:
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
         self._names = ClassNames(documents)
+        written = [*documents, *(patch.merge for step in scenario.steps for patch in step.patches)]
+        self._finalizers = {each for document in written for each in _finalizers(document)}
         for document in documents:
             self._as_served(document)
         kinds = {self.registry.resource_of(document) for document in documents}
@@ -341,6 +344,10 @@ class LiveStage:
                 if found["metadata"]["uid"] != uid:
                     return ""
                 metadata = found["metadata"]
+                own = self._finalizers.intersection(metadata.get("finalizers") or ())
+                if own:  # nobody else takes those away
+                    left = [each for each in metadata["finalizers"] if each not in own]
+                    await self._admin.patch(resource, name, {"metadata": {"finalizers": left}}, namespace)
                 if not metadata.get("deletionTimestamp") or (grace == 0 and metadata.get("deletionGracePeriodSeconds")):
                     await self._admin.delete(
                         resource, name, namespace, uid=uid, propagation="Foreground", grace_period=grace
@@ -367,6 +374,10 @@ def _leaving(resource: Resource) -> int:
     if resource in _LEAVING:
         return _LEAVING.index(resource)
     return _LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
+
+
+def _finalizers(document: Document) -> Iterable[str]:
+    return (document.get("metadata") or {}).get("finalizers") or ()
 
 
 def is_negative(expectation: Expectation) -> bool:
