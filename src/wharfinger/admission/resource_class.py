@@ -1,5 +1,5 @@
 """What admission decides of device classes: aliases that only one class has, the switch for groups, and who may write
-the record of a pod's devices.
+the records of a pod's devices and of its reservation.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from wharfinger.api.fields import FieldError, duplicate, invalid
 from wharfinger.api.fields import forbidden as forbidden_field
 from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.registry import Document
+from wharfinger.api.reservations import ALLOCATED
 from wharfinger.api.views import view
 from wharfinger.api.views.resource_class import ResourceClass
 
@@ -52,7 +53,8 @@ class ClassReviewer:
 
 
 class RecordReviewer:
-    """A record may come with a new pod; afterwards only schedulers write it."""
+    """A record may come with a new pod; afterwards only schedulers write it. Whoever could name a reservation on a pod of
+    his own would use it up without being an owner."""
 
     def __init__(self, schedulers: Collection[str]) -> None:
         self._schedulers = schedulers
@@ -67,11 +69,13 @@ class RecordReviewer:
             or request.object is None
             or request.old is None
             or request.user.name in self._schedulers
-            or _record(request.object) == _record(request.old)
         ):
             return PASS
-        why = f"only schedulers may change annotation {RECORD}"
-        return Review(denied=forbidden("", "pods", request.name, why))
+        for name in (RECORD, ALLOCATED):
+            if _record(request.object, name) != _record(request.old, name):
+                why = f"only schedulers may change annotation {name}"
+                return Review(denied=forbidden("", "pods", request.name, why))
+        return PASS
 
 
 def _is_class(request: Request) -> bool:
@@ -81,5 +85,5 @@ def _is_class(request: Request) -> bool:
     )
 
 
-def _record(document: Document) -> object:
-    return ((document.get("metadata") or {}).get("annotations") or {}).get(RECORD)
+def _record(document: Document, name: str) -> object:
+    return ((document.get("metadata") or {}).get("annotations") or {}).get(name)
