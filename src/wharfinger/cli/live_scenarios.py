@@ -48,7 +48,8 @@ def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
 def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) -> Iterator[Verdict]:
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import BadInput, read_inputs
-    from wharfinger.simulate.live_stage import NotPlayable, why_not
+    from wharfinger.simulate.live_rules import why_not
+    from wharfinger.simulate.live_stage import NotPlayable
 
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())

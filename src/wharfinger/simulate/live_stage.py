@@ -1,7 +1,7 @@
 """A real cluster as the stage of scenarios: expectations are polled, waits are real, and everything is put back at the end.
 
-The components must already run there; this only makes requests. What a scenario needs and a real cluster cannot give is
-told by `why_not`, before anything is done.
+The components must already run there; this only makes requests. What a scenario needs and no real cluster can give is told
+by `wharfinger.simulate.live_rules`, before anything is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from wharfinger.api.kinds.builtin import (
     LEASES,
     NAMESPACES,
     NODES,
-    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICA_SETS,
     ROLE_BINDINGS,
@@ -43,9 +42,9 @@ from wharfinger.simulate.applying import namespace_of
 from wharfinger.simulate.expectations import Outcome, check
 from wharfinger.simulate.live_client import Footprint, Place, ScenarioClient
 from wharfinger.simulate.live_reading import ClassNames, unqualified
+from wharfinger.simulate.live_rules import LEAVING, is_negative, leaving
 from wharfinger.simulate.scenario import Expectation, Fault, Scenario
 
-LONGEST = 60.0  # seconds of virtual time that a scenario may need
 POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
 STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
 BUSY = 5.0  # the same, as a multiple of the time that one look at the cluster takes
@@ -57,30 +56,7 @@ _POLL = 0.2
 _RULES = (SCHEDULING_POLICIES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
-_OTHERS, _OF_THE_CLUSTER = "others", "of the cluster"
-_LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _OF_THE_CLUSTER, NODES)
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-
-
-def why_not(scenario: Scenario, *, restarts: bool = False) -> str:
-    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be."""
-    if scenario.start_given:
-        return "it starts at a time of its own"
-    for step in scenario.steps:
-        if (step.at or 0.0) > LONGEST:
-            return "it needs more than a minute of virtual time"
-        if any((expectation.within or 0.0) > LONGEST for expectation in step.expect):
-            return "an expectation waits for more than a minute"
-        for fault in step.faults:
-            if fault.bind:
-                return "bindings cannot be made to fail or be slow"
-            if fault.restart and not restarts:
-                return f"it restarts {fault.restart} (see --restart)"
-            if fault.agent:
-                return "agents of clusters cannot be stopped"
-            if fault.provision:
-                return "volume provisioning cannot be made to fail"
-    return ""
 
 
 class NotPlayable(Exception):
@@ -325,8 +301,8 @@ class LiveStage:
         problems: list[str] = []
         try:
             made = list(self._footprint.made.items())
-            for rank in range(len(_LEAVING)):
-                group = [each for each in made if _leaving(each[0][0]) == rank]
+            for rank in range(len(LEAVING)):
+                group = [each for each in made if leaving(each[0][0]) == rank]
                 problems += filter(None, await asyncio.gather(*(self._remove(*each) for each in group)))
             for (resource, namespace, name), before in self._footprint.changed.items():
                 problems += await self._restore(resource, namespace, name, before)
@@ -369,28 +345,8 @@ class LiveStage:
         return []
 
 
-def _leaving(resource: Resource) -> int:
-    """When objects of a kind go. Owners of pods go with them, claims when no pod uses them, nodes when all pods are gone."""
-    if resource in _LEAVING:
-        return _LEAVING.index(resource)
-    return _LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
-
-
 def _finalizers(document: Document) -> Iterable[str]:
     return (document.get("metadata") or {}).get("finalizers") or ()
-
-
-def is_negative(expectation: Expectation) -> bool:
-    """Whether it says that something does not happen, so that being true at once proves nothing."""
-    if expectation.absent or expectation.count == 0:
-        return True
-    for field in expectation.fields:
-        wanted = field.wanted
-        if wanted is None or (isinstance(wanted, dict) and (wanted.get("exists") is False or "not" in wanted)):
-            return True
-        if field.path.text == "status.phase" and wanted == "Pending":
-            return True
-    return False
 
 
 async def tidy(access: ClusterAccess, run: str) -> None:

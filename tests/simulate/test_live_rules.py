@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wharfinger.api.kinds import registry
-from wharfinger.simulate.live_stage import is_negative, why_not
+from wharfinger.simulate.live_rules import is_negative, why_not
 from wharfinger.simulate.scenario import Scenario, parse_scenario
 
 

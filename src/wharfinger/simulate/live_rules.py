@@ -1,0 +1,55 @@
+"""What a scenario means on a real cluster, as far as the scenario alone tells: whether it can be played there, what must
+hold for a while, and in which order its objects go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wharfinger.api.kinds.builtin import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from wharfinger.api.registry import Resource
+from wharfinger.simulate.scenario import Expectation, Scenario
+
+LONGEST = 60.0  # seconds of virtual time that a scenario may need
+_OTHERS, _OF_THE_CLUSTER = "others", "of the cluster"
+LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _OF_THE_CLUSTER, NODES)
+
+
+def why_not(scenario: Scenario, *, restarts: bool = False) -> str:
+    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be."""
+    if scenario.start_given:
+        return "it starts at a time of its own"
+    for step in scenario.steps:
+        if (step.at or 0.0) > LONGEST:
+            return "it needs more than a minute of virtual time"
+        if any((expectation.within or 0.0) > LONGEST for expectation in step.expect):
+            return "an expectation waits for more than a minute"
+        for fault in step.faults:
+            if fault.bind:
+                return "bindings cannot be made to fail or be slow"
+            if fault.restart and not restarts:
+                return f"it restarts {fault.restart} (see --restart)"
+            if fault.agent:
+                return "agents of clusters cannot be stopped"
+            if fault.provision:
+                return "volume provisioning cannot be made to fail"
+    return ""
+
+
+def leaving(resource: Resource) -> int:
+    """When objects of a kind go. Owners of pods go with them, claims when no pod uses them, nodes when all pods are gone."""
+    if resource in LEAVING:
+        return LEAVING.index(resource)
+    return LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
+
+
+def is_negative(expectation: Expectation) -> bool:
+    """Whether it says that something does not happen, so that being true at once proves nothing."""
+    if expectation.absent or expectation.count == 0:
+        return True
+    for field in expectation.fields:
+        wanted = field.wanted
+        if wanted is None or (isinstance(wanted, dict) and (wanted.get("exists") is False or "not" in wanted)):
+            return True
+        if field.path.text == "status.phase" and wanted == "Pending":
+            return True
+    return False
