@@ -124,6 +124,42 @@ def test_objects_of_kinds_that_the_files_define_are_simulated_too() -> None:
     assert "spec.size" in refused["message"]
 
 
+def test_running_pods_of_a_snapshot_stay_as_they_are() -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-05-01T00:00:03Z"}
+    status = {
+        "phase": "Running",
+        "startTime": "2026-05-01T00:00:01Z",
+        "podIP": "10.1.2.3",
+        "conditions": [ready],
+        "containerStatuses": [
+            {
+                "name": "c",
+                "image": "registry/i",
+                "imageID": "registry/i@sha256:1",
+                "containerID": "containerd://1",
+                "ready": True,
+                "restartCount": 4,
+                "state": {"running": {"startedAt": "2026-05-01T00:00:02Z"}},
+            }
+        ],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-05-01T00:00:00Z"},
+        "spec": {
+            "nodeName": "n",
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": status,
+    }
+    report = simulated(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": [node, pod]}).decode())
+    (kept,) = [each for each in report["objects"] if each["kind"] == "Pod"]
+    assert {name: kept["status"][name] for name in status} == status
+    assert (report["time"], report["rejections"]) == ("2026-05-01T00:00:03Z", [])
+
+
 def test_what_keeps_pods_and_faults_from_happening_is_told() -> None:
     spec = "containers: [{name: c, image: i}]"
     report = simulated(

@@ -6,7 +6,6 @@ Nothing is remembered between two calls, so a kubelet that starts again goes on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -347,11 +346,10 @@ def resize_wanted(pod: Pod) -> bool:
 
 
 def _differs(container: Container, status: ContainerStatus) -> bool:
+    if status.resources is None:
+        return False  # a kubelet that does not report them runs what the spec says, as pods of snapshots show
     wanted = {k: v for k, v in msgspec.to_builtins(container.resources).items() if v}
-    shown: dict[str, Any] = {}
-    if status.resources is not None:
-        shown = {k: v for k, v in msgspec.to_builtins(status.resources).items() if v}
-    return wanted != shown
+    return wanted != {k: v for k, v in msgspec.to_builtins(status.resources).items() if v}
 
 
 def resized(pod: Pod, now: float) -> Document:

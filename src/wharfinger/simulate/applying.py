@@ -10,6 +10,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.views import strip_nulls
 from wharfinger.client.interface import Client, PatchType
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -45,6 +46,7 @@ async def apply(client: Client, document: Document, registry: Registry) -> Docum
     if current is None:
         written = await client.create(resource, wanted, namespace)
         name = written["metadata"]["name"]
+        status = strip_nulls(status)  # there is nothing that they could remove
     else:
         patch = three_way(_last_applied(current), wanted, current)
         written = await client.patch(resource, name, patch, namespace) if patch else current

@@ -49,7 +49,7 @@ class Inputs:
         for scenario, _ in self.scenarios:
             if scenario.start_given:
                 return scenario.start
-        return max([parse_time(DEFAULT_START), *_creation_times(self.manifests)])
+        return max([parse_time(DEFAULT_START), *_times_told(self.manifests)])
 
 
 def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | bytes]]:
@@ -157,13 +157,37 @@ def _hint(document: Document, registry: Registry) -> str:
     return ""
 
 
-def _creation_times(manifests: Iterable[Manifest]) -> list[float]:
-    times = []
+def _times_told(manifests: Iterable[Manifest]) -> list[float]:
+    """All moments of which objects tell that a server has stored: a snapshot was made after the last of them."""
+    texts: set[str] = set()
     for manifest in manifests:
-        text = (manifest.document.get("metadata") or {}).get("creationTimestamp")
-        if isinstance(text, str):
-            try:
-                times.append(parse_time(text))
-            except ValueError:
-                continue
+        document = manifest.document
+        created = (document.get("metadata") or {}).get("creationTimestamp")
+        if isinstance(created, str):
+            texts.add(created)
+            _collect_times(document.get("status"), texts)
+    times = []
+    for text in texts:
+        try:
+            times.append(parse_time(text))
+        except ValueError:
+            continue
     return times
+
+
+def _collect_times(value: object, found: set[str]) -> None:
+    """Fields of a status that tell when something was: `startTime`, `lastTransitionTime`, `startedAt` and their like."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(item, dict | list):
+                _collect_times(item, found)
+            elif (
+                isinstance(item, str)
+                and name.endswith(("Time", "Timestamp", "At"))
+                and not name.startswith(("expir", "next"))
+            ):
+                found.add(item)
+    elif isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict | list):
+                _collect_times(item, found)
