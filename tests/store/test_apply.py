@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wharfinger.api.errors import BadRequest, Conflict
+from wharfinger.api.errors import BadRequest, Conflict, InternalError
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SERVICES
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES
@@ -194,6 +194,20 @@ def test_our_kinds_are_applied_by_their_schema() -> None:
         found = await cluster.apply(RESOURCE_POLICIES, "b", spec={"strategy": "required"})
         assert [unit["name"] for unit in found["spec"]["units"]] == ["u"]
         assert ".spec.units" in owned(found)["a:Apply"]
+
+    run(scenario)
+
+
+def test_an_item_that_stands_there_twice_is_refused() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        containers = [{"name": "c", "image": "a"}, {"name": "c", "image": "b"}]
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
+        with pytest.raises(InternalError) as refused:
+            await cluster.apply(DEPLOYMENTS, "a", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template})
+        assert refused.value.message == (
+            "failed to create typed patch object (/x; apps/v1, Kind=Deployment): .spec.template.spec.containers: "
+            'duplicate entries for key [name="c"]'
+        )
 
     run(scenario)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.errors import BadRequest, Conflict
+from wharfinger.api.errors import BadRequest, Conflict, InternalError
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.api.shapes import Shape
 from wharfinger.store import field_sets
@@ -61,9 +61,10 @@ class Applied:
 
     def check(self, name: str) -> None:
         """An applied configuration names its type, and not its owners."""
-        for part, wanted in (("apiVersion", self.resource.api_version), ("kind", self.resource.kind)):
-            if self.config.get(part) != wanted:
-                raise BadRequest(f"invalid object: {part} must be {wanted}, not {self.config.get(part)!r}")
+        version, kind = self.config.get("apiVersion") or "", self.config.get("kind") or ""
+        if (version, kind) != (self.resource.api_version, self.resource.kind):
+            version = version if "/" in str(version) else f"/{version}"
+            raise BadRequest(f"invalid object type: {version}, Kind={kind}")
         metadata = self.config.setdefault("metadata", {})
         if not isinstance(metadata, dict):
             raise BadRequest("invalid object: metadata must be an object")
@@ -71,6 +72,8 @@ class Applied:
             raise BadRequest("metadata.managedFields must be nil")
         if metadata.setdefault("name", name) != name:
             raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+        if repeated := field_sets.repeated_items(shape_of(self.kind, self.resource), self.config):
+            raise _untyped(self, repeated)
 
 
 def shape_of(kind: Kind, resource: Resource) -> Shape:
@@ -137,6 +140,14 @@ def apply(request: Applied, live: Document) -> Document:
         if not _still_owned(path, others | request.fields):
             _remove(shape, result, path)
     return result
+
+
+def _untyped(request: Applied, faults: list[str]) -> InternalError:
+    """A configuration that is no object of its type, as structured-merge-diff refuses it."""
+    at, metadata = request.resource, request.config["metadata"]
+    what = f"({metadata.get('namespace') or ''}/{metadata['name']}; {at.group}/{at.version}, Kind={at.kind})"
+    said = faults[0] if len(faults) == 1 else "errors:\n" + "\n".join(f"  {fault}" for fault in faults)
+    return InternalError(f"failed to create typed patch object {what}: {said}")
 
 
 def _visible(config: Document, request: Applied) -> Document:

@@ -312,6 +312,24 @@ def is_missing(value: Any) -> bool:
     return value is _MISSING
 
 
+def repeated_items(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+    """Items of granular lists that stand there twice, in the words of structured-merge-diff."""
+    found: list[str] = []
+    if isinstance(value, dict) and is_granular(shape, value):
+        for name, inner in value.items():
+            found += repeated_items(child(shape, name), inner, (*path, f"f:{name}"))
+    elif isinstance(value, list) and is_granular(shape, value):
+        seen: set[str] = set()
+        for item in value:
+            key = item_key(shape, item)
+            if key in seen:
+                found.append(f"{describe(path)}: duplicate entries for key {describe((key,))}")
+            elif shape.list_type == "map":
+                found += repeated_items(shape.item or _FREE, item, (*path, key))
+            seen.add(key)
+    return found
+
+
 @lru_cache(maxsize=4096)
 def describe(path: Path) -> str:
     """A path as messages write it: `.spec.containers[name="c"].image`."""
