@@ -9,7 +9,14 @@ import pytest
 from tests.placement.hub import Hub, P, add_on, binding, cluster, exact, placement, score
 
 from wharfinger.api.errors import Conflict, ServiceUnavailable
-from wharfinger.api.kinds.ours import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.api.kinds.ours import (
+    ADDON_PLACEMENT_SCORES,
+    MANAGED_CLUSTER_SETS,
+    MANAGED_CLUSTERS,
+    PLACEMENT_DECISIONS,
+    PLACEMENTS,
+)
+from wharfinger.api.registry import Document
 
 
 class Flaky:
@@ -144,3 +151,27 @@ def test_conditions_that_an_agent_writes_meanwhile_stay() -> None:
         hub.settle()
         conditions = {each["type"] for each in hub.get(MANAGED_CLUSTERS, "c1")["status"]["conditions"]}
         assert {"ManagedClusterJoined", "HubAcceptedManagedCluster"} <= conditions
+
+
+OTHER = {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"env": "prod"}, "matchExpressions": []}}
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped"),
+    [
+        ("default", {"selectorType": "ExclusiveClusterSetLabel"}),
+        ("global", {"selectorType": "LabelSelector", "labelSelector": {}}),
+    ],
+)
+def test_the_sets_that_are_always_there_are_put_right_unless_kept(hub: Hub, name: str, shipped: Document) -> None:
+    def selector() -> Document:
+        found: Document = hub.get(MANAGED_CLUSTER_SETS, name)["spec"]["clusterSelector"]
+        return found
+
+    hub.patch(MANAGED_CLUSTER_SETS, name, {"spec": {"clusterSelector": OTHER}})
+    assert selector() == shipped
+    hub.delete(MANAGED_CLUSTER_SETS, name)
+    assert selector() == shipped
+    kept = {"metadata": {"annotations": {f"{P}autoupdate": "false"}}, "spec": {"clusterSelector": OTHER}}
+    hub.patch(MANAGED_CLUSTER_SETS, name, kept)
+    assert selector()["labelSelector"]["matchLabels"] == {"env": "prod"}

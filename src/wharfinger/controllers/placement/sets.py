@@ -80,7 +80,9 @@ class ClusterSetController(Controller[str]):
         wanted = view(spec, ManagedClusterSetSpec)
         if found.metadata.annotations.get(AUTO_UPDATE) == "false" or found.spec == wanted:
             return False
-        selector = {"labelSelector": None, **spec["clusterSelector"]}
+        # In a merge patch an empty object changes nothing: what a label selector may hold is removed by name.
+        labels = {"matchLabels": None, "matchExpressions": None} if "labelSelector" in spec["clusterSelector"] else None
+        selector = {**spec["clusterSelector"], "labelSelector": labels}
         await self.context.client.patch(MANAGED_CLUSTER_SETS, name, {"spec": {"clusterSelector": selector}})
         return True
 
