@@ -7,6 +7,7 @@ import pytest
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
+from wharfinger.node.annotations import SHUTDOWN_AFTER
 from wharfinger.simulate import applying
 from wharfinger.simulate.scenario import Fault
 from wharfinger.simulate.world import World
@@ -173,6 +174,45 @@ def test_preemption_evicts_the_less_important_and_takes_their_place(stage: Stage
     assert stage.nodes_of("high") == ["n1"]
     assert stage.world.store.peek(PODS, "low", "default") is None
     assert len(stage.events("Preempted")) == 1
+
+
+def lingering(name: str) -> Document:
+    """A pod that takes its time to end."""
+    document = pod(name, "2", terminationGracePeriodSeconds=600)
+    document["metadata"]["annotations"] = {SHUTDOWN_AFTER: "300s"}
+    return document
+
+
+def test_a_more_important_preemptor_takes_the_nomination_of_a_lesser_one_away(stage: Stage) -> None:
+    stage.apply(klass("mid", 100), klass("high", 1000), node("n1", "4"), lingering("a"), lingering("b"))
+    seen: list[str | None] = []
+
+    async def work() -> None:
+        for document in (pod("mid", "2", priorityClassName="mid"), pod("high", "4", priorityClassName="high")):
+            await applying.apply(stage.client, document, stage.world.registry)
+            await stage.world.loop.still()
+            seen.append(stage.pod("mid")["status"].get("nominatedNodeName"))
+        seen.append(stage.pod("high")["status"].get("nominatedNodeName"))
+
+    stage.do(work)
+    assert seen == ["n1", None, "n1"]
+    assert stage.nodes_of("high", "mid") == ["n1", ""]
+
+
+def test_a_nomination_ends_when_evictions_help_nowhere_any_more(stage: Stage) -> None:
+    stage.apply(klass("high", 1000), node("n1", "2"), lingering("low"))
+    seen: list[str | None] = []
+
+    async def work() -> None:
+        await applying.apply(stage.client, pod("high", "2", priorityClassName="high"), stage.world.registry)
+        await stage.world.loop.still()
+        seen.append(stage.pod("high")["status"].get("nominatedNodeName"))
+        await stage.client.delete(NODES, "n1")
+        await applying.apply(stage.client, node("n2", "1"), stage.world.registry)
+
+    stage.do(work)
+    assert seen == ["n1"]
+    assert "nominatedNodeName" not in stage.pod("high")["status"]
 
 
 def test_nothing_is_preempted_when_the_policy_says_never(stage: Stage) -> None:

@@ -140,6 +140,7 @@ class PreemptionResult:
     node: str | None = None
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=list)  # the nodes that are equally good
+    hopeless: bool = False  # evictions were looked at, and help nowhere
 
     @property
     def victims(self) -> list[Pod]:

@@ -45,12 +45,13 @@ def preempt(
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
     if not rows:
-        return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message)
+        return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, hopeless=True)
     found = _dry_run(tables, answers, pod, rows, source, eligible)
     candidates = {each.node: each for row in rows if isinstance(each := found.by_row[row], Candidate)}
     if not candidates:
         refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
-        return PreemptionResult(True, Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message)
+        message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
+        return PreemptionResult(True, message, hopeless=True)
     best = min(each.rank for each in candidates.values())
     equal = [name for name, each in candidates.items() if each.rank == best]
     # Among equals the node whose turn it is, as in scheduling.

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.metrics import Metrics
@@ -200,7 +202,7 @@ class Scheduler:
             else:
                 self._refuse_late(item, status, now, began)
         elif decision.error == NO_NODES:
-            self._refuse(item, NO_NODES, {_NEEDS_NODES}, now, began)
+            self._refuse(item, NO_NODES, {_NEEDS_NODES}, now, began, keeps_nomination=False)
         elif decision.error:
             self._fail(item, decision.error, now, began)
         else:
@@ -245,12 +247,13 @@ class Scheduler:
                 {status.plugin},
                 now,
                 began,
+                keeps_nomination=False,
             )
 
     def _no_room(self, item: QueuedPod, diagnosis: Diagnosis, now: float, began: float) -> None:
         """No node fits: make room by preemption if that helps, and wait for something to change."""
-        pod = item.pod
-        if self.engine.profile(pod).at["postFilter"] and not self._waits_for_reservation(pod):
+        pod, keeps_nomination = item.pod, bool(self.engine.profile(item.pod).at["postFilter"])
+        if keeps_nomination and not self._waits_for_reservation(pod):
             self.metrics.preemption_attempts.inc()
             result = self.engine.preempt(pod, diagnosis)
             if result.node is not None:
@@ -259,7 +262,8 @@ class Scheduler:
                 self._tell(pod, "Unschedulable", diagnosis.message, nominated_node=result.node)
                 self._observe("unschedulable", pod, began)
                 return
-        self._refuse(item, diagnosis.message, diagnosis.plugins, now, began)
+            keeps_nomination = not result.hopeless
+        self._refuse(item, diagnosis.message, diagnosis.plugins, now, began, keeps_nomination=keeps_nomination)
 
     def _waits_for_reservation(self, pod: Pod) -> bool:
         """Whether nobody needs to be evicted: for a reservation that may not, or a pod for which others went already."""
@@ -270,6 +274,8 @@ class Scheduler:
     def _make_room(self, item: QueuedPod, node: str, victims: Iterable[Pod], diagnosis: Diagnosis) -> None:
         """Evicts beside the decisions. Until that is done the pod is not tried again, or it would choose new victims."""
         pod, chosen = item.pod, list(victims)
+        if not all(victim.terminating for victim in chosen):
+            self._withdraw_lower(pod, node)
         self.engine.set_nominated(pod, node)
         self._preempting.add(item.key)
 
@@ -294,14 +300,39 @@ class Scheduler:
 
         self._beside(evict())
 
-    def _refuse(self, item: QueuedPod, message: str, plugins: Iterable[str], now: float, began: float) -> None:
+    def _withdraw_lower(self, pod: Pod, node: str) -> None:
+        """Less important pods that were to get room on the node look elsewhere at once, as upstream's executor has it."""
+        now, priority = asyncio.get_running_loop().time(), pod.spec.priority or 0
+        for other in list(self.engine.tables.nominated.get(node, {}).values()):
+            if other.priority < priority and not is_fake(other.pod):
+                self.engine.set_nominated(other.pod, None)
+                self._statuses.withdraw(other.pod)
+                if other.key in self.queue:
+                    self.queue.update(_without_nomination(self._current(other.pod) or other.pod), now, retry=True)
+
+    def _denominate(self, pod: Pod) -> str | None:
+        """No room is kept for the pod any more; what its status is to say of that."""
+        self.engine.set_nominated(pod, None)
+        return "" if pod.status.nominated_node_name else None
+
+    def _refuse(
+        self,
+        item: QueuedPod,
+        message: str,
+        plugins: Iterable[str],
+        now: float,
+        began: float,
+        *,
+        keeps_nomination: bool,
+    ) -> None:
         self.queue.refuse(item, plugins, now)
-        self._tell(item.pod, "Unschedulable", message)
+        nominated = None if keeps_nomination else self._denominate(item.pod)
+        self._tell(item.pod, "Unschedulable", message, nominated_node=nominated)
         self._observe("unschedulable", item.pod, began)
 
     def _fail(self, item: QueuedPod, message: str, now: float, began: float) -> None:
         self.queue.fail(item, now)
-        self._tell(item.pod, "SchedulerError", message)
+        self._tell(item.pod, "SchedulerError", message, nominated_node=self._denominate(item.pod))
         self._observe("error", item.pod, began)
 
     def _tell(self, pod: Pod, reason: str, message: str, *, nominated_node: str | None = None) -> None:
@@ -352,7 +383,8 @@ class Scheduler:
         item.pod = current
         self.queue.fail(item, now)
         prepared = not isinstance(error, PreparationFailed)
-        self._tell(current, "SchedulerError", f"binding rejected: {error}" if prepared else str(error))
+        said = f"binding rejected: {error}" if prepared else str(error)
+        self._tell(current, "SchedulerError", said, nominated_node=self._denominate(current))
         self.metrics.attempts.inc("error", pod.spec.scheduler_name)
         self._work.set()
 
@@ -438,6 +470,8 @@ class Scheduler:
             self.queue.add(new, now)
             self.metrics.incoming.inc("active", "PodAdd")
         else:
+            if old.status.nominated_node_name != new.status.nominated_node_name:
+                self.engine.set_nominated(new, new.status.nominated_node_name or None)
             self.queue.update(new, now, retry=_scheduling_changed(old, new))
         self._work.set()
 
@@ -522,6 +556,10 @@ def _named(known: Any) -> tuple[str, str]:
         metadata = known["metadata"]
         return metadata.get("namespace") or "", metadata["name"]
     return known.metadata.namespace, known.metadata.name
+
+
+def _without_nomination(pod: Pod) -> Pod:
+    return replace(pod, status=replace(pod.status, nominated_node_name=""))
 
 
 def _scheduling_changed(old: Pod, new: Pod) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import PODS
@@ -27,7 +27,7 @@ class Wish:
     """What a pod's status should say."""
 
     uid: str
-    reason: str  # Unschedulable or SchedulerError
+    reason: str  # Unschedulable or SchedulerError; empty where the condition is left as it is
     message: str
     nominated_node: str | None = None  # None leaves it as it is; empty clears it
     generation: int = 0  # the pod's, to which this applies
@@ -45,11 +45,22 @@ class StatusWriter:
     def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
         known = pod.status.condition("PodScheduled")
         since = known.last_transition_time if known is not None and known.status == "False" else ""
-        wish = Wish(pod.metadata.uid, reason, message, nominated_node, pod.metadata.generation, since)
         key = pod.metadata.key
+        if nominated_node is None and key in self._wishes:
+            nominated_node = self._wishes[key].nominated_node  # still to be written
+        wish = Wish(pod.metadata.uid, reason, message, nominated_node, pod.metadata.generation, since)
         if key not in self._wishes and self._is_so(pod, wish):
             return
         self._wishes[key] = wish
+        self._work.set()
+
+    def withdraw(self, pod: Pod) -> None:
+        """No node is nominated for the pod any more."""
+        pending = self._wishes.get(pod.metadata.key)
+        if pending is not None:
+            self._wishes[pod.metadata.key] = replace(pending, nominated_node="")
+        else:
+            self._wishes[pod.metadata.key] = Wish(pod.metadata.uid, "", "", "")
         self._work.set()
 
     def forget(self, key: tuple[str, str]) -> None:
@@ -92,6 +103,12 @@ class StatusWriter:
                 log.warning("cannot write the status of pod %s/%s: %s", *key, error)
 
     def _patch(self, wish: Wish) -> Document:
+        status: Document = {"conditions": [self._condition(wish)]} if wish.reason else {}
+        if wish.nominated_node is not None:
+            status["nominatedNodeName"] = wish.nominated_node or None
+        return {"metadata": {"uid": wish.uid}, "status": status}
+
+    def _condition(self, wish: Wish) -> Document:
         condition: Document = {
             "type": "PodScheduled",
             "status": "False",
@@ -102,7 +119,4 @@ class StatusWriter:
         }
         if wish.generation:
             condition["observedGeneration"] = wish.generation
-        status: Document = {"conditions": [condition]}
-        if wish.nominated_node is not None:
-            status["nominatedNodeName"] = wish.nominated_node or None
-        return {"metadata": {"uid": wish.uid}, "status": status}
+        return condition
