@@ -196,6 +196,24 @@ def test_agents_report_health_and_scores_and_a_silent_one_is_left() -> None:
         assert hub.selected() == ["east"]
 
 
+def test_what_a_member_has_no_longer_leaves_its_status_too() -> None:
+    with Hub(implicit=False) as hub:
+        member = Member(hub, "east", "4")
+        more = {"status": {part: {"example.com/gpu": "2"} for part in ("capacity", "allocatable")}}
+        hub.run(member.client.patch(NODES, "n1", more, subresource="status"))
+        member.start(hub)
+        hub.patch(MANAGED_CLUSTERS, "east", {"spec": {"hubAcceptsClient": True}})
+        hub.advance(31)
+        assert hub.get(MANAGED_CLUSTERS, "east")["status"]["allocatable"]["example.com/gpu"] == "2"
+        less = {"status": {part: {"example.com/gpu": None} for part in ("capacity", "allocatable")}}
+        hub.run(member.client.patch(NODES, "n1", less, subresource="status"))
+        hub.advance(31)
+        found = hub.get(MANAGED_CLUSTERS, "east")
+        assert found["status"]["capacity"] == found["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}
+        hub.advance(31)
+        assert hub.get(MANAGED_CLUSTERS, "east")["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+
 SETTINGS: Document = {
     "apiVersion": "wharfinger.dev/v1alpha1",
     "kind": "PrometheusScores",

@@ -182,6 +182,9 @@ class Agent:
                 "clusterClaims": await self._all_claims(usage),
             }
         if any(status.get(key) != value for key, value in change.items()):
+            for key in ("capacity", "allocatable"):
+                if key in change:  # a merge patch keeps what it does not name
+                    change[key] = {**dict.fromkeys(status.get(key) or {}), **change[key]}
             await self._hub.patch(MANAGED_CLUSTERS, self._cluster, {"status": change}, subresource="status")
 
     def _condition(self, status: Document, kind: str, value: str, reason: str, message: str) -> Document:
