@@ -7,7 +7,7 @@ asked for again only when they changed: a few one by one, many as arrays.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from operator import getitem
 from typing import Generic, TypeVar
@@ -38,6 +38,7 @@ class Scorer:
     weight: int
     raw: Ints | None = None
     same: bool = False  # whether all rows' raw scores are equal, so that normalising cannot tell rows apart
+    constant: int = 0  # what it adds to every total then
     version: Hashable = None
     active: bool = False
     follows: bool = False  # whether `raw` is kept up to date row by row, for a part of cluster scope
@@ -46,14 +47,14 @@ class Scorer:
     rows: Rows | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ClusterPart:
     """A part that may change for all rows at once: the version it was computed at, and the result."""
 
     prepared: Prepared
     weight: int
     version: Hashable = None
-    accepted: Bools | None = None  # None: all
+    accepted: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     scores: Ints | None = None  # None: nothing scored
 
 
@@ -219,6 +220,7 @@ class Answers:
         self._by_row = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         # Cluster-wide ones that normalize and keep raw scores, since a pod changes few of them.
         self._following: list[Scorer] = []
+        self._guards: list[ClusterPart] = []  # the cluster-wide filters that have something to filter
         self._tables_version = -1
 
     def refresh(self) -> None:
@@ -255,7 +257,7 @@ class Answers:
             self._refresh_cluster()
             self._put_together()
             return
-        all_changed = self._refresh_cluster()
+        filtered, all_changed = self._refresh_cluster()
         if node_rows:
             self._refresh_nodes(np.unique(node_rows))
             all_changed = True
@@ -267,9 +269,11 @@ class Answers:
                 if len(rows) > 256:
                     rows = np.unique(rows)
                 all_changed = self._refresh_rows(rows[tables.alive.take(rows)]) or all_changed
-        if all_changed:
+        if all_changed or (filtered and (self._sensitive or self.overlaying)):
             self._put_together()
             return
+        if filtered:
+            self._filter()
         for scorer in self._following:
             if scorer.stale:
                 self._rescore(scorer)
@@ -296,8 +300,10 @@ class Answers:
         self._sensitive = False  # whether normalised scores follow from which rows are feasible
         self._constant = 0  # normalised scores that are the same for all rows
         self.value = Column(size, REFUSED)
+        self._open = Column(size, REFUSED)  # values as they were without the cluster-wide filters, where there are some
         for part in (*self._cluster_filters, *self._cluster_scorers):
             part.version = None
+        self._guards = []
         for scorer in self._normalized:
             scorer.version = None
             scorer.final = scorer.rows = None
@@ -327,6 +333,8 @@ class Answers:
                 scorer.raw[rows] = scorer.prepared.score(rows)
                 raw = scorer.raw[tables.alive]
                 scorer.same = bool((raw == raw[0]).all()) if len(raw) else False
+                if scorer.same:
+                    scorer.constant = int(scorer.prepared.normalize(raw[:1], tables.rows[:1])[0]) * scorer.weight
         self._refresh_rows(rows)
 
     def _refresh_rows(self, rows: Rows) -> bool:
@@ -345,22 +353,31 @@ class Answers:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
         accepts &= self._node_accepts.view.take(rows)
-        for part in self._cluster_filters:
-            if part.accepted is not None:
-                if part.prepared.follows_pods:
-                    part.accepted[rows] = part.prepared.accepts(rows)
-                accepts &= part.accepted.take(rows)
+        guarded: Bools | None = None
+        for part in self._guards:
+            if part.prepared.follows_pods:
+                part.accepted[rows] = part.prepared.accepts(rows)
+            found = part.accepted.take(rows)
+            guarded = found if guarded is None else guarded & found
         for scorer in self._following:
             assert scorer.raw is not None
             scorer.raw[rows] = scorer.prepared.score(rows)
             scorer.stale = True
-        if self._by_row or (self._sensitive and ((self.value.take(rows) != REFUSED) != accepts).any()):
+        if self._by_row:
             return True
+        if self._sensitive:
+            feasible = accepts if guarded is None else accepts & guarded
+            if ((self.value.take(rows) != REFUSED) != feasible).any():
+                return True
         base += self._cluster_base.take(rows)
         base += self._constant
         base <<= SHIFT
         base -= self._tables.turn.take(rows)
-        self.value.view[rows] = np.where(accepts, base, REFUSED)
+        base = np.where(accepts, base, REFUSED)
+        if guarded is not None:
+            self._open.view[rows] = base
+            base = np.where(guarded, base, REFUSED)
+        self.value.view[rows] = base
         self._many_changed()
         return False
 
@@ -391,11 +408,11 @@ class Answers:
                     scorer.raw[row] = scorer.prepared.score_row(row)
         if not self._node_accepts.cells[row]:
             accepts = False
-        for part in self._cluster_filters:
-            if part.accepted is not None:
-                if part.prepared.follows_pods:
-                    part.accepted[row] = part.prepared.filter_row(row) == 0
-                accepts = accepts and bool(part.accepted[row])
+        feasible = accepts
+        for part in self._guards:
+            if part.prepared.follows_pods:
+                part.accepted[row] = part.prepared.filter_row(row) == 0
+            feasible = feasible and bool(part.accepted[row])
         for scorer in self._following:
             assert scorer.raw is not None
             raw = scorer.prepared.score_row(row)
@@ -403,11 +420,15 @@ class Answers:
                 scorer.raw[row] = raw
                 scorer.stale = True
         cells = self.value.cells
-        if self._by_row or (self._sensitive and (cells[row] != REFUSED) != accepts):
+        if self._by_row or (self._sensitive and (cells[row] != REFUSED) != feasible):
             return True
         value = REFUSED
         if accepts:
             value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.turn.cells[row]
+        if self._guards:
+            self._open.cells[row] = value
+            if not feasible:
+                value = REFUSED
         cells[row] = value
         if self._front is not None:
             self._front.changed(row, value)
@@ -425,26 +446,26 @@ class Answers:
             total += score(row) * weight
         return accepts, total
 
-    def _refresh_cluster(self) -> bool:
-        """The parts that may change for all rows at once; says whether one did."""
+    def _refresh_cluster(self) -> tuple[bool, bool]:
+        """The parts that may change for all rows at once; says whether filters did, and whether scores did."""
         tables = self._tables
         if self._tables_version == tables.version:
-            return False
+            return False, False
         self._tables_version = tables.version
-        changed = False
+        filtered = scored = False
         for part in self._cluster_filters:
             version = part.prepared.filter_version
             if version != part.version:
                 part.version = version
-                accepted: Bools | None = None
-                if part.prepared.filtering():
-                    rows = tables.rows
-                    tables.work.rows += len(rows)
-                    accepted = np.zeros(tables.capacity, dtype=np.bool_)
-                    accepted[rows] = part.prepared.accepts(rows)
-                if accepted is not None or part.accepted is not None:
-                    changed = True
-                part.accepted = accepted
+                filtering = part.prepared.filtering()
+                if filtering != (part in self._guards):
+                    self._guards = [each for each in self._cluster_filters if each in self._guards or each is part]
+                    if not filtering:
+                        self._guards.remove(part)
+                    scored = True  # values without them were not kept
+                if filtering:
+                    filtered = True
+                    part.accepted = self._accepted_by(part.prepared)
         for part in self._cluster_scorers:
             version = part.prepared.score_version
             if version != part.version:
@@ -455,18 +476,27 @@ class Answers:
                     tables.work.rows += len(rows)
                     part.scores = np.zeros(tables.capacity, dtype=np.int64)
                     part.scores[rows] = part.prepared.score(rows) * part.weight
-                changed = True
+                scored = True
         for scorer in self._normalized:
             version = scorer.prepared.score_version
             if version != scorer.version:
                 scorer.version = version
                 was, scorer.active = scorer.active, scorer.prepared.scoring()
                 self._follow(scorer)
-                if was and scorer.active and scorer.final is not None and not changed:
+                if was and scorer.active and scorer.final is not None and not filtered and not scored:
                     self._rescore(scorer)
                 else:
-                    changed = changed or was or scorer.active
-        return changed
+                    scored = scored or was or scorer.active
+        return filtered, scored
+
+    def _accepted_by(self, prepared: Prepared) -> Bools:
+        tables = self._tables
+        tables.work.rows += len(tables.row_of)
+        accepted = prepared.accepts_all(tables.capacity)
+        if accepted is None:
+            accepted = np.zeros(tables.capacity, dtype=np.bool_)
+            accepted[tables.rows] = prepared.accepts(tables.rows)
+        return accepted
 
     def _follow(self, scorer: Scorer) -> None:
         """Keeps raw scores where a pod changes few of them."""
@@ -524,20 +554,37 @@ class Answers:
     def accepted(self) -> Bools:
         """The rows that pass all filters, as far as arrays tell."""
         accepted = self._node_accepts.view & self._row_accepts.view
-        for part in self._cluster_filters:
-            if part.accepted is not None:
-                accepted &= part.accepted
+        return self._guarded(accepted)
+
+    def _guarded(self, accepted: Bools) -> Bools:
+        """Those that pass the cluster-wide filters too."""
+        for part in self._guards:
+            accepted = accepted & part.accepted
         return accepted
+
+    def _filter(self) -> None:
+        """Other rows are feasible, while scores are as they were."""
+        self.value.view[:] = np.where(self._guarded(self._tables.alive), self._open.view, REFUSED)
+        self._many_changed()
 
     def _put_together(self) -> None:
         if self.overlaying:
             return  # its totals are put together when the overlaid rows have been judged
         self._tables.work.totals += 1
-        self.value.view[:] = self.values(self.accepted(), keep=True)
+        own = self._node_accepts.view & self._row_accepts.view
+        feasible = self._guarded(own)
+        total = self._totals(feasible, keep=True)
+        if self._guards:
+            self._open.view[:] = np.where(own, total, REFUSED)
+        self.value.view[:] = np.where(feasible, total, REFUSED)
         self._many_changed()
 
-    def values(self, accepted: Bools, *, keep: bool = False) -> Ints:
+    def values(self, feasible: Bools) -> Ints:
         """The values of all rows, for a set of feasible ones."""
+        return np.where(feasible, self._totals(feasible), REFUSED)
+
+    def _totals(self, accepted: Bools, *, keep: bool = False) -> Ints:
+        """The same, with values of rows that are not feasible as they were if these did not change what others score."""
         constant, base = 0, None
         for part in self._cluster_scorers:
             if part.scores is not None:
@@ -549,11 +596,7 @@ class Answers:
             if not scorer.active:
                 continue
             if scorer.same:
-                assert scorer.raw is not None
-                one = self._tables.rows[:1]
-                constant += (
-                    int(scorer.prepared.normalize(scorer.raw.take(one), one)[0]) * scorer.weight if len(one) else 0
-                )
+                constant += scorer.constant
                 continue
             rows = self._feasible_rows(accepted) if rows is None else rows
             if not len(rows):
@@ -579,7 +622,6 @@ class Answers:
             self._has_cluster_base = base is not None
         total <<= SHIFT
         total -= self._tables.turn.view
-        total[~accepted] = REFUSED
         return total
 
     def _final(self, scorer: Scorer, rows: Rows) -> Ints:

@@ -105,6 +105,11 @@ class Prepared:
         passed: Bools = self.filter(rows) == 0
         return passed
 
+    def accepts_all(self, capacity: int) -> Bools | None:
+        """For cluster scope: the same for all rows at once, with anything for those without a node; None where it is no
+        faster than asking for the rows."""
+        return None
+
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         return int(self.filter(np.array([row]))[0])
 

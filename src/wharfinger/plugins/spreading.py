@@ -69,13 +69,16 @@ def constraints(
 class Domains:
     """The pods one constraint counts: on each row, and summed over the eligible rows of each domain."""
 
-    def __init__(self, constraint: Constraint, column: LabelColumn, counter: RowCounter) -> None:
+    def __init__(
+        self, constraint: Constraint, column: LabelColumn, counter: RowCounter, labels: Mapping[str, str]
+    ) -> None:
         self.constraint = constraint
+        self.own = 1 if constraint.selector.matches(labels) else 0  # what one more pod with these labels counts
         self.column = column
         self.counter = counter
         self.eligible: Bools = np.zeros(0, dtype=np.bool_)  # [row]
         self.sums: Ints = np.zeros(0, dtype=np.int64)  # [domain]
-        self.present: Bools = np.zeros(0, dtype=np.bool_)  # [domain] has an eligible row
+        self._present: Rows = np.zeros(0, dtype=np.int64)  # the domains that have an eligible row
         self._smallest: int | None = 0  # None: to be found out
         self._version = -1
 
@@ -87,7 +90,7 @@ class Domains:
         size = len(self.column.values) + 1
         chosen = codes[there]
         self.sums = np.bincount(chosen, weights=self.counter.counts[there], minlength=size).astype(np.int64)
-        self.present = np.bincount(chosen, minlength=size) > 0
+        self._present = np.flatnonzero(np.bincount(chosen, minlength=size))
         self._version = self.counter.version
         self._smallest = None
 
@@ -111,17 +114,25 @@ class Domains:
             self._smallest = self.minimum(self.sums)
         return self._smallest
 
-    def skewed(self, labels: Mapping[str, str]) -> Bools:
-        """Which domains one more pod with these labels would make too full."""
-        own = 1 if self.constraint.selector.matches(labels) else 0
-        return self.sums > self.constraint.max_skew + self.smallest - own
+    def skewed(self) -> Bools:
+        """Which domains one more pod would make too full."""
+        return np.frombuffer(self.full(), dtype=np.bool_)
+
+    def full(self) -> bytes:
+        """The same in a form that is quickly compared, a byte for each domain."""
+        most = self.constraint.max_skew + self.smallest - self.own
+        if len(self.sums) > FEW:
+            return (self.sums > most).tobytes()
+        return bytes([each > most for each in self.sums.tolist()])
 
     def minimum(self, sums: Ints) -> int:
         """The count that the others are compared with; 0 while there are fewer domains than asked for."""
-        number = int(np.count_nonzero(self.present))
-        if number < self.constraint.min_domains:
+        number = len(self._present)
+        if number < self.constraint.min_domains or not number:
             return 0
-        return int(sums[self.present].min()) if number else 0
+        if number > FEW:
+            return int(sums.take(self._present).min())
+        return min([int(each) for each in sums.take(self._present).tolist()])
 
 
 @dataclass(slots=True)
@@ -184,8 +195,9 @@ class Spread(Prepared):
         self._soft: list[Domains] = []
         self._read_version = -1
         self._node_position = -1
+        self._refreshed_at = -1
         self._kept: _Feasible | None = None
-        self._full: tuple[Bools, ...] = ()  # for each hard constraint [domain] whether it can take no more
+        self._full: list[bytes] = []  # for each hard constraint what `Domains.full` said
         self._full_at = -2
         self._full_counted = -1  # the counters' versions together
         self._full_version = 0
@@ -205,6 +217,7 @@ class Spread(Prepared):
         self._soft = [self._domains(each) for each in soft]
         self._read_version = self._source_version()
         self._node_position = -1
+        self._refreshed_at = -1
         self._full_at = -2
         self._kept = None
 
@@ -213,9 +226,13 @@ class Spread(Prepared):
         selector = NOTHING if constraint.selector.empty else constraint.selector
         selection = Selection(((frozenset((self._shape.namespace,)), selector),), ignore_terminating=True)
         counter = self._tables.counters.row_counter(selection, self._tables.placed())
-        return Domains(constraint, self._tables.label(constraint.topology_key), counter)
+        return Domains(constraint, self._tables.label(constraint.topology_key), counter, self._shape.labels)
 
     def _refresh(self) -> None:
+        version = self._tables.version
+        if self._refreshed_at == version:
+            return
+        self._refreshed_at = version
         if self._read_version != self._source_version():
             self._read_constraints()
         if not self._hard and not self._soft:
@@ -261,10 +278,8 @@ class Spread(Prepared):
         if counted == self._full_counted and self._node_position == self._full_at:
             return self._full_version
         self._full_counted = counted
-        full = tuple(domains.skewed(self._shape.labels) for domains in self._hard)
-        if self._node_position != self._full_at or any(
-            now.tobytes() != then.tobytes() for now, then in zip(full, self._full, strict=True)
-        ):
+        full = [domains.full() for domains in self._hard]
+        if self._node_position != self._full_at or full != self._full:
             self._full, self._full_at = full, self._node_position
             self._full_version += 1
         return self._full_version
@@ -283,21 +298,27 @@ class Spread(Prepared):
         return bool(self._hard)
 
     def accepts(self, rows: Rows) -> Bools:
+        return self._accepts([domains.column.codes.take(rows) for domains in self._hard], len(rows))
+
+    def accepts_all(self, capacity: int) -> Bools | None:
+        return self._accepts([domains.column.codes.view for domains in self._hard], capacity)
+
+    def _accepts(self, codes: list[Ints], size: int) -> Bools:
         _ = self.filter_version  # brings what is too full up to date
         found: Bools | None = None
-        for domains, full in zip(self._hard, self._full, strict=True):
-            fine = ~full
+        for full, where in zip(self._full, codes, strict=True):
+            fine = ~np.frombuffer(full, dtype=np.bool_)
             fine[-1] = False  # what code -1 finds
-            passed = fine.take(domains.column.codes.take(rows), mode="wrap")
+            passed = fine[where]
             found = passed if found is None else found & passed
-        return np.ones(len(rows), dtype=np.bool_) if found is None else found
+        return np.ones(size, dtype=np.bool_) if found is None else found
 
     def filter(self, rows: Rows) -> Ints:
         self._refresh()
         codes = np.zeros(len(rows), dtype=np.int64)
         # The first constraint that is not met speaks, so the last is written first.
         for domains in reversed(self._hard):
-            skewed = domains.skewed(self._shape.labels)
+            skewed = domains.skewed()
             where = domains.column.codes.take(rows)
             if skewed.any():
                 codes = np.where(skewed[where], self._by_skew, codes)
@@ -317,8 +338,7 @@ class Spread(Prepared):
                 sums = domains.sums.copy()
                 sums[code] += imagined[index]
                 count, smallest = count + imagined[index], domains.minimum(sums)
-            own = 1 if constraint.selector.matches(self._shape.labels) else 0
-            if count + own - smallest > constraint.max_skew:
+            if count + domains.own - smallest > constraint.max_skew:
                 return self._by_skew
         return 0
 
