@@ -340,19 +340,23 @@ class Answers:
     def _refresh_rows(self, rows: Rows) -> bool:
         """What depends on the pods of these rows, as arrays; says whether other rows are touched by it."""
         self._tables.work.rows += len(rows)
-        accepts = np.ones(len(rows), dtype=np.bool_)
+        accepts: Bools | None = None
         for prepared in self._row_filters:
-            accepts &= prepared.accepts(rows)
+            passed = prepared.accepts(rows)
+            accepts = passed if accepts is None else accepts & passed
+        if accepts is None:
+            accepts = np.ones(len(rows), dtype=np.bool_)
         self._row_accepts.view[rows] = accepts
-        base = self._node_base.view[rows]
+        base = self._node_base.take(rows)
         for prepared, weight in self._row_scorers:
-            base += prepared.score(rows) * weight
+            scores = prepared.score(rows)
+            base += scores if weight == 1 else scores * weight
         self._base.view[rows] = base
         for scorer in self._normalized:
             if scorer.prepared.scope is Scope.ROW:
                 assert scorer.raw is not None
                 scorer.raw[rows] = scorer.prepared.score(rows)
-        accepts &= self._node_accepts.view.take(rows)
+        accepts = accepts & self._node_accepts.view.take(rows)
         guarded: Bools | None = None
         for part in self._guards:
             if part.prepared.follows_pods:
@@ -369,7 +373,8 @@ class Answers:
             feasible = accepts if guarded is None else accepts & guarded
             if ((self.value.take(rows) != REFUSED) != feasible).any():
                 return True
-        base += self._cluster_base.take(rows)
+        if self._has_cluster_base:
+            base += self._cluster_base.take(rows)
         base += self._constant
         base <<= SHIFT
         base -= self._tables.turn.take(rows)

@@ -51,6 +51,7 @@ class _Balance(Prepared):
         super().__init__()
         self._used = used
         self._tables = tables
+        self._steps = [np.array([[0], [each.amount]]) for each in used]
 
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self._used]
@@ -82,17 +83,23 @@ class _Balance(Prepared):
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
         """Two resources that all the nodes have, as is usual."""
+        # [without the pod, with it][row]
         first, second = self._used
-        used, other = first.requested.take(rows), second.requested.take(rows)
-        before = _evenness_of_pair(used, capacity, other, other_capacity)
-        used += first.amount
-        other += second.amount
-        gained = _evenness_of_pair(used, capacity, other, other_capacity)
-        gained -= before
-        gained += MAX_SCORE // 2
-        gained //= 2
-        gained += MAX_SCORE // 2
-        return gained
+        apart: Floats = (first.requested.take(rows) + self._steps[0]) / capacity
+        np.minimum(apart, 1.0, out=apart)
+        fraction: Floats = (second.requested.take(rows) + self._steps[1]) / other_capacity
+        np.minimum(fraction, 1.0, out=fraction)
+        apart -= fraction
+        apart /= 2
+        np.abs(apart, out=apart)
+        np.subtract(1.0, apart, out=apart)
+        apart *= float(MAX_SCORE)
+        before, after = apart.astype(np.int64)
+        after -= before
+        after += MAX_SCORE // 2
+        after >>= 1
+        after += MAX_SCORE // 2
+        return after
 
 
 def _pair_scorer(first: Used, second: Used) -> Callable[[int], int]:
@@ -132,19 +139,6 @@ def _evenness_of_one(fractions: list[float]) -> int:
             squares += (fraction - mean) * (fraction - mean)
         deviation = sqrt(squares / len(fractions))
     return int((1 - deviation) * float(MAX_SCORE))
-
-
-def _evenness_of_pair(used: Ints, capacity: Ints, other: Ints, other_capacity: Ints) -> Ints:
-    apart: Floats = used / capacity
-    np.minimum(apart, 1.0, out=apart)
-    fraction: Floats = other / other_capacity
-    np.minimum(fraction, 1.0, out=fraction)
-    apart -= fraction
-    apart /= 2
-    np.abs(apart, out=apart)
-    np.subtract(1.0, apart, out=apart)
-    apart *= float(MAX_SCORE)
-    return apart.astype(np.int64)
 
 
 def _evenness(requested: list[Ints], capacities: list[Ints]) -> Ints:

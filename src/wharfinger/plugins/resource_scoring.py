@@ -133,24 +133,28 @@ class _Weighted:
 
     def __init__(self, used: list[Used]) -> None:
         self.used = used
+        self._weights = sum(each.weight for each in used)
 
     def of(self, requested: Ints, capacity: Ints) -> Ints:
-        """Where capacity is above zero."""
+        """Where capacity is above zero; `requested` may be written over."""
         raise NotImplementedError
 
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self.used]
-        if not all(each.everywhere for each in self.used):
+        if not all([each.everywhere for each in self.used]):
             return self._score_partly(rows, capacities)
         total: Ints | None = None
         for each, capacity in zip(self.used, capacities, strict=True):
-            part = self.of(each.requested.take(rows) + each.amount, capacity)
+            requested = each.requested.take(rows)
+            requested += each.amount
+            part = self.of(requested, capacity)
             if each.weight != 1:
                 part *= each.weight
             total = part if total is None else total + part
         if total is None:
             return np.zeros(len(rows), dtype=np.int64)
-        return total // sum(each.weight for each in self.used)
+        total //= self._weights
+        return total
 
     def _score_partly(self, rows: Rows, capacities: list[Ints]) -> Ints:
         """Where some nodes lack a resource."""
@@ -173,7 +177,7 @@ class _Weighted:
 
 class _Least(_Weighted):
     def of(self, requested: Ints, capacity: Ints) -> Ints:
-        free: Ints = capacity - requested
+        free = np.subtract(capacity, requested, out=requested)
         np.maximum(free, 0, out=free)
         free *= MAX_SCORE
         free //= capacity
