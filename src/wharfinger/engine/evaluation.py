@@ -171,17 +171,17 @@ def imagined(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     if not tables.nominated and not answers.overlaying:
         return None
     special = special_rows(tables, answers, pod)
+    accepted = answers.accepted()
+    if not tables.nominated and all(each.widens for each in answers.overlaying):
+        special = special & ~accepted  # the others are feasible as they are
+        if not special.any():
+            return accepted if answers.overlaying else None
     filters = active_filters(answers)
     judged = answers.judged
     judged.catch_up(tables)
     if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
         judged.forget()
     by_row = judged.by_row
-    accepted = answers.accepted()
-    if not tables.nominated and all(each.widens for each in answers.overlaying):
-        special = special & ~accepted  # the others are feasible as they are
-        if not special.any():
-            return accepted if answers.overlaying else None
     unknown = special & (by_row < 0)
     # What follows from the node alone is the same whatever is imagined there.
     narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]

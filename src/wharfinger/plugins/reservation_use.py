@@ -102,15 +102,16 @@ class Using(Prepared):
                     self._enter(holding)
             return
         for number in changed:
-            self._leave(number)
+            if number in self._row_of:
+                self._leave(number)
             found = ledger.by_number.get(number)
             if found is not None and found.owners in self._classes:
                 self._enter(found)
         if pod_rows is None or node_rows is None:
             self._nominated.clear()
-        else:
-            for row in (*pod_rows, *node_rows):
-                self._nominated.pop(row, None)
+        elif self._nominated:
+            for row in self._nominated.keys() & {*pod_rows, *node_rows}:
+                del self._nominated[row]
 
     def _enter(self, holding: Holding) -> None:
         row = holding.row
@@ -123,9 +124,7 @@ class Using(Prepared):
                 self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
 
     def _leave(self, number: int) -> None:
-        row = self._row_of.pop(number, None)
-        if row is None:
-            return
+        row = self._row_of.pop(number)
         matched = self._matched[row]
         gone = matched.pop(number)
         self._nominated.pop(row, None)
@@ -328,10 +327,8 @@ class Using(Prepared):
     def score(self, rows: Rows) -> Ints:
         self._catch_up()
         scores = np.zeros(len(rows), dtype=np.int64)
-        if self._matched:
-            for index, row in enumerate(rows.tolist()):
-                if row in self._matched:
-                    scores[index] = self.score_row(row)
+        for index in np.flatnonzero(self._mask.take(rows)).tolist():
+            scores[index] = self.score_row(int(rows[index]))
         return scores
 
     def score_row(self, row: int) -> int:
