@@ -44,7 +44,7 @@ def place(engine: Engine, pod: Pod) -> None:
         ("SchedulingPodAffinity", 1 + 2 * NODES, 0),  # scores of the zone's nodes, which come out equal
         ("SchedulingPreferredPodAffinity", 1 + NODES, 1),
         ("SchedulingPreferredPodAntiAffinity", 1 + NODES, 1),
-        ("TopologySpreading", 1 + NODES, 1),
+        ("TopologySpreading", 1 + NODES, 0),  # zones close and open, scores stay
         ("PreferredTopologySpreading", 1 + 2 * NODES, 1),
         ("SchedulingDaemonset", 0, 0),
     ],

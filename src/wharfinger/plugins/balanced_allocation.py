@@ -94,8 +94,9 @@ class _Balance(Prepared):
         np.abs(apart, out=apart)
         np.subtract(1.0, apart, out=apart)
         apart *= float(MAX_SCORE)
-        before, after = apart.astype(np.int64)
-        after -= before
+        scores = apart.astype(np.int64)
+        after: Ints = scores[1]
+        after -= scores[0]
         after += MAX_SCORE // 2
         after >>= 1
         after += MAX_SCORE // 2

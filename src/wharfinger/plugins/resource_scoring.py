@@ -141,7 +141,7 @@ class _Weighted:
 
     def score(self, rows: Rows) -> Ints:
         capacities = [each.allocatable.take(rows) for each in self.used]
-        if not all([each.everywhere for each in self.used]):
+        if not all(each.everywhere for each in self.used):
             return self._score_partly(rows, capacities)
         total: Ints | None = None
         for each, capacity in zip(self.used, capacities, strict=True):

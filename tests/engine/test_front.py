@@ -1,0 +1,42 @@
+"""The front runners: whatever changes, the best is the one that a look at all values finds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from wharfinger.engine.front import Front
+from wharfinger.framework.columns import Column
+
+WORST = -(1 << 63)
+
+
+def best_of_all(values: Column) -> int:
+    row = int(values.view.argmax())
+    return row if values.cells[row] != WORST else -1
+
+
+@pytest.mark.parametrize(("rows", "distinct"), [(1, 3), (40, 5), (700, 4), (700, 10_000), (40_000, 10_000)])
+def test_the_best_is_the_first_of_the_largest_after_every_change(rows: int, distinct: int) -> None:
+    choice = random.Random(rows + distinct)
+    values = Column(rows, WORST)
+    for row in range(rows):
+        values.cells[row] = choice.randrange(distinct)
+    front = Front(values, WORST)
+    for _ in range(2_000):
+        best = front.best()
+        assert best == best_of_all(values)
+        # As when pods are placed: mostly the best row falls behind; sometimes another rises, falls or drops out.
+        row = best if best >= 0 and choice.random() < 0.7 else choice.randrange(rows)
+        values.cells[row] = choice.choice([WORST, values.cells[row] - 1, choice.randrange(distinct)])
+        front.changed(row, values.cells[row])
+
+
+def test_where_nothing_can_win_there_is_no_best_until_a_row_recovers() -> None:
+    values = Column(3, WORST)
+    front = Front(values, WORST)
+    assert front.best() == -1
+    values.cells[2] = -7
+    front.changed(2, -7)
+    assert front.best() == 2
