@@ -11,6 +11,7 @@ from wharfinger.scheduler.configuration import (
     SchedulerConfiguration,
     load_scheduler_configuration,
 )
+from wharfinger.scheduler.profiles import load as load_all
 
 PLUGINS = {
     "PrioritySort": PluginInfo(frozenset({"queueSort"})),
@@ -92,6 +93,10 @@ def test_what_has_no_effect_is_warned_about() -> None:
         ("{profiles: [{schedulerName: a}, {schedulerName: a}]}", "profiles[1].schedulerName"),
         ("{profiles: [{}, {schedulerName: a}]}", "profiles[0].schedulerName"),
         ("{profiles: [{pluginConfig: [{name: Nope}]}]}", "profiles[0].pluginConfig[0].name"),
+        ("{profiles: [{pluginConfig: [{name: NodeName}, {name: NodeName}]}]}", "profiles[0].pluginConfig[1]"),
+        ("{parallelism: 0}", "parallelism"),
+        ("{percentageOfNodesToScore: 101}", "percentageOfNodesToScore"),
+        ("{profiles: [{percentageOfNodesToScore: -1}]}", "profiles[0].percentageOfNodesToScore"),
         ("{profiles: [{plugins: {score: {enabled: [{name: NodeName}]}}}]}", "profiles[0].plugins.score.enabled"),
         ("{leaderElection: {leaseDuration: 5s}}", "leaderElection.leaseDuration"),
         ("{leaderElection: {leaseDuration: soon}}", "leaderElection.leaseDuration"),
@@ -106,3 +111,29 @@ def test_faults_are_named_by_path(text: str, path: str) -> None:
         load(text)
     paths: list[Any] = [error.path for error in caught.value.errors]
     assert path in paths
+
+
+def test_faults_of_arguments_are_named_as_upstream_names_them() -> None:
+    arguments = {
+        "PodTopologySpread": {
+            "defaultingType": "System",
+            "defaultConstraints": [{"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Never"}],
+        },
+        "InterPodAffinity": {"hardPodAffinityWeight": 200},
+        "NodeResourcesBalancedAllocation": {"resources": [{"name": "cpu", "weight": 2}]},
+    }
+    configured = [{"name": name, "args": args} for name, args in arguments.items()]
+    with pytest.raises(BadSchedulerConfiguration) as refused:
+        load_all({"profiles": [{"schedulerName": "a", "pluginConfig": configured}], "parallelism": -1})
+    assert {(error.path, error.message) for error in refused.value.errors} >= {
+        ("parallelism", "Invalid value: -1: should be an integer value greater than zero"),
+        (
+            "profiles[0].pluginConfig[0].args.defaultConstraints[0].maxSkew",
+            "Invalid value: 0: not in valid range (0, inf)",
+        ),
+        (
+            "profiles[0].pluginConfig[1].args.hardPodAffinityWeight",
+            "Invalid value: 200: not in valid range [0, 100]",
+        ),
+        ("profiles[0].pluginConfig[2].args.resources[0].weight", "Invalid value: 2: must be 1"),
+    }

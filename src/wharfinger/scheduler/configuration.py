@@ -5,9 +5,9 @@ Which plugins exist and what they implement is given; their arguments are passed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from wharfinger.api.fields import FieldError, describe, duplicate, invalid, not_supported, required, wrong_type
 from wharfinger.api.times import BadTime, parse_duration
@@ -55,6 +55,7 @@ class PluginInfo:
     enabled: bool = True  # by default
     ours: bool = False  # re-enabling it without a weight keeps its default weight (upstream's fall to 1)
     aliases: tuple[str, ...] = ()
+    faults: Callable[[Mapping[str, Any], str], Sequence[FieldError]] | None = None  # of arguments given at a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +130,18 @@ class _Reader:
         for key, why in _NO_EFFECT.items():
             if key in document:
                 self._warnings.append(f"{key} has no effect: {why}")
+        parallelism = document.get("parallelism")
+        if _whole(parallelism) and parallelism <= 0:
+            self._errors.append(invalid("parallelism", parallelism, "should be an integer value greater than zero"))
+        self._percentage(document, "percentageOfNodesToScore")
         initial = self._seconds(document, "podInitialBackoffSeconds", 1.0)
         longest = self._seconds(document, "podMaxBackoffSeconds", max(10.0, initial))
         if initial <= 0:
-            self._errors.append(invalid("podInitialBackoffSeconds", initial, "must be greater than 0"))
+            given = document.get("podInitialBackoffSeconds")
+            self._errors.append(invalid("podInitialBackoffSeconds", given, "must be greater than 0"))
         if longest < initial:
-            detail = "must be greater than or equal to podInitialBackoffSeconds"
-            self._errors.append(invalid("podMaxBackoffSeconds", longest, detail))
+            detail = "must be greater than or equal to PodInitialBackoffSeconds"
+            self._errors.append(invalid("podMaxBackoffSeconds", document.get("podMaxBackoffSeconds"), detail))
         configuration = SchedulerConfiguration(
             profiles=self._profiles(document, default_names),
             leader_election=self._leader_election(self._block(document, "leaderElection")),
@@ -185,6 +191,7 @@ class _Reader:
         if "percentageOfNodesToScore" in item:
             why = _NO_EFFECT["percentageOfNodesToScore"]
             self._warnings.append(f"{path}.percentageOfNodesToScore has no effect: {why}")
+            self._percentage(item, f"{path}.percentageOfNodesToScore")
         name = item.get("schedulerName")
         if not isinstance(name, str) or not name:
             self._errors.append(required(f"{path}.schedulerName"))
@@ -286,12 +293,16 @@ class _Reader:
             if name is None:
                 continue
             if name in found:
-                self._errors.append(duplicate(f"{here}.name", item["name"]))
+                self._errors.append(duplicate(here, item["name"]))
+                continue
             args = item.get("args")
             if args is not None and not isinstance(args, Mapping):
                 self._errors.append(wrong_type(f"{here}.args", args, "object"))
                 args = None
             found[name] = {key: each for key, each in (args or {}).items() if key not in ("apiVersion", "kind")}
+            check = self._plugins[name].faults
+            if check is not None:
+                self._errors += check(found[name], f"{here}.args")
         return found
 
     def _leader_election(self, block: Mapping[str, Any]) -> LeaderElection:
@@ -307,7 +318,8 @@ class _Reader:
         )
         self._unknown(block, known, path)
         if block.get("resourceLock", "leases") != "leases":
-            self._errors.append(not_supported(f"{path}.resourceLock", block["resourceLock"], ("leases",)))
+            detail = 'resourceLock value must be "leases"'
+            self._errors.append(invalid(f"{path}.resourceLock", block["resourceLock"], detail))
         settings = LeaderElection(
             leader_elect=bool(block.get("leaderElect", fallback.leader_elect)),
             lease_duration=self._duration(block, "leaseDuration", path, fallback.lease_duration),
@@ -317,10 +329,10 @@ class _Reader:
             resource_namespace=str(block.get("resourceNamespace") or fallback.resource_namespace),
         )
         if settings.lease_duration <= settings.renew_deadline:
-            detail = "LeaseDuration must be greater than RenewDeadline"
+            detail = "must be greater than `RenewDeadline`"
             self._errors.append(invalid(f"{path}.leaseDuration", block.get("leaseDuration"), detail))
         if settings.renew_deadline <= settings.retry_period:
-            detail = "RenewDeadline must be greater than RetryPeriod"
+            detail = "must be greater than `RetryPeriod`"
             self._errors.append(invalid(f"{path}.renewDeadline", block.get("renewDeadline"), detail))
         return settings
 
@@ -357,6 +369,11 @@ class _Reader:
                 here = f"{path}.{key}" if path else key
                 self._errors.append(FieldError(here, "FieldValueForbidden", "unknown field"))
 
+    def _percentage(self, item: Mapping[str, Any], path: str) -> None:
+        given = item.get("percentageOfNodesToScore")
+        if _whole(given) and not 0 <= given <= 100:
+            self._errors.append(invalid(path, given, "not in valid range [0-100]"))
+
     def _seconds(self, item: Mapping[str, Any], key: str, fallback: float) -> float:
         value = item.get(key, fallback)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -373,3 +390,7 @@ class _Reader:
         except BadTime as error:
             self._errors.append(invalid(f"{path}.{key}", value, str(error)))
             return fallback
+
+
+def _whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

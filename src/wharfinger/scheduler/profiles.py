@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import FieldError
 from wharfinger.engine.profile import BadArguments, read_args
 from wharfinger.engine.registry import known_plugins
+from wharfinger.framework.plugin import Plugin
 from wharfinger.scheduler.configuration import (
-    BadSchedulerConfiguration,
     PluginInfo,
     SchedulerConfiguration,
     load_scheduler_configuration,
@@ -24,9 +25,19 @@ EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
 
 def plugin_infos() -> dict[str, PluginInfo]:
     return {
-        name: PluginInfo(plugin.points, plugin.weight, plugin.enabled, plugin.ours, plugin.aliases)
+        name: PluginInfo(
+            plugin.points, plugin.weight, plugin.enabled, plugin.ours, plugin.aliases, partial(_argument_faults, plugin)
+        )
         for name, plugin in known_plugins().items()
     }
+
+
+def _argument_faults(plugin: type[Plugin], args: Mapping[str, Any], path: str) -> list[FieldError]:
+    try:
+        read_args(plugin, args, path)
+    except BadArguments as error:
+        return error.errors
+    return []
 
 
 def plugin_settings(settings: Configuration) -> dict[str, dict[str, Any]]:
@@ -61,14 +72,4 @@ def load(
         given = plugin_settings(settings)
         profiles = tuple(replace(each, args=_merged(given, each.args)) for each in configuration.profiles)
         configuration = replace(configuration, profiles=profiles)
-    classes = known_plugins()
-    errors: list[FieldError] = []
-    for index, profile in enumerate(configuration.profiles):
-        for name, args in profile.args.items():
-            try:
-                read_args(classes[name], args, f"profiles[{index}].pluginConfig[{name}].args")
-            except BadArguments as error:
-                errors += error.errors
-    if errors:
-        raise BadSchedulerConfiguration(errors)
     return configuration
