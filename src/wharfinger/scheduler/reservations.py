@@ -77,7 +77,7 @@ class Reservations:
         self._writing: set[str] = set()  # names with a writer
         self._said: dict[str, tuple[str, str]] = {}  # uid to the reason and message said last
         self._promoting: set[str] = set()
-        self._growing: set[str] = set()  # uids whose growth waits for room
+        self._growing: set[str] = set()  # uids whose new size waits for room, or was not written
         self._awaited: dict[str, asyncio.Event] = {}  # guarantees by name that are to find their node
 
     # -- fake pods
@@ -321,6 +321,7 @@ class Reservations:
         async def write() -> None:
             if not await self._apply(reservation.metadata.name, change):
                 self.ledger.forget_promise(uid, plan.allocatable)
+                self._growing.add(uid)  # looked at again with the next change of the cluster
                 now = self.ledger.holdings.get(uid)
                 if now is not None and now.reservation.phase != planned_as:
                     self.resize(now.reservation)
