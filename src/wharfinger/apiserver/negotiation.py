@@ -71,6 +71,7 @@ def _serve(media: str, parameters: dict[str, str], *, stream: bool) -> Accepted 
     return Accepted(media, shown, version) if known else None
 
 
+@lru_cache(maxsize=512)
 def content_type(header: str) -> str:
     """The media type of a body, without parameters; none means JSON."""
     return header.partition(";")[0].strip().lower() or JSON

@@ -137,7 +137,8 @@ _ALWAYS_THERE = ("f:containers",)  # lists that Go writes even when empty: nobod
 
 
 def tree_of(shape: Shape, document: Document) -> Document:
-    """The `fieldsV1` form of all that a new document sets, made at once: creations are many."""
+    """The `fieldsV1` form of all that a new document sets, made at once: creations are many. Parts of it are JSON already,
+    since next to nobody looks at them before they are written."""
     tree = {
         f"f:{name}": (_known_tree if name == "spec" else _tree)(child(shape, name), value, name)
         for name, value in document.items()
@@ -152,26 +153,24 @@ def tree_of(shape: Shape, document: Document) -> Document:
     return {"f:metadata": owned, **tree} if owned else tree
 
 
-_trees: dict[tuple[str, bytes], bytes] = {}
+_trees: dict[tuple[str, bytes], msgspec.Raw] = {}
 _MOST_TREES, _LONGEST = 512, 32 * 1024
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _known_tree(shape: Shape, value: Any, name: str) -> Document:
+def _known_tree(shape: Shape, value: Any, name: str) -> Document | msgspec.Raw:
     """The tree of a spec, which many objects share: those of one workload."""
     if not shape.name:
         return _tree(shape, value, name)
     key = (shape.name, _encode(value))
     known = _trees.get(key)
-    if known is not None:
-        return _decode(known)
-    made = _tree(shape, value, name)
-    if len(key[1]) < _LONGEST:
-        if len(_trees) >= _MOST_TREES:
-            _trees.clear()
-        _trees[key] = _encode(made)
-    return made
+    if known is None:
+        known = msgspec.Raw(_encode(_tree(shape, value, name)))
+        if len(key[1]) < _LONGEST:
+            if len(_trees) >= _MOST_TREES:
+                _trees.clear()
+            _trees[key] = known
+    return known
 
 
 def _tree(shape: Shape, value: Any, name: str) -> Document:

@@ -127,11 +127,15 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
 class Written:
     """The outcome of a write: the object (or Status) in the version asked for, as document and as bytes."""
 
-    document: Document
+    known: Document | None  # the document where there is one already
     data: bytes
     created: bool = False
     warnings: tuple[str, ...] = ()
     deleted: bool = False  # the object is gone, not merely going
+
+    @property
+    def document(self) -> Document:
+        return self.known if self.known is not None else cast("Document", decode_document(self.data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,7 @@ class Store:
             call, lambda present: scaled(kind, present, change(scale_of(kind, present)))
         )
         scale = scale_of(kind, written.document)
-        return replace(written, document=scale, data=encode(scale))
+        return replace(written, known=scale, data=encode(scale))
 
     async def delete(
         self,

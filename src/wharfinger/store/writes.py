@@ -30,8 +30,8 @@ from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
 from wharfinger.store.ledger import Ledger
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import Stored, Written, encode, key_of
-from wharfinger.store.versions import copy, incoming, outgoing
+from wharfinger.store.objects import Stored, Written, decode_document, encode, key_of
+from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
 _GENERATED_NAMES = 8  # attempts at a free name, as upstream
 _ATTEMPTS = 5  # of a change whose object changes meanwhile, as upstream's patch
@@ -68,6 +68,11 @@ class Call:
         )
 
     def answer(self, document: Document, stored: Stored | None, *, created: bool = False) -> Written:
+        if created and self.options:  # the owners of a new object are JSON already
+            data = stored.data if stored is not None else encode(document)
+            if stored_as_is(self.kind, self.resource):
+                return Written(None, data, created, tuple(self.warnings))
+            document = decode_document(data)
         shown = outgoing(self.kind, self.resource, document)
         data = stored.data if stored is not None and shown is document else encode(shown)
         return Written(shown, data, created, tuple(self.warnings))

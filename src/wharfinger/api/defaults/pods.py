@@ -35,33 +35,38 @@ _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document)
 
 def default_pod(document: Document) -> None:
     made_child(document, "spec")
-    spec = _with_defaults(document)
+    spec, data = _with_defaults(document)
     status = child(document, "status")
     if status.get("qosClass") and not spec.get("nodeName"):
-        status["qosClass"] = _qos(document)  # reviewers of a new pod may have changed what it asks for
+        status["qosClass"] = _qos(document, data)  # reviewers of a new pod may have changed what it asks for
     _container_statuses(status)
 
 
-def _with_defaults(document: Document) -> Document:
-    """The spec of a pod, with its defaults."""
+def _with_defaults(document: Document) -> tuple[Document, bytes]:
+    """The spec of a pod, with its defaults, and it as JSON; empty for what is not from JSON."""
     if not isinstance(document["spec"], dict):
-        return {}  # validation speaks about it
+        return {}, b""  # validation speaks about it
     spec: Document = document["spec"]
-    try:
-        given = _encode(spec)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        given = b""  # not from JSON
+    given = _as_json(spec)
     known = _defaulted.get(given)
     if known is not None:
         if known != given:
             document["spec"] = spec = _decode(known)
-        return spec
+        return spec, known
     _default_spec_of_pod(document, spec)
+    made = _as_json(spec)
     if given and len(given) < _LONGEST:
         if len(_defaulted) >= _KEPT:
             _defaulted.clear()
-        _defaulted[given] = _encode(spec)
-    return spec
+        _defaulted[given] = made
+    return spec, made
+
+
+def _as_json(spec: Document) -> bytes:
+    try:
+        return _encode(spec)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return b""  # not from JSON
 
 
 def _default_spec_of_pod(document: Document, spec: Document) -> None:
@@ -100,7 +105,7 @@ def prepare_pod(document: Document) -> None:
     """What the server itself decides for a new pod that has its defaults: its status, and the selectors that
     matchLabelKeys stand for."""
     spec = child(document, "spec")
-    status: Document = {"phase": "Pending", "qosClass": _qos(document)}
+    status: Document = {"phase": "Pending", "qosClass": _qos(document, _as_json(spec))}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
@@ -293,18 +298,15 @@ def _pod_level_resources(document: Document, spec: Document) -> None:
             resources["requests"] = requests
 
 
-def _qos(document: Document) -> str:
-    try:
-        given = _encode(document.get("spec") or {})
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return _qos_of(document)
-    found = _qos_known.get(given)
+def _qos(document: Document, data: bytes) -> str:
+    """The class of a pod, whose spec is given as JSON too."""
+    found = _qos_known.get(data)
     if found is None:
         found = _qos_of(document)
-        if len(given) < _LONGEST:
+        if data and len(data) < _LONGEST:
             if len(_qos_known) >= _KEPT:
                 _qos_known.clear()
-            _qos_known[given] = found
+            _qos_known[data] = found
     return found
 
 
