@@ -123,7 +123,9 @@ def update_faults(kind: Kind, metadata: Document, before: Document) -> list[Fiel
 
 
 def _is_built_in(kind: Kind) -> bool:
-    """Kubernetes is stricter with kinds of its own than with custom resources."""
+    """Kubernetes is stricter with most kinds of its own than with custom resources and their definitions."""
+    if kind.group == "apiextensions.k8s.io":
+        return False
     return not kind.group or "." not in kind.group or kind.group.endswith(".k8s.io")
 
 
