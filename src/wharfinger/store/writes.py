@@ -21,7 +21,7 @@ from wharfinger.api.errors import (
     invalid_object,
     not_found,
 )
-from wharfinger.api.fields import invalid
+from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
@@ -131,8 +131,7 @@ class Writer:
         meta = new["metadata"]
         if meta.get("resourceVersion"):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        if faults := rules_of_metadata.type_faults(meta):
-            raise invalid_object(kind.group, kind.kind, str(meta.get("name", "")), faults)
+        self._check_types(call, new)
         call.namespace = self._agree_namespace(call, meta)
         metadata.initialise(kind, meta, self.identities)
         if not meta.get("name") and meta.get("generateName"):
@@ -146,6 +145,7 @@ class Writer:
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
             new = request.object or new
+            self._check_types(call, new)
             if kind.default is not None:
                 kind.default(new)
         meta = new["metadata"]
@@ -169,6 +169,17 @@ class Writer:
         new, stored = self.ledger.put(kind, new, None)
         await self.ledger.settled()
         return call.answer(new, stored, created=True)
+
+    def _check_types(self, call: Call, new: Document) -> None:
+        """What came, from a client or from a webhook that changed it, must be what the rules of metadata rely on."""
+        meta = new.get("metadata")
+        if not isinstance(meta, dict):
+            faults = [wrong_type("metadata", meta, "object")]
+        else:
+            faults = rules_of_metadata.type_faults(meta)
+        if faults:
+            name = call.name or (str(meta.get("name", "")) if isinstance(meta, dict) else "")
+            raise invalid_object(call.kind.group, call.kind.kind, name, faults)
 
     def _prepare(self, kind: Kind, new: Document) -> None:
         if kind.status and not kind.status_on_create:
@@ -266,8 +277,7 @@ class Writer:
         old = stored.document()
         new = incoming(kind, call.resource, change(outgoing(kind, call.resource, stored.document())))
         meta = new["metadata"]
-        if faults := rules_of_metadata.type_faults(meta):
-            raise invalid_object(kind.group, kind.kind, call.name, faults)
+        self._check_types(call, new)
         call.owners = meta.get("managedFields")
         meta.setdefault("name", call.name)
         if kind.namespaced:
@@ -283,6 +293,7 @@ class Writer:
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
             new = request.object or new
+            self._check_types(call, new)
             if default is not None:
                 default(new)
             self._seal(call, new, old)

@@ -108,7 +108,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
 def update_faults(kind: Kind, metadata: Document, before: Document) -> list[FieldError]:
     faults: list[FieldError] = []
     if before.get("deletionTimestamp"):
-        added = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        added = sorted(set(filter(None, metadata.get("finalizers") or ())) - set(before.get("finalizers") or ()))
         if added:
             names = ", ".join(show(name) for name in added)
             detail = (
@@ -130,22 +130,26 @@ def _is_built_in(kind: Kind) -> bool:
 
 
 def _common_faults(metadata: Document, built_in: bool) -> list[FieldError]:
+    """Where Kubernetes decodes null as an empty value, so it is taken here."""
     faults: list[FieldError] = []
     for key, value in (metadata.get("labels") or {}).items():
         if problems := _qualified_name(key):
             faults.extend(invalid("metadata.labels", key, fault) for fault in problems)
-        if problems := _label_value(value):
+        if problems := _label_value(value or ""):
             faults.extend(invalid("metadata.labels", value, fault) for fault in problems)
     if annotations := metadata.get("annotations"):
         for key in annotations:
             if problems := _qualified_name(key.lower()):
                 faults.extend(invalid("metadata.annotations", key, fault) for fault in problems)
-        if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_LIMIT:
+        if (
+            sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items())
+            > _ANNOTATIONS_LIMIT
+        ):
             faults.append(too_long("metadata.annotations", _ANNOTATIONS_LIMIT))
     if owners := metadata.get("ownerReferences"):
-        faults.extend(_owner_faults(owners))
+        faults.extend(_owner_faults([owner or {} for owner in owners]))
     if finalizers := metadata.get("finalizers"):
-        faults.extend(_finalizer_faults(finalizers, built_in))
+        faults.extend(_finalizer_faults([name or "" for name in finalizers], built_in))
     return faults
 
 
