@@ -15,6 +15,7 @@ from wharfinger.api.kinds.builtin import (
     LIMIT_RANGES,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     SERVICE_ACCOUNTS,
@@ -182,5 +183,28 @@ def test_claims_are_held_to_their_limits_and_pods_as_a_whole() -> None:
         two = pod(resources={"limits": {"cpu": "600m"}})
         two["spec"]["containers"].append({**two["spec"]["containers"][0], "name": "d"})
         assert "maximum cpu usage per Pod is 1, but limit is 1200m" in await refusal(store, two)
+
+    with_store(scenario)
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["example.com/own"], ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"]]
+)
+def test_claims_and_volumes_are_born_protected(given: list[str]) -> None:
+    async def scenario(store: Store) -> None:
+        shape = {"accessModes": ["ReadWriteOnce"]}
+        metadata = {"name": "x", "finalizers": given}
+        claim = {"metadata": metadata, "spec": {**shape, "resources": {"requests": {"storage": "1Gi"}}}}
+        volume = {"metadata": metadata, "spec": {**shape, "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}}
+        for resource, document, name in (
+            (PERSISTENT_VOLUME_CLAIMS, claim, "kubernetes.io/pvc-protection"),
+            (PERSISTENT_VOLUMES, volume, "kubernetes.io/pv-protection"),
+        ):
+            namespace = "n" if resource.namespaced else ""
+            made = (await store.create(resource, document, namespace)).document
+            assert made["metadata"]["finalizers"] == (given if name in given else [*given, name])
+            taken = {"metadata": {"finalizers": None}}  # only when they are made: a controller looks after them later
+            kind = "application/merge-patch+json"
+            assert "finalizers" not in (await store.patch(resource, "x", taken, kind, namespace)).document["metadata"]
 
     with_store(scenario)

@@ -42,7 +42,7 @@ from wharfinger.controllers.service_account import ServiceAccountController
 from wharfinger.controllers.stateful_set import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
-from wharfinger.controllers.volumes import EphemeralVolumes, VolumeBinder
+from wharfinger.controllers.volumes import ClaimProtection, EphemeralVolumes, VolumeBinder, VolumeProtection
 
 T = TypeVar("T")
 Factory = Callable[[ControllerContext], Controller[Any]]
@@ -66,6 +66,8 @@ FACTORIES: dict[str, Factory] = {
     "podgc": PodGarbageCollector,
     "persistentvolume-binder": VolumeBinder,
     "ephemeral-volume": EphemeralVolumes,
+    "pvc-protection": ClaimProtection,
+    "pv-protection": VolumeProtection,
     "ttlafterfinished": TTLAfterFinishedController,
     "schedulingpolicy": SchedulingPolicyController,
     "resourcepolicy": ResourcePolicyController,

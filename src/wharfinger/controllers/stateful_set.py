@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
-from wharfinger.api.views import ControllerRevision, Pod, StatefulSet, view
+from wharfinger.api.views import ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet, view
 from wharfinger.client.informer import Key
 from wharfinger.controllers import stateful_rules as rules
 from wharfinger.controllers.context import ControllerContext
@@ -31,6 +32,9 @@ class StatefulSetController(PodOwner):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
+        self._awaited: dict[Key, Key] = {}  # claims that have to go or to change before a pod comes, and their set
+        claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_changed)
 
     async def reconcile(self, key: Key) -> None:
         document = self.owners.get(key[1], key[0])
@@ -84,7 +88,8 @@ class StatefulSetController(PodOwner):
     ) -> None:
         for number in plan.create:
             chosen = current if rules.needs_current(spec, number) else update
-            await self._create(document, spec, chosen, number)
+            if not await self._create(document, spec, chosen, number):
+                return
         for pod in plan.delete:
             if pod in plan.condemned:
                 await self._release_claims(spec, pod)
@@ -112,15 +117,18 @@ class StatefulSetController(PodOwner):
         live += [status["currentRevision"], status["updateRevision"]]
         await truncate(self.client, history, live, spec.spec.revision_history_limit)
 
-    async def _create(self, document: Document, spec: StatefulSet, revision: ControllerRevision, number: int) -> None:
+    async def _create(self, document: Document, spec: StatefulSet, revision: ControllerRevision, number: int) -> bool:
+        """False when a claim of the pod is still on its way out: nothing more is done this time."""
         name = f"{spec.metadata.name}-{number}"
+        free = True
         for template in spec.spec.volume_claim_templates:
-            await self._create_claim(document, spec, template, name)
+            free &= await self._create_claim(document, spec, template, name)
+        if not free:
+            return False
         pod = self._pod(spec, revision, name, number)
-        try:
+        with suppress(AlreadyExists):  # not seen yet, or another's: its going will be an event
             await self.create_pod(document, pod)
-        except AlreadyExists:
-            return  # not seen yet, or another's: its going will be an event
+        return True
 
     def _pod(self, spec: StatefulSet, revision: ControllerRevision, name: str, number: int) -> Document:
         owner = controller_reference(STATEFUL_SETS, spec.metadata)
@@ -144,7 +152,8 @@ class StatefulSetController(PodOwner):
             pod["spec"]["volumes"] = own + kept
         return pod
 
-    async def _create_claim(self, document: Document, spec: StatefulSet, template: dict[str, Any], pod: str) -> None:
+    async def _create_claim(self, document: Document, spec: StatefulSet, template: dict[str, Any], pod: str) -> bool:
+        """Whether the pod can have its claim now."""
         claim_document = copy.deepcopy(template)
         metadata = claim_document["metadata"]
         name = f"{metadata['name']}-{pod}"
@@ -165,9 +174,35 @@ class StatefulSetController(PodOwner):
         try:
             await self.client.create(PERSISTENT_VOLUME_CLAIMS, claim_document, spec.metadata.namespace)
         except AlreadyExists:
-            return
+            return await self._is_usable(document, spec, name, pod)
         message = f"create Claim {name} Pod {pod} in StatefulSet {spec.metadata.name} success"
         self.event(document, "Normal", "SuccessfulCreate", message)
+        return True
+
+    async def _is_usable(self, document: Document, spec: StatefulSet, name: str, pod: str) -> bool:
+        """Whether a claim that is there stays: it is not being deleted, nor bound to go with a former pod of that name."""
+        key = (spec.metadata.namespace, name)
+        self._awaited[key] = spec.metadata.key
+        try:
+            found = await self.client.get(PERSISTENT_VOLUME_CLAIMS, name, key[0], view=PersistentVolumeClaim)
+        except NotFound:
+            self.queue.add(spec.metadata.key)
+            return False
+        if spec.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete" and any(
+            owner.kind == "Pod" and owner.name == pod for owner in found.metadata.owner_references
+        ):
+            return False
+        if found.metadata.deletion_timestamp:
+            why = f"Create Pod {pod} in StatefulSet {spec.metadata.name} failed error: pvc {name} is being deleted"
+            self.event(document, "Warning", "FailedCreate", why)
+            return False
+        self._awaited.pop(key, None)
+        return True
+
+    def _claim_changed(self, claim: PersistentVolumeClaim) -> None:
+        waiting = self._awaited.pop(claim.metadata.key, None)
+        if waiting is not None:
+            self.queue.add(waiting)
 
     async def _release_claims(self, spec: StatefulSet, pod: Pod) -> None:
         """Claims that are to go with a scale-in belong to the leaving pod, whose end then takes them along."""

@@ -19,6 +19,7 @@ from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
+from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
@@ -84,6 +85,7 @@ def extend_chain(
         ServiceAccountReviewer(account if require_service_accounts else None),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
+        StorageProtectionReviewer(),
         *defaults,
     ]
     chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), *access, checking]

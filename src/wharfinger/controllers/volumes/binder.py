@@ -92,17 +92,22 @@ class VolumeBinder(Controller[BinderKey]):
         kind, namespace, name = key
         if kind == CLAIM:
             await self._claim(namespace, name)
-        else:
+            return
+        try:
             await self._volume(name)
+        except NotFound:
+            return  # the volume or its claim went meanwhile; a claim's going is told
 
     # -- claims
 
     async def _claim(self, namespace: str, name: str) -> None:
         claim = self._claims.get(name, namespace)
-        if claim is None or claim.metadata.deletion_timestamp:
+        if claim is None:
             return
         if fully_bound(claim):
             await self._bound_claim(claim)
+        elif claim.metadata.deletion_timestamp:
+            return
         elif claim.spec.volume_name:
             await self._bind_named(claim)
         else:
@@ -309,8 +314,9 @@ class VolumeBinder(Controller[BinderKey]):
     # -- volumes
 
     async def _volume(self, name: str) -> None:
+        """One that is being deleted is told of too: its phase says when it is free to go."""
         volume = self._volumes.get(name)
-        if volume is None or volume.metadata.deletion_timestamp:
+        if volume is None:
             return
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
@@ -322,20 +328,22 @@ class VolumeBinder(Controller[BinderKey]):
             if fully_bound(claim) and claim.spec.volume_name == name:
                 await self._finish(claim, volume)
             return
-        if volume.spec.persistent_volume_reclaim_policy == "Delete":
-            await self._reclaim(volume)
-        elif volume.status.phase != "Released":
+        delete = volume.spec.persistent_volume_reclaim_policy == "Delete"
+        if delete:
+            await self._empty(volume)  # before it is free to go
+        if volume.status.phase != "Released":
             await self._volume_status(volume, "Released")
+        if delete and not volume.metadata.deletion_timestamp:
+            await self._client.delete(PERSISTENT_VOLUMES, name, uid=volume.metadata.uid)
 
-    async def _reclaim(self, volume: PersistentVolume) -> None:
-        metadata = volume.metadata
-        try:
-            await self._client.delete(PERSISTENT_VOLUMES, metadata.name, uid=metadata.uid)
-        except NotFound:
-            return
-        namespace, _, name = metadata.annotations.get(POOL, "").partition("/")
-        if name:
-            await self._give_back((namespace, name), capacity_of(volume))
+    async def _empty(self, volume: PersistentVolume) -> None:
+        """Its room is given back once, whoever deletes the volume: the note of the pool goes first."""
+        own = volume.metadata
+        namespace, _, pool = own.annotations.get(POOL, "").partition("/")
+        if pool:
+            note = {"resourceVersion": own.resource_version, "annotations": {POOL: None}}
+            await self._client.patch(PERSISTENT_VOLUMES, own.name, {"metadata": note})
+            await self._give_back((namespace, pool), capacity_of(volume))
 
     # -- reading and writing
 
