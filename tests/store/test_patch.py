@@ -72,7 +72,7 @@ REFUSED: list[tuple[str, Resource, str, Any, str, int, str]] = [
     ("no metadata", CONFIG_MAPS, "c", [{"op": "replace", "path": "/metadata", "value": 1}], JSON, 400, "metadata must be an object"),
     ("no object", CONFIG_MAPS, "none", {}, MERGE, 404, 'configmaps "none" not found'),
     ("strategic merge of a custom resource", WIDGETS, "w", {}, STRATEGIC, 415, "application/merge-patch+json"),
-    ("server-side apply", CONFIG_MAPS, "c", {}, APPLY, 400, "apiVersion must be v1"),
+    ("server-side apply", CONFIG_MAPS, "c", {}, APPLY, 400, "invalid object type: /, Kind="),
     ("anything else", CONFIG_MAPS, "c", {}, "text/plain", 415, "unknown format"),
 ]  # fmt: skip
 
