@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jsonpatch
@@ -20,6 +20,8 @@ from wharfinger.apiserver.reviews import Reviews
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
+from wharfinger.store import rules
+from wharfinger.store.apply import Applied
 from wharfinger.store.objects import DeleteOptions, Stored, Written
 from wharfinger.store.store import Store
 
@@ -168,9 +170,7 @@ class Resources:
             version = f"meta.k8s.io/{accepted.version}"
             await exchange.json(list_bytes("PartialObjectMetadataList", version, metadata, rows), media=accepted.media)
         else:
-            rows = [item.data for item in listing.items]
-            data = list_bytes(f"{at.kind.kind}List", at.resource.api_version, metadata, rows)
-            await exchange.json(data, media=accepted.media)
+            await exchange.json(_list_of(at, listing.items, metadata), media=accepted.media)
 
     def _table(
         self, exchange: Exchange, at: Located, items: list[Stored], accepted: Accepted, metadata: Document
@@ -276,6 +276,9 @@ class Resources:
         elif not isinstance(patch, dict):
             raise BadRequest("error decoding patch: the patch is not a JSON object")
         elif structure is not None:
+            if media == APPLY_PATCH and at.target.subresource in ("", "status"):
+                # Whether it is an object of its type comes before what decoding finds.
+                Applied(at.resource, at.kind, patch, options.manager, options.force).check(at.target.name)
             faults = structure.prune(patch, patch=True)
             if faults and options.validation == "Strict":
                 raise BadRequest(f"strict decoding error: {', '.join(faults)}")
@@ -354,9 +357,7 @@ class Resources:
             dry_run=asked.dry_run,
         )
         metadata = {"resourceVersion": str(self._store.version)}
-        rows = [item.data for item in gone]
-        data = list_bytes(f"{at.kind.kind}List", at.resource.api_version, metadata, rows)
-        await exchange.json(data, media=accepted.media)
+        await exchange.json(_list_of(at, gone, metadata), media=accepted.media)
 
     async def _deletion(self, exchange: Exchange) -> Deletion:
         data = await exchange.body()
@@ -381,7 +382,21 @@ def _namespace(at: Located) -> str:
     return at.target.namespace if at.kind.namespaced else ""
 
 
-def list_bytes(kind: str, api_version: str, metadata: Document, items: list[bytes]) -> bytes:
+def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:
+    """A list of a kind. Items of Kubernetes' own kinds do not repeat what they are; custom resources do."""
+    kind, version = f"{at.kind.kind}List", at.resource.api_version
+    if not rules.built_in(at.kind):
+        return list_bytes(kind, version, metadata, [item.data for item in items])
+    head = b'{"apiVersion":"%s","kind":"%s",' % (version.encode(), at.kind.kind.encode())  # as stored objects begin
+    start = len(head)
+    chunks = (  # of few items each, so that the memory of what is cut is used again
+        b",".join([b"{" + item.data[start:] if item.data.startswith(head) else item.data for item in items[first : first + 64]])
+        for first in range(0, len(items), 64)
+    )
+    return list_bytes(kind, version, metadata, chunks)
+
+
+def list_bytes(kind: str, api_version: str, metadata: Document, items: Iterable[bytes]) -> bytes:
     head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
     return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.errors import BadRequest, Conflict, InternalError
+from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.api.shapes import Shape
-from wharfinger.store import field_sets
+from wharfinger.store import field_sets, rules
 from wharfinger.store.field_sets import FieldSet, Path, child, is_granular, item_key
+from wharfinger.store.typed import typed_faults
 
 BEFORE_FIRST = "before-first-apply"
 OURSELVES = "wharfinger"
@@ -72,8 +73,9 @@ class Applied:
             raise BadRequest("metadata.managedFields must be nil")
         if metadata.setdefault("name", name) != name:
             raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-        if repeated := field_sets.repeated_items(shape_of(self.kind, self.resource), self.config):
-            raise _untyped(self, repeated)
+        shape = shape_of(self.kind, self.resource)
+        if faults := typed_faults(shape, self.config, declared=rules.built_in(self.kind)):
+            raise _untyped(self, faults)
 
 
 def shape_of(kind: Kind, resource: Resource) -> Shape:
@@ -142,12 +144,12 @@ def apply(request: Applied, live: Document) -> Document:
     return result
 
 
-def _untyped(request: Applied, faults: list[str]) -> InternalError:
-    """A configuration that is no object of its type, as structured-merge-diff refuses it."""
+def _untyped(request: Applied, faults: list[str]) -> ApiError:
+    """A configuration that is no object of its type, as structured-merge-diff refuses it: an error of no known reason."""
     at, metadata = request.resource, request.config["metadata"]
     what = f"({metadata.get('namespace') or ''}/{metadata['name']}; {at.group}/{at.version}, Kind={at.kind})"
     said = faults[0] if len(faults) == 1 else "errors:\n" + "\n".join(f"  {fault}" for fault in faults)
-    return InternalError(f"failed to create typed patch object {what}: {said}")
+    return ApiError(f"failed to create typed patch object {what}: {said}", code=500, reason="")
 
 
 def _visible(config: Document, request: Applied) -> Document:

@@ -86,12 +86,20 @@ def item_key(shape: Shape, item: Any) -> str:
     """How an item of a granular list is named in paths."""
     if shape.list_type == "set" or not isinstance(item, dict):
         return "v:" + msgspec.json.encode(item).decode()
-    defaults = _KEY_DEFAULTS
-    keys = {key: item.get(key, defaults.get(key)) for key in sorted(shape.map_keys)}
+    keys = {key: item[key] if key in item else _key_default(shape.item, key) for key in sorted(shape.map_keys)}
     return "k:" + msgspec.json.encode({key: value for key, value in keys.items() if value is not None}).decode()
 
 
-_KEY_DEFAULTS = {"protocol": "TCP"}  # the one key of Kubernetes' own lists that may be left out
+def _key_default(shape: Shape | None, key: str) -> Any:
+    """What a key that an item leaves out stands for: Go's zero value where it is required, as OpenAPI tells its default."""
+    if key == "protocol":
+        return "TCP"
+    if shape is None or not (key in shape.required or (shape.name, key) == _REFERENCE):
+        return None
+    return "" if shape.fields[key].type == "string" else 0
+
+
+_REFERENCE = ("io.k8s.api.core.v1.LocalObjectReference", "name")
 
 
 def fields_of(shape: Shape, document: Document, subresource: str, *, status: bool) -> FieldSet:
@@ -309,24 +317,6 @@ def lookup(shape: Shape, document: Any, path: Path) -> Any:
 
 def is_missing(value: Any) -> bool:
     return value is _MISSING
-
-
-def repeated_items(shape: Shape, value: Any, path: Path = ()) -> list[str]:
-    """Items of granular lists that stand there twice, in the words of structured-merge-diff."""
-    found: list[str] = []
-    if isinstance(value, dict) and is_granular(shape, value):
-        for name, inner in value.items():
-            found += repeated_items(child(shape, name), inner, (*path, f"f:{name}"))
-    elif isinstance(value, list) and is_granular(shape, value):
-        seen: set[str] = set()
-        for item in value:
-            key = item_key(shape, item)
-            if key in seen:
-                found.append(f"{describe(path)}: duplicate entries for key {describe((key,))}")
-            elif shape.list_type == "map":
-                found += repeated_items(shape.item or _FREE, item, (*path, key))
-            seen.add(key)
-    return found
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,68 @@
+"""Values as Go prints them, for messages that Kubernetes makes with `fmt`."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+_TYPES: dict[type, str] = {
+    bool: "bool",
+    str: "string",
+    int: "int64",
+    float: "float64",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+    type(None): "<nil>",
+}
+
+
+def type_name(value: Any) -> str:
+    """`%T`."""
+    return _TYPES[type(value)]
+
+
+def plain(value: Any) -> str:
+    """`%v`: text without quotes, maps in the order of their keys."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "map[" + " ".join(f"{key}:{plain(value[key])}" for key in sorted(value)) + "]"
+        case list():
+            return "[" + " ".join(map(plain, value)) + "]"
+        case float():
+            return _float(value)
+    return str(value)
+
+
+def spelled(value: Any) -> str:
+    """`%#v`: as source code."""
+    match value:
+        case None:
+            return "interface {}(nil)"
+        case str():
+            return msgspec.json.encode(value).decode()
+        case dict():
+            members = ", ".join(f"{spelled(key)}:{spelled(value[key])}" for key in sorted(value))
+            return f"map[string]interface {{}}{{{members}}}"
+        case list():
+            return "[]interface {}{" + ", ".join(map(spelled, value)) + "}"
+    return plain(value)
+
+
+def _float(value: float) -> str:
+    """`%g` with as many digits as tell the number apart; from a million on with an exponent, of two digits at least."""
+    if not math.isfinite(value):
+        return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    power = exponent + len(digits) - 1
+    if -4 <= power < 6:
+        return repr(value).removesuffix(".0")
+    first, rest = str(digits[0]), "".join(map(str, digits[1:]))
+    return f"{'-' * sign}{first}{'.' * bool(rest)}{rest}e{power:+03d}"

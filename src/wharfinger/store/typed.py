@@ -1,0 +1,104 @@
+"""Whether an applied configuration is an object of its type, in the words of structured-merge-diff, which are those of
+Go's `fmt`. What only decoding finds (ranges of numbers, times, quantities) is left to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.api.go_text import plain, spelled, type_name
+from wharfinger.api.shapes import Shape
+from wharfinger.store.field_sets import Path, child, describe, is_granular, item_key
+
+_FREE = Shape("any")
+_UNTYPED = frozenset(("quantity", "time"))
+_NUMERIC = frozenset(("int32", "int64", "number"))
+
+
+def typed_faults(shape: Shape, value: Any, *, declared: bool) -> list[str]:
+    """All faults. With `declared` the shape tells every field there is, and of which type; otherwise only items that a
+    list holds twice are faults."""
+    return _Faults(declared).within(shape, value, "")
+
+
+class _Faults:
+    def __init__(self, declared: bool) -> None:
+        self._declared = declared
+
+    def within(self, shape: Shape, value: Any, at: str) -> list[str]:
+        if value is None or shape.type in ("any", "int-or-string"):
+            return []
+        if shape.type in ("object", "map"):
+            if isinstance(value, dict):
+                return self._members(shape, value, at)
+            return self._fault(at, f"expected map, got &{{{plain(value)}}}")
+        if shape.type == "list":
+            if isinstance(value, list):
+                return self._items(shape, value, at)
+            return self._fault(at, f"expected list, got &{{{plain(value)}}}")
+        return self._scalar(shape.type, value, at)
+
+    def _fault(self, at: str, text: str) -> list[str]:
+        return [f"{at}: {text}" if at else text] if self._declared else []
+
+    def _members(self, shape: Shape, value: dict[str, Any], at: str) -> list[str]:
+        found: list[str] = []
+        for name, inner in value.items():
+            here = at + describe((f"f:{name}",))
+            if shape.type == "object" and name not in shape.fields and self._declared:
+                return found + self._fault(here, "field not declared in schema")  # and no further, as upstream
+            found += self.within(child(shape, name), inner, here)
+        return found
+
+    def _items(self, shape: Shape, value: list[Any], at: str) -> list[str]:
+        found: list[str] = []
+        item_shape = shape.item or _FREE
+        if not is_granular(shape, value):
+            for index, item in enumerate(value):
+                found += self.within(item_shape, item, f"{at}[{index}]")
+            return found
+        seen: set[str] = set()
+        for index, item in enumerate(value):
+            if self._declared and (why := _unkeyed(shape, item)):
+                return found + self._fault(at, f"element {index}: {why}")
+            key = item_key(shape, item)
+            path: Path = (key,)
+            if key in seen:
+                found.append(f"{at}: duplicate entries for key {describe(path)}")
+            seen.add(key)
+            found += self.within(item_shape, item, at + describe(path))
+        return found
+
+    def _scalar(self, kind: str, value: Any, at: str) -> list[str]:
+        if kind in _NUMERIC:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                return self._fault(at, f"expected numeric (int or float), got {type_name(value)}")
+        elif kind == "boolean":
+            if not isinstance(value, bool):
+                return self._fault(at, f"expected boolean, got &{{{plain(value)}}}")
+        elif kind in _UNTYPED:
+            if isinstance(value, (dict, list)):
+                return self._fault(at, f"expected any scalar, got &{{{plain(value)}}}")
+        elif not isinstance(value, str):
+            return self._fault(at, f"expected string, got &value.valueUnstructured{{Value:{spelled(value)}}}")
+        return []
+
+
+def _unkeyed(shape: Shape, item: Any) -> str:
+    """Why an item cannot be told from others."""
+    if shape.list_type == "map":
+        if item is None:
+            return "associative list with keys may not have a null element"
+        if not isinstance(item, dict):
+            return "associative list with keys may not have non-map elements"
+        if item_key(shape, item) == "k:{}":
+            keys = " ".join(f'"{key}"' for key in shape.map_keys)
+            return (
+                f"associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default "
+                "values for any key fields)"
+            )
+        return ""
+    if isinstance(item, dict):
+        return "associative list without keys has an element that's a map type"
+    if isinstance(item, list):
+        return "not supported: associative list with lists as elements"
+    return "associative list without keys has an element that's an explicit null" if item is None else ""
