@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wharfinger.api.errors import BadRequest, Conflict, InternalError
+from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SERVICES
 from wharfinger.api.kinds.ours import RESOURCE_POLICIES
@@ -202,12 +202,40 @@ def test_an_item_that_stands_there_twice_is_refused() -> None:
     async def scenario(cluster: Cluster) -> None:
         containers = [{"name": "c", "image": "a"}, {"name": "c", "image": "b"}]
         template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
-        with pytest.raises(InternalError) as refused:
+        with pytest.raises(ApiError) as refused:
             await cluster.apply(DEPLOYMENTS, "a", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template})
         assert refused.value.message == (
             "failed to create typed patch object (/x; apps/v1, Kind=Deployment): .spec.template.spec.containers: "
             'duplicate entries for key [name="c"]'
         )
+
+    run(scenario)
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("an unknown field", {"foo": 1}, ".foo: field not declared in schema"),
+    ("an unknown field of metadata", {"metadata": {"foo": 1}}, ".metadata.foo: field not declared in schema"),
+    ("a number for text", {"data": {"x": 5}}, ".data.x: expected string, got &value.valueUnstructured{Value:5}"),
+    ("a map for text", {"data": {"x": {"a": [None, 1.5]}}}, '.data.x: expected string, got &value.valueUnstructured{Value:map[string]interface {}{"a":[]interface {}{interface {}(nil), 1.5}}}'),
+    ("text for a map", {"data": "x"}, ".data: expected map, got &{x}"),
+    ("text for a flag", {"immutable": "x"}, ".immutable: expected boolean, got &{x}"),
+    ("a map for a list", {"metadata": {"finalizers": {"b": 1, "a": [2]}}}, ".metadata.finalizers: expected list, got &{map[a:[2] b:1]}"),
+    ("a map in a set", {"metadata": {"finalizers": [{"a": 1}]}}, ".metadata.finalizers: element 0: associative list without keys has an element that's a map type"),
+    ("text in a list by keys", {"metadata": {"ownerReferences": ["x"]}}, ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements"),
+    ("an item without its key", {"metadata": {"ownerReferences": [{"a": 1}]}}, '.metadata.ownerReferences[uid=""].a: field not declared in schema'),
+    ("a map for a time", {"metadata": {"creationTimestamp": {}}}, ".metadata.creationTimestamp: expected any scalar, got &{map[]}"),
+    ("several", {"data": {"x": True}, "immutable": 1000000.0}, 'errors:\n  .data.x: expected string, got &value.valueUnstructured{Value:true}\n  .immutable: expected boolean, got &{1e+06}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "text"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_what_is_no_object_of_its_type_is_refused(config: dict[str, Any], text: str) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        document = {"apiVersion": "v1", "kind": "ConfigMap", **config}
+        with pytest.raises(ApiError) as refused:
+            await cluster.store.patch(CONFIG_MAPS, "x", document, APPLY, "n", manager="a")
+        assert (refused.value.code, refused.value.reason) == (500, "")
+        assert refused.value.message == f"failed to create typed patch object (/x; /v1, Kind=ConfigMap): {text}"
 
     run(scenario)
 

@@ -61,14 +61,16 @@ def test_a_dry_run_patches_nothing(run: Run) -> None:
 
 REFUSED: list[tuple[str, Resource, str, Any, str, int, str]] = [
     ("no array", CONFIG_MAPS, "c", {"op": "add"}, JSON, 400, "error decoding patch"),
-    ("no operation", CONFIG_MAPS, "c", [{"path": "/a"}], JSON, 400, "error decoding patch"),
+    ("no operation", CONFIG_MAPS, "c", [{"path": "/a"}], JSON, 422, "the server rejected our request"),
     ("no such path", CONFIG_MAPS, "c", [{"op": "remove", "path": "/data/none"}], JSON, 422, "the server rejected our request due to an error in our request"),
     ("a failed test", CONFIG_MAPS, "c", [{"op": "test", "path": "/kind", "value": "x"}], JSON, 422, "the server rejected our request"),
     ("an unknown operation", CONFIG_MAPS, "c", [{"op": "swap", "path": "/kind"}], JSON, 422, "the server rejected our request"),
     ("too many operations", CONFIG_MAPS, "c", [{"op": "test", "path": "/kind", "value": "ConfigMap"}] * 10_001, JSON, 413, "The allowed maximum operations in a JSON patch is 10000, got 10001"),
     ("a merge of a list", CONFIG_MAPS, "c", [], MERGE, 400, "error decoding patch"),
     ("another kind", CONFIG_MAPS, "c", {"kind": "Pod"}, MERGE, 400, "cannot be handled as a ConfigMap"),
-    ("another name", CONFIG_MAPS, "c", {"metadata": {"name": "d"}}, MERGE, 422, "metadata.name: Invalid value: \"d\": field is immutable"),
+    ("another name", CONFIG_MAPS, "c", {"metadata": {"name": "d"}}, MERGE, 400, "the name of the object (d) does not match the name on the URL (c)"),
+    ("no name", CONFIG_MAPS, "c", {"metadata": None}, MERGE, 400, "the name of the object (c based on URL) was undeterminable: name must be provided"),
+    ("another namespace", CONFIG_MAPS, "c", {"metadata": {"namespace": "d"}}, MERGE, 400, "the namespace of the provided object does not match"),
     ("no metadata", CONFIG_MAPS, "c", [{"op": "replace", "path": "/metadata", "value": 1}], JSON, 400, "metadata must be an object"),
     ("no object", CONFIG_MAPS, "none", {}, MERGE, 404, 'configmaps "none" not found'),
     ("strategic merge of a custom resource", WIDGETS, "w", {}, STRATEGIC, 415, "application/merge-patch+json"),

@@ -13,6 +13,7 @@ import yaml
 
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
+from wharfinger.apiserver.go_json import syntax_error, unmarshalled
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
 from wharfinger.apiserver.protobuf import decode_protobuf
@@ -31,6 +32,7 @@ _MOST_WARNINGS = 50  # Python's own HTTP client takes no more than a hundred hea
 _DEEPEST = 200  # levels of a YAML body
 _MOST_ALIASES = 1000
 _MOST_NODES = 1_000_000
+_SHOWN = 30  # bytes of a body that cannot be read
 
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
 
@@ -211,20 +213,54 @@ class Body:
     media: str = field(default=JSON)
 
 
-def decode(data: bytes, media: str) -> Any:
-    """JSON, YAML or protobuf to a document."""
+def decode(data: bytes, media: str, kind: str = "object") -> Any:
+    """JSON, YAML or protobuf to a document; `kind` is what messages say it should be."""
     if media == PROTOBUF:
         return decode_protobuf(data)
+    unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
+    if media == YAML or media.endswith("+yaml"):
+        return decode_yaml(data, unrecognized, f" ({_summary(data)})")
     try:
-        if media == YAML or media.endswith("+yaml"):
-            _check_yaml(data)
-            return _plain(yaml.load(data, _Loader), [_MOST_NODES])
         return msgspec.json.decode(data)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise _unreadable(unrecognized, syntax_error(data) or str(error), data) from None
+
+
+def _unreadable(unrecognized: str, why: str, data: bytes) -> BadRequest:
+    return BadRequest(f"{unrecognized}couldn't get version/kind; json parse error: {why} ({_summary(data)})")
+
+
+def _summary(data: bytes) -> str:
+    """How a body begins, for messages."""
+    if not data:
+        return "<empty>"
+    start = data[:_SHOWN].decode("utf-8", "replace") if data.startswith(b"{") else data[:_SHOWN].hex()
+    return f"{start} ..." if len(data) > _SHOWN else start
+
+
+def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
+    """YAML to a document; `before` and `after` stand around what is wrong with it."""
+    try:
+        _check_yaml(data)
+        return _plain(yaml.load(data, _Loader), [_MOST_NODES])
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    except yaml.MarkedYAMLError as error:
+        raise BadRequest(f"{before}{_yaml_fault(error)}{after}") from None
+    except (UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
         reason = str(error).replace("\n", " ")
-        raise BadRequest(f"the object provided is unrecognized (must be of type object): {reason}") from None
+        raise BadRequest(f"{before}{reason}{after}") from None
+
+
+def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
+    """As Go's YAML reader says it, which counts lines from nought except while it tells words apart."""
+    marks = (error.context_mark, error.problem_mark)
+    line = next((mark.line for mark in marks if mark is not None and mark.line), 0)
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    return f"yaml: line {line}: {error.problem}" if line else f"yaml: {error.problem}"
 
 
 def _check_yaml(data: bytes) -> None:
@@ -263,12 +299,18 @@ def _key(key: Any) -> str:
     raise ValueError("a key must be text")
 
 
-async def object_body(exchange: Exchange) -> Body:
+_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+async def object_body(exchange: Exchange, kind: str) -> Body:
     """The body as a JSON object; what kind it is, the caller looks at."""
     media = content_type(exchange.header(b"content-type"))
     require_content(media, JSON, YAML, PROTOBUF)
     data = await exchange.body()
-    value = decode(data, media)
+    value = decode(data, media, kind)
+    if value is None:
+        value = {}
     if not isinstance(value, dict):
-        raise BadRequest("the object provided is unrecognized (must be of type object): the body is not a JSON object")
+        why = f"json: cannot unmarshal {unmarshalled(value)} into Go value of type {_TYPE_META}"
+        raise _unreadable(f"the object provided is unrecognized (must be of type {kind}): ", why, data)
     return Body(value, data if media == JSON else msgspec.json.encode(value), media)

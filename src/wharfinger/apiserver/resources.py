@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jsonpatch
 import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
@@ -15,9 +14,10 @@ from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import subresources
 from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
-from wharfinger.apiserver.options import Deletion, deletion, list_options, write_options
+from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
+from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, refused_merge, refused_result, restored
 from wharfinger.apiserver.reviews import Reviews
-from wharfinger.apiserver.structure import Structure, Structures
+from wharfinger.apiserver.structure import OutOfRange, Structure, Structures, WrongType
 from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store import rules
@@ -212,7 +212,7 @@ class Resources:
     async def _create(self, exchange: Exchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
-        body = await object_body(exchange)
+        body = await object_body(exchange, _wanted(at)[0])
         structure = self._structure(at)
         _check_kind(body.value, at)
         if structure is not None:
@@ -241,7 +241,7 @@ class Resources:
     async def _update(self, exchange: Exchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "UpdateOptions", exchange.header(b"user-agent"))
-        body = await object_body(exchange)
+        body = await object_body(exchange, _wanted(at)[0])
         _check_kind(body.value, at)
         structure = self._structure(at)
         if structure is not None:
@@ -264,25 +264,36 @@ class Resources:
         require_content(media, *_PATCHES)
         agent = exchange.header(b"user-agent")
         options = write_options(exchange.query, "PatchOptions", agent, apply=media == APPLY_PATCH)
-        patch = decode(await exchange.body(), media)
+        data = await exchange.body()
+        patch = decode_patch(data, media)
         structure = self._structure(at)
-        if media == JSON_PATCH:
-            if not isinstance(patch, list):
-                raise BadRequest("error decoding patch: a JSON patch is a list of operations")
-            if len(patch) > _MAX_OPERATIONS:
-                raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
-            if structure is not None:
-                await self._try_out(at, patch, structure)
-        elif not isinstance(patch, dict):
-            raise BadRequest("error decoding patch: the patch is not a JSON object")
-        elif structure is not None:
-            if media == APPLY_PATCH and at.target.subresource in ("", "status"):
-                # Whether it is an object of its type comes before what decoding finds.
-                Applied(at.resource, at.kind, patch, options.manager, options.force).check(at.target.name)
-            faults = structure.prune(patch, patch=True)
-            if faults and options.validation == "Strict":
-                raise BadRequest(f"strict decoding error: {', '.join(faults)}")
-            if options.validation == "Warn":
+        finish: Finish | None = None
+        if media == JSON_PATCH and len(patch) > _MAX_OPERATIONS:
+            raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
+        if media == STRATEGIC_PATCH and rules.built_in(at.kind):
+            for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
+                if isinstance(patch.get(name), str | None):
+                    patch.pop(name, None)
+        if structure is None:
+            pass
+        elif media == JSON_PATCH:
+            finish = checked_result(structure, options.validation, exchange.warnings)
+        elif media == APPLY_PATCH:
+            if at.target.subresource:
+                await self._must_exist(at)
+            exchange.warnings += self._check_applied(at, patch, structure, options)
+        else:
+            try:
+                faults = structure.walk(patch, patch=True)
+                why = f"strict decoding error: {', '.join(faults)}" if faults and options.validation == "Strict" else ""
+            except WrongType as error:
+                faults, why = [], restored(error) if media == STRATEGIC_PATCH else str(error)
+            if why and media == STRATEGIC_PATCH:
+                await self._must_exist(at)
+                raise refused_merge(decode_patch(data, media), why)
+            if why:
+                patch, finish = decode_patch(data, media), refused_result(why)
+            elif options.validation == "Warn":
                 exchange.warnings += faults
         written = await self._store.patch(
             at.resource,
@@ -295,21 +306,30 @@ class Resources:
             dry_run=options.dry_run,
             manager=options.manager,
             force=options.force,
+            finish=finish,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
-    async def _try_out(self, at: Located, patch: list[Any], structure: Structure) -> None:
-        """Operations can put anything anywhere: what they would make must still have the structure of the kind."""
-        if at.target.subresource == "scale":
-            document = await self._store.get_subresource(at.resource, at.target.name, _namespace(at), "scale")
-        else:
-            document = (await self._store.get(at.resource, at.target.name, _namespace(at))).document()
+    def _check_applied(self, at: Located, patch: Document, structure: Structure, options: WriteOptions) -> list[str]:
+        if at.target.subresource in ("", "status"):
+            # Whether it is an object of its type comes before what decoding finds.
+            Applied(at.resource, at.kind, patch, options.manager, options.force).check(at.target.name)
         try:
-            result = jsonpatch.apply_patch(document, patch)
-        except Exception:  # whatever is wrong with the operations themselves, the store says in Kubernetes' words
-            return
-        if isinstance(result, dict):
-            structure.prune(result)
+            faults = structure.walk(patch, patch=True)
+        except OutOfRange as error:
+            raise BadRequest(f"error decoding patch: {error}") from None
+        except WrongType as error:
+            what = f"{at.resource.group}/{at.resource.version}, Kind={at.kind.kind}"
+            name = f"{(patch.get('metadata') or {}).get('namespace') or ''}/{at.target.name}"
+            text = f"failed to convert new object ({name}; {what}) to proper version: "
+            text += f"unable to convert unstructured object to {what}: {error}"
+            raise ApiError(text, code=500, reason="") from None
+        if faults and options.validation == "Strict":
+            raise BadRequest(f"strict decoding error: {', '.join(faults)}")
+        return faults if options.validation == "Warn" else []
+
+    async def _must_exist(self, at: Located) -> None:
+        await self._store.get(at.resource, at.target.name, _namespace(at))
 
     async def _written(self, exchange: Exchange, at: Located, written: Written, accepted: Accepted, code: int) -> None:
         exchange.warnings += written.warnings
@@ -364,7 +384,7 @@ class Resources:
         if not data.strip():
             return deletion(exchange.query, None)
         media = content_type(exchange.header(b"content-type"))
-        body = Body(decode(data, media), data)
+        body = Body(decode(data, media, "DeleteOptions"), data)
         if not isinstance(body.value, dict):
             raise BadRequest("the object provided is unrecognized (must be of type DeleteOptions)")
         structure = self._structures.delete_options()
@@ -390,7 +410,12 @@ def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:
     head = b'{"apiVersion":"%s","kind":"%s",' % (version.encode(), at.kind.kind.encode())  # as stored objects begin
     start = len(head)
     chunks = (  # of few items each, so that the memory of what is cut is used again
-        b",".join([b"{" + item.data[start:] if item.data.startswith(head) else item.data for item in items[first : first + 64]])
+        b",".join(
+            [
+                b"{" + item.data[start:] if item.data.startswith(head) else item.data
+                for item in items[first : first + 64]
+            ]
+        )
         for first in range(0, len(items), 64)
     )
     return list_bytes(kind, version, metadata, chunks)
@@ -401,14 +426,18 @@ def list_bytes(kind: str, api_version: str, metadata: Document, items: Iterable[
     return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 
 
+def _wanted(at: Located) -> tuple[str, str]:
+    """The kind that a body is of, and its apiVersion."""
+    if at.target.subresource:
+        group, served, kind, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
+        return kind, f"{group}/{served}" if group else served
+    return at.kind.kind, at.resource.api_version
+
+
 def _check_kind(document: Document, at: Located) -> None:
     """A body of another kind than the path serves is refused before its structure is looked at."""
     kind, version = document.get("kind"), document.get("apiVersion")
-    if at.target.subresource:
-        group, served, wanted, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
-        api_version = f"{group}/{served}" if group else served
-    else:
-        wanted, api_version = at.kind.kind, at.resource.api_version
+    wanted, api_version = _wanted(at)
     if (kind and not isinstance(kind, str)) or (version and not isinstance(version, str)):
         raise BadRequest("the object provided is unrecognized: apiVersion and kind are text")
     if kind and kind != wanted:

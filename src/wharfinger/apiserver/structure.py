@@ -14,11 +14,13 @@ from typing import Annotated, Any
 import msgspec
 
 from wharfinger.api.errors import BadRequest
+from wharfinger.api.go_text import plain
 from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.shapes import definition_name, definitions
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.apiserver.definitions import META, reference, target
+from wharfinger.apiserver.go_json import unmarshalled
 
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -31,7 +33,16 @@ _PLAIN: dict[str, Any] = {"string": str, "boolean": bool, "number": float}
 
 
 class WrongType(ValueError):
-    """A value of another type than its field."""
+    """A value of another type than its field; `go_type` is that of the field where nothing but the type is wrong."""
+
+    def __init__(self, message: str, value: Any = None, go_type: str | None = None) -> None:
+        super().__init__(message)
+        self.value = value
+        self.go_type = go_type
+
+
+class OutOfRange(WrongType):
+    """A number too large for its field."""
 
 
 class Structure:
@@ -64,11 +75,16 @@ class Structure:
 
     def prune(self, document: Document, *, patch: bool = False) -> list[str]:
         """Drops nulls and unknown fields in place and names the latter; a patch keeps nulls and its `$` directives."""
+        try:
+            return self.walk(document, patch=patch)
+        except WrongType as error:
+            raise BadRequest(f"{self._handled()}: {error}") from None
+
+    def walk(self, document: Document, *, patch: bool = False) -> list[str]:
+        """As `prune`, for callers with words of their own for a WrongType."""
         unknown: list[str] = []
         try:
             _Walk(unknown, patch=patch, typed=self._typed).value(self._schema, document, "", "", self._kind)
-        except WrongType as error:
-            raise BadRequest(f"{self._handled()}: {error}") from None
         except RecursionError:
             raise BadRequest(f"{self._handled()}: nested too deeply") from None
         return unknown
@@ -239,7 +255,7 @@ class _Walk:
                 low, high = _RANGES.get(schema.get("format", ""), _RANGES["int64"])
                 whole = isinstance(value, int) and not isinstance(value, bool)
                 if whole and not low <= value <= high:
-                    raise WrongType(
+                    raise OutOfRange(
                         f"json: cannot unmarshal number {value} into Go struct field {owner}.{field} of type {_go(schema)}"
                     )
                 return self._expect(whole, value, _go(schema), field, owner)
@@ -301,9 +317,11 @@ class _Walk:
 
 
 def _mismatch(value: Any, go_type: str, field: str, owner: str) -> WrongType:
-    what = {bool: "bool", str: "string", int: "number", float: "number", list: "array", dict: "object"}[type(value)]
+    what = unmarshalled(value)
+    if isinstance(value, float) and go_type in _RANGES:
+        what += f" {plain(value)}"
     where = f"Go struct field {owner}.{field}" if field else "Go value"
-    return WrongType(f"json: cannot unmarshal {what} into {where} of type {go_type}")
+    return WrongType(f"json: cannot unmarshal {what} into {where} of type {go_type}", value, go_type)
 
 
 def _go(schema: Document) -> str:

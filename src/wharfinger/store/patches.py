@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import jsonpatch
@@ -46,15 +47,34 @@ def _json_patched(document: Document, patch: Any) -> Document:
         raise BadRequest("error decoding patch: a JSON patch is an array of operations")
     if len(patch) > _MOST_OPERATIONS:
         raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(patch)}")
-    for operation in patch:
-        if not isinstance(operation, dict) or not isinstance(operation.get("op"), str):
-            raise BadRequest("error decoding patch: every operation needs an op and a path")
     try:
-        return dict(jsonpatch.apply_patch(document, copy({"patch": patch})["patch"], in_place=True))
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, ValueError) as error:
+        return dict(_Operations(copy({"patch": patch})["patch"]).apply(document, in_place=True))
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpointer.JsonPointerException,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):
         raise ApiError(
-            f"the server rejected our request due to an error in our request: {error}", code=422, reason="Invalid"
+            "the server rejected our request due to an error in our request", code=422, reason="Invalid"
         ) from None
+
+
+class _Replace(jsonpatch.ReplaceOperation):
+    """Upstream's library replaces a member that is not there, too."""
+
+    def apply(self, obj: Any) -> Any:
+        target, part = self.pointer.to_last(obj)
+        if isinstance(target, dict) and part is not None:
+            target[part] = self.operation["value"]
+            return obj
+        return super().apply(obj)
+
+
+class _Operations(jsonpatch.JsonPatch):
+    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "replace": _Replace})
 
 
 def merged(target: Any, patch: Any) -> Any:

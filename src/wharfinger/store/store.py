@@ -257,15 +257,24 @@ class Store:
         dry_run: bool = False,
         manager: str = "",
         force: bool = False,
+        finish: Callable[[Document], None] | None = None,
     ) -> Written:
-        """Applies a patch of the named media type to the present object, however often that changes meanwhile."""
+        """Applies a patch of the named media type to the present object, however often that changes meanwhile. `finish`
+        looks at what the patch made, in the version asked for, and may refuse or change it."""
         call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
         if type == APPLY and subresource in ("", "status"):
             return await self._apply(call, patch, manager, force)
         if force:
             raise BadRequest("force may be set for server-side apply only")
         if subresource == "scale":
-            return await self._scale(call, lambda scale: apply_patch(call.kind, scale, patch, type))
+
+            def rescale(scale: Document) -> Document:
+                changed = apply_patch(call.kind, scale, patch, type)
+                if finish is not None:
+                    finish(changed)
+                return changed
+
+            return await self._scale(call, rescale)
         if subresource:
             self._check_subresource(call.kind, subresource)
         given = encoded(patch)
@@ -274,6 +283,8 @@ class Store:
 
         def change(present: Document) -> Document:
             changed = apply_patch(call.kind, present, decode_document(given), type, plain=plain)
+            if finish is not None:
+                finish(changed)
             return cast("Document", strip_nulls(changed)) if nulls else changed
 
         return await self._writer.change(call, change)

@@ -34,6 +34,7 @@ from wharfinger.store.objects import Stored, Written, decode_document, encode, k
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
 _GENERATED_NAMES = 8  # attempts at a free name, as upstream
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _ATTEMPTS = 5  # of a change whose object changes meanwhile, as upstream's patch
 
 
@@ -84,6 +85,15 @@ Change = Callable[[Document], Document]
 
 class Overtaken(Exception):
     """The object changed while reviewers were waited for."""
+
+
+def _check_name(call: Call, meta: Document) -> None:
+    """A new state names its object."""
+    name = meta.get("name")
+    if not name:
+        raise BadRequest(f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided")
+    if name != call.name:
+        raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
 
 
 class Writer:
@@ -198,7 +208,7 @@ class Writer:
         if not wanted:
             raise BadRequest("an empty namespace may not be set during creation")
         if own and own != wanted:
-            raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+            raise BadRequest(_OTHER_NAMESPACE)
         meta["namespace"] = wanted
         return str(wanted)
 
@@ -240,14 +250,11 @@ class Writer:
             call.name = own.get("name") or ""
         if not call.name:
             raise BadRequest("name must be provided")
-        if own.get("name") and own["name"] != call.name:
-            raise BadRequest(f"the name of the object ({own['name']}) does not match the name on the URL ({call.name})")
+        _check_name(call, own)
         if call.kind.namespaced:
             call.namespace = call.namespace or own.get("namespace") or ""
             if own.get("namespace") and own["namespace"] != call.namespace:
-                raise BadRequest(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )
+                raise BadRequest(_OTHER_NAMESPACE)
         before = self.latest(call.kind, call.namespace, call.name)
         if before is None and not call.subresource and rules.creates_on_update(call.kind):
             given = {**document, "metadata": {**own, "name": call.name}}
@@ -279,9 +286,10 @@ class Writer:
         meta = new["metadata"]
         self._check_types(call, new)
         call.owners = meta.get("managedFields")
-        meta.setdefault("name", call.name)
+        _check_name(call, meta)
         if kind.namespaced:
-            meta.setdefault("namespace", call.namespace)
+            if meta.setdefault("namespace", call.namespace) != call.namespace:
+                raise BadRequest(_OTHER_NAMESPACE)
         else:
             meta.pop("namespace", None)
         self._check_version(call, meta, stored, update)

@@ -1,0 +1,118 @@
+"""Patches as they come over HTTP: their bytes, whether what they make has the structure of its kind, and how Kubernetes
+words what is wrong with either. How they change a document is the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.errors import ApiError, BadRequest, Invalid, invalid_object
+from wharfinger.api.fields import invalid
+from wharfinger.api.go_text import plain
+from wharfinger.api.registry import Document
+from wharfinger.apiserver.exchange import decode_yaml
+from wharfinger.apiserver.go_json import syntax_error, unmarshalled
+from wharfinger.apiserver.structure import Structure, WrongType
+from wharfinger.store.patches import APPLY, JSON, MERGE, STRATEGIC
+
+Finish = Callable[[Document], None]
+"""Looks at what a patch made, and may refuse or change it."""
+
+_MAP = "map[string]interface {}"
+
+
+def decode_patch(data: bytes, media: str) -> Any:
+    """The patch: a list of operations, or an object."""
+    if media == APPLY:
+        value = decode_yaml(data, "error decoding YAML: error converting YAML to JSON: ")
+        prefix = "error decoding YAML: error unmarshaling JSON: while decoding JSON: "
+    else:
+        prefix = "" if media == STRATEGIC else "error decoding patch: "
+        try:
+            value = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadRequest(f"{prefix}{syntax_error(data) or error}") from None
+    if value is None and media != MERGE:
+        return [] if media == JSON else {}
+    if value is None:
+        raise BadRequest("Invalid JSON Patch")
+    if media == JSON:
+        _check_operations(value, prefix)
+    elif not isinstance(value, dict):
+        raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into Go value of type {_MAP}")
+    return value
+
+
+def _check_operations(patch: Any, prefix: str) -> None:
+    if not isinstance(patch, list):
+        raise BadRequest(
+            f"{prefix}json: cannot unmarshal {unmarshalled(patch)} into Go value of type []handlers.jsonPatchOp"
+        )
+    for operation in patch:
+        if operation is not None and not isinstance(operation, dict):
+            raise BadRequest(
+                f"{prefix}json: cannot unmarshal {unmarshalled(operation)} into Go value of type handlers.jsonPatchOp"
+            )
+        for name in ("op", "path", "from"):
+            value = (operation or {}).get(name)
+            if value is not None and not isinstance(value, str):
+                where = f"Go struct field jsonPatchOp.{name} of type string"
+                raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into {where}")
+
+
+def checked_result(structure: Structure, validation: str, warnings: list[str]) -> Finish:
+    """For operations, which can put anything anywhere: what they make must have the structure of the kind."""
+
+    def finish(document: Document) -> None:
+        before = msgspec.json.encode(document)
+        try:
+            unknown = structure.walk(document)
+        except WrongType as error:
+            raise refused(_sorted(before), str(error)) from None
+        if unknown and validation == "Strict":
+            raise refused(_sorted(before), f"strict decoding error: {', '.join(unknown)}")
+        if validation == "Warn":
+            warnings.extend(unknown)
+
+    return finish
+
+
+def refused_result(why: str) -> Finish:
+    def finish(document: Document) -> None:
+        raise refused(_sorted(msgspec.json.encode(document)), why)
+
+    return finish
+
+
+def refused(shown: str, why: str) -> Invalid:
+    """What a patch made, or the patch itself where it is merged strategically, and what is wrong with it."""
+    return invalid_object("", "", "", [invalid("patch", shown, why)])
+
+
+def refused_merge(patch: Document, why: str) -> ApiError:
+    return refused(plain(patch), why)
+
+
+def _sorted(data: bytes) -> str:
+    document = msgspec.json.decode(data)
+    return msgspec.json.encode({name: document[name] for name in sorted(document)}).decode()
+
+
+def restored(error: WrongType) -> str:
+    """A wrong type in a strategic merge patch, whose values are assigned rather than decoded."""
+    if error.go_type is None:
+        return str(error)
+    kinds = {bool: "bool", str: "string", int: "int64", float: "float64", list: "slice", dict: "map"}
+    found, wanted = kinds[type(error.value)], error.go_type
+    if wanted.startswith("[]"):
+        return f"cannot restore slice from {found}"
+    if wanted.startswith("map["):
+        return f"cannot restore map from {found}"
+    if wanted not in ("string", "bool", "int32", "int64", "float64"):
+        return str(error) if wanted == "intstr.IntOrString" else f"cannot restore struct from: {found}"
+    numbers = ("int32", "int64", "float64")
+    if (found == "int64" and wanted == "string") or (found in numbers and wanted in numbers):
+        return f"cannot convert {found} to {wanted}"
+    return f"unrecognized type: {wanted}"
