@@ -10,6 +10,7 @@ import msgspec
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.selectors import FieldRequirement
+from wharfinger.api.shapes import definition_name
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import subresources
 from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
@@ -405,7 +406,7 @@ def _namespace(at: Located) -> str:
 def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:
     """A list of a kind. Items of Kubernetes' own kinds do not repeat what they are; custom resources do."""
     kind, version = f"{at.kind.kind}List", at.resource.api_version
-    if not rules.built_in(at.kind):
+    if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:
         return list_bytes(kind, version, metadata, [item.data for item in items])
     head = b'{"apiVersion":"%s","kind":"%s",' % (version.encode(), at.kind.kind.encode())  # as stored objects begin
     start = len(head)

@@ -15,7 +15,7 @@ import msgspec
 from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.api.shapes import Shape
-from wharfinger.store import field_sets, rules
+from wharfinger.store import field_sets
 from wharfinger.store.field_sets import FieldSet, Path, child, is_granular, item_key
 from wharfinger.store.typed import typed_faults
 
@@ -74,7 +74,7 @@ class Applied:
         if metadata.setdefault("name", name) != name:
             raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
         shape = shape_of(self.kind, self.resource)
-        if faults := typed_faults(shape, self.config, declared=rules.built_in(self.kind)):
+        if faults := typed_faults(shape, self.config, declared=bool(shape.name)):  # named: one of Kubernetes' own
             raise _untyped(self, faults)
 
 
