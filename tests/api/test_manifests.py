@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wharfinger.api.block_yaml import NotBlock, read_block
 from wharfinger.api.kinds import registry
 from wharfinger.api.manifests import BadManifests, load, load_all
-from wharfinger.api.yaml_reader import BadYaml, read, resolve
+from wharfinger.api.yaml_reader import MAX_DEPTH, BadYaml, read, resolve
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"
 
@@ -147,3 +148,80 @@ def test_what_yaml_writes_is_read_back(value: Any) -> None:
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"\n #%@,?“”\t1~<", max_size=40))
 def test_no_text_makes_the_loader_raise_anything_else(text: str) -> None:
     load_all([("f", text)], registry())
+
+
+BLOCK = """\
+items:
+- kind: Node
+  metadata:
+    annotations:
+      empty: ""
+      note: "a\\tb"
+      script: |
+        one
+
+          two
+      quoted: 'it''s: #1'
+    labels: {}
+    name: n1
+  status:
+  spec:
+    taints:
+      - - --flag=1
+        - -5
+      - key: a:b
+        4gpu: 0.5
+
+    f:x: é
+kind: List
+last:
+"""
+
+
+def test_what_machines_write_is_read_line_by_line_to_the_same_value() -> None:
+    value = read_block(BLOCK, resolve, fully, MAX_DEPTH)
+    assert value == fully(BLOCK)
+    assert value["items"][0]["metadata"]["annotations"]["script"] == "one\n\n  two\n"
+    assert value["items"][0]["spec"]["taints"] == [["--flag=1", -5], {"key": "a:b", "4gpu": 0.5}]
+    assert value["last"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: 1\na: 2", "a: x\n  y", "a: 'x\n  y'", 'a: "x" "y"', "a: &b 1", "a: {b: 1}", "a: x: y", "a: x #y", "yes: 1",
+     "a:\n\t- x", "a: - x", "a: .nan", "a: “x”", "a: 1\n b: 2", "- a\nb: 1", "a: >\n  x", "a: 1\n--- ", "x", "", "# x"],
+)  # fmt: skip
+def test_what_is_out_of_the_ordinary_is_left_to_the_full_reader(text: str) -> None:
+    with pytest.raises(NotBlock):
+        read_block(text, resolve, fully, MAX_DEPTH)
+
+
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "  ", "    ", "- ", "  - ", "- - "]),
+        st.sampled_from(["a: ", "b: ", "a:", "b:", "c:", ""]),
+        st.sampled_from(["", "x", "1", "{}", "'q'", '"d\\n"', "|", "- x", "x: y", "x #y", "~", '"d""', "-"]),
+    ).map("".join),
+    max_size=6,
+)
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@given(LINES)
+def test_no_text_means_one_thing_line_by_line_and_another_to_the_full_reader(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    try:
+        value = read_block(text, resolve, fully, MAX_DEPTH)
+    except NotBlock:
+        return
+    assert repr(value) == repr(fully(text))
+
+
+def fully(text: str) -> Any:
+    """The value by the full reader, which is the one that knows lines."""
+    try:
+        reading = read(text, with_lines=True)
+    except BadYaml as error:
+        raise NotBlock from error
+    assert not reading.faults
+    return reading.value

@@ -219,3 +219,12 @@ steps:
 """
     )
     assert [each["ok"] for each in report["expectations"]] == [True]
+
+
+def test_manifests_are_let_go_as_they_are_applied_only_where_they_are_not_needed_again() -> None:
+    inputs = read(f"{DEFINITION}---\n{WIDGET}")
+    first = simulate(inputs, Options())
+    again = simulate(inputs, Options(once=True))
+    assert first == again
+    assert [each["metadata"]["name"] for each in again["objects"] if each["kind"] == "Widget"] == ["w"]
+    assert inputs.manifests == []

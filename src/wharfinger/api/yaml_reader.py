@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from wharfinger.api.block_yaml import NotBlock, read_block
+
 MAX_DEPTH = 200
 MAX_ALIASED = 1_000_000  # nodes that aliases may add to one document
 
@@ -93,7 +95,22 @@ _MERGE: Any = object()
 
 def read(text: str, *, first_line: int = 1, with_lines: bool = False) -> Reading:
     """The first document of a text. Raises BadYaml where parsing cannot go on."""
+    if not with_lines:
+        try:
+            return Reading(read_block(text, resolve, _unremarkable, MAX_DEPTH), empty=False, line=first_line)
+        except NotBlock:
+            pass
     return _Reader(text, first_line, with_lines).read()
+
+
+def _unremarkable(text: str) -> Any:
+    try:
+        reading = _Reader(text, 1, False).read()
+    except BadYaml:
+        raise NotBlock from None
+    if reading.faults or reading.mended:
+        raise NotBlock
+    return reading.value
 
 
 _ENDS = (yaml.StreamEndEvent, yaml.DocumentEndEvent)

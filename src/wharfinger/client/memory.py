@@ -37,6 +37,11 @@ def gc_seldom() -> Iterator[None]:
         gc.unfreeze()
 
 
+def sweep() -> None:
+    """Frees what only cycles keep alive. For programs that collect seldom, after they have let go of something big."""
+    gc.collect()
+
+
 def freeze_heap() -> None:
     """Takes everything alive out of later collections. For live processes, once, after the informers have synced."""
     gc.collect()

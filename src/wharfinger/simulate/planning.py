@@ -82,7 +82,7 @@ def plan(cluster: Inputs, change: Inputs, *, start: float | None = None, options
 async def _plan(world: World, cluster: Inputs, change: Inputs, options: Options) -> Plan:
     given = runner.Results()
     await prepare(world, [*cluster.manifests, *change.manifests])
-    await apply_manifests(world, cluster.manifests, Options(seed=options.seed), given)
+    await apply_manifests(world, cluster.manifests, Options(seed=options.seed, once=options.once), given)
     await world.settle()
     before = _state(world)
     results = runner.Results()

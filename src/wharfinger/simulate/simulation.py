@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.kinds.builtin import EVENTS, PODS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-from wharfinger.client.memory import gc_seldom
+from wharfinger.api.views import Pod
+from wharfinger.client.memory import gc_seldom, sweep
 from wharfinger.simulate import applying, report, runner
 from wharfinger.simulate.inputs import Inputs
 from wharfinger.simulate.scenario import Scenario
 from wharfinger.simulate.world import World
+from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
 """(what is going on, how much of it is done, how much there is)"""
@@ -28,20 +30,39 @@ class Options:
     user: str = ""
     duration: float | None = None  # let that much time pass; None: until idle
     progress: Progress | None = None
+    once: bool = False  # the manifests are not needed again: each is let go as it is applied
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What a report is made of. Objects as bytes: a world and the decoded report of a big one need not fit side by side."""
+
+    now: float
+    objects: list[bytes]
+    events: list[bytes]
+    reasons: dict[tuple[str, str], dict[str, int]]
+    schedulers: tuple[str, ...]
+    results: runner.Results
 
 
 def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
     """Plays everything in a world of its own and gives the SimulationReport."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_seldom():
-        world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
-        try:
-            return world.loop.complete(_play(world, inputs, options, chosen))
-        finally:
-            world.close()
+        findings = _found(inputs, options, chosen)
+        sweep()  # the world is full of cycles, and gone
+        return _report(findings)
 
 
-async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> Document:
+def _found(inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
+    world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
+    try:
+        return world.loop.complete(_play(world, inputs, options, scenarios))
+    finally:
+        world.close()
+
+
+async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
     results = runner.Results()
     await prepare(world, inputs.manifests)
     for scenario in scenarios:
@@ -56,7 +77,7 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
         await world.settle()
     else:
         await world.advance(options.duration)
-    return await _report(world, results)
+    return _findings(world, results)
 
 
 def _teller(world: World, progress: Progress) -> Callable[[], None]:
@@ -89,14 +110,16 @@ async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
     return results.rejections
 
 
-async def apply_manifests(
-    world: World, manifests: Sequence[Manifest], options: Options, results: runner.Results
-) -> None:
+async def apply_manifests(world: World, manifests: list[Manifest], options: Options, results: runner.Results) -> None:
     client = world.client(options.user, lambda warning: None)
-    for number, manifest in enumerate(manifests):
+    waiting = manifests[::-1]
+    if options.once:
+        manifests.clear()
+    total = len(waiting)
+    for number in range(total):
         if number % 1000 == 0 and options.progress is not None:
-            options.progress("applying", number, len(manifests))
-        document = manifest.document
+            options.progress("applying", number, total)
+        document = waiting.pop().document
         resource = world.registry.resource_of(document)
         if resource is not None and resource.namespaced:
             await world.ensure_namespace(applying.namespace_of(document, resource))
@@ -115,19 +138,35 @@ def _namespaces(scenario: Scenario) -> list[str]:
     return list(found)
 
 
-async def _report(world: World, results: runner.Results) -> Document:
+def _findings(world: World, results: runner.Results) -> _Findings:
     scheduler = world.scheduler
-    objects = world.final_objects()
     reasons = {}
-    for document in objects:
-        if scheduler is not None and document.get("kind") == "Pod" and not (document.get("spec") or {}).get("nodeName"):
-            key = (document["metadata"].get("namespace", ""), document["metadata"]["name"])
+    for stored in world.store.scan(PODS):
+        if scheduler is not None and not stored.view(Pod).spec.node_name:
+            key = (stored.namespace, stored.name)
             reasons[key] = scheduler.diagnosis(key)
-    return report.build(
+    return _Findings(
         now=world.clock.now(),
-        objects=objects,
-        events=world.objects(EVENTS),
+        objects=[stored.data for stored in world.final_objects()],
+        events=[stored.data for stored in world.store.scan(EVENTS)],
         reasons=reasons,
-        schedulers=scheduler.engine.profiles if scheduler is not None else (),
+        schedulers=tuple(scheduler.engine.profiles) if scheduler is not None else (),
         results=results,
     )
+
+
+def _report(findings: _Findings) -> Document:
+    return report.build(
+        now=findings.now,
+        objects=_decoded(findings.objects),
+        events=_decoded(findings.events),
+        reasons=findings.reasons,
+        schedulers=findings.schedulers,
+        results=findings.results,
+    )
+
+
+def _decoded(data: list[bytes]) -> list[Document]:
+    """The documents; what they were decoded from is let go."""
+    data.reverse()
+    return [decode_document(data.pop()) for _ in range(len(data))]

@@ -48,6 +48,7 @@ from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.simulate.scenario import Expectation, Fault
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
+from wharfinger.store.objects import Stored
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ class World:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
-    def final_objects(self) -> list[Document]:
+    def final_objects(self) -> list[Stored]:
         """Everything but events and what was there before anything was applied."""
         found = []
         for kind in self.registry:
@@ -178,7 +179,7 @@ class World:
             initial = self._initial.get((kind.group, kind.plural), {})
             for stored in self.store.scan(kind.storage):
                 if initial.get((stored.namespace, stored.name)) != stored.version:
-                    found.append(stored.document())
+                    found.append(stored)
         return found
 
     def _versions(self, resource: Resource) -> dict[tuple[str, str], int]:

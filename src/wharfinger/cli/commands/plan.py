@@ -66,7 +66,7 @@ def command(
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progress() as told:
-            found = plan(cluster, change, start=start, options=Options(seed=seed, user=user, progress=told))
+            found = plan(cluster, change, start=start, options=Options(seed=seed, user=user, progress=told, once=True))
     if output == "table":
         click.echo(_text(found))
     else:

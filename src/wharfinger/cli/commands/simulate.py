@@ -55,7 +55,7 @@ def command(
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
     with progress() as told:
-        report = simulate(inputs, Options(seed, user, length, told))
+        report = simulate(inputs, Options(seed, user, length, told, once=True))
     if output == "table":
         from wharfinger.cli.report_text import render
 
