@@ -38,11 +38,11 @@ B = policy(
 
 def plain(merged: Merged) -> dict[str, Any]:
     """What a merge says, in the form of the document's results."""
-    required, default = merged.required, merged.default
+    required, default, selectors = merged.required, merged.default, merged.allowed.selectors or {}
     return {
         "required": {key: found.value for key, found in required.selectors.items()},
         "classes": required.classes and required.classes.value,
-        "allowed": merged.explicit.selectors,
+        "allowed": {key: values for key, values in selectors.items() if key not in required.selectors},
         "default": {key: found.value for key, found in default.selector.items()},
         "class": default.priority_class and default.priority_class.value,
     }

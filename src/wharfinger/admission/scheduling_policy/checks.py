@@ -195,7 +195,7 @@ def _node_terms(
 ) -> Iterator[Violation]:
     if not terms:
         return
-    patterns: list[Expression] | None = merged.allowed.affinities.get(slot, [])
+    patterns: dict[Expression, None] | None = merged.allowed.affinities.get(slot, {})
     if patterns is None:
         return
     if not patterns:

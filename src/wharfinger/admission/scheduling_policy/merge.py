@@ -15,6 +15,7 @@ from wharfinger.api.views.scheduling_policy import (
     HARDNESS,
     AffinityDefault,
     AffinityRule,
+    Defaults,
     Expression,
     SchedulingPolicy,
     Section,
@@ -53,13 +54,14 @@ class Required:
 
 @dataclass(slots=True)
 class Allowed:
-    """None: anything. The affinity slots are (kind, hardness); what has no slot is not allowed."""
+    """None: anything. The affinity slots are (kind, hardness); what has no slot is not allowed. Patterns are kept as the
+    keys of dictionaries: each once, in the order in which they came."""
 
     schedulers: set[str] | None = field(default_factory=set)
     classes: set[str] | None = field(default_factory=set)
     selectors: dict[str, set[str] | None] | None = field(default_factory=dict)
-    tolerations: list[Toleration] | None = field(default_factory=list)
-    affinities: dict[tuple[str, str], list[Expression] | None] = field(default_factory=dict)
+    tolerations: dict[Toleration, None] | None = field(default_factory=dict)
+    affinities: dict[tuple[str, str], dict[Expression, None] | None] = field(default_factory=dict)
 
     def covers(self, toleration: PodToleration) -> bool:
         if self.tolerations is None:
@@ -87,13 +89,12 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What holds together. `explicit` is `allowed` as written, without what requirements and defaults imply."""
+    """What holds together. `allowed` has what requirements and defaults imply, too."""
 
     policies: tuple[str, ...]
     required: Required
     allowed: Allowed
     default: Default
-    explicit: Allowed
 
 
 def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> Merged:
@@ -104,21 +105,18 @@ def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> 
     deep = strategy == "deep"
     required = _required(ordered, deep)
     default = _default(ordered, deep)
-    explicit = Allowed()
-    for section in _allowed_sections(ordered, deep):
-        _add(explicit, section)
     allowed = Allowed()
-    for section in _allowed_sections(ordered, deep):
-        _add(allowed, section)
     if deep:
         # Each policy's requirements and defaults are allowed by it, also where another policy's take precedence.
         for policy in ordered:
+            _add(allowed, policy.allowed)
             _add(allowed, policy.required)
-            _imply(allowed, _default([policy], True))
+            _add(allowed, _implied(policy.default))
     else:
-        _imply_required(allowed, required)
-        _imply(allowed, default)
-    return Merged(tuple(policy.name for policy in ordered), required, allowed, default, explicit)
+        _add(allowed, _first_of_each(ordered))
+        _add(allowed, _as_section(required))
+        _add(allowed, _implied(_as_defaults(default)))
+    return Merged(tuple(policy.name for policy in ordered), required, allowed, default)
 
 
 # Required and default: the first policy that speaks of a thing decides it
@@ -184,19 +182,15 @@ def _default(policies: Sequence[SchedulingPolicy], deep: bool) -> Default:
 # Allowed
 
 
-def _allowed_sections(policies: Sequence[SchedulingPolicy], deep: bool) -> Iterable[Section]:
-    """The sections to unite; for a simple merge, a single one made of the first of each component."""
-    if deep:
-        return [policy.allowed for policy in policies]
-    return [
-        Section(
-            _value(_first(policies, lambda policy: policy.allowed.scheduler_names)),
-            _value(_first(policies, lambda policy: policy.allowed.priority_classes)),
-            _value(_first(policies, lambda policy: policy.allowed.node_selectors)),
-            _value(_first(policies, lambda policy: policy.allowed.tolerations)),
-            _value(_first(policies, lambda policy: policy.allowed.affinities)),
-        )
-    ]
+def _first_of_each(policies: Sequence[SchedulingPolicy]) -> Section:
+    """What a simple merge allows: the first of each component."""
+    return Section(
+        _value(_first(policies, lambda policy: policy.allowed.scheduler_names)),
+        _value(_first(policies, lambda policy: policy.allowed.priority_classes)),
+        _value(_first(policies, lambda policy: policy.allowed.node_selectors)),
+        _value(_first(policies, lambda policy: policy.allowed.tolerations)),
+        _value(_first(policies, lambda policy: policy.allowed.affinities)),
+    )
 
 
 def _value(found: From[T] | None) -> T | None:
@@ -212,12 +206,12 @@ def _add(allowed: Allowed, section: Section) -> None:
             allowed.selectors = None
         elif allowed.selectors is not None:
             for key, values in section.node_selectors.items():
-                allowed.selectors[key] = _united(allowed.selectors.get(key, set()), values)
+                allowed.selectors[key] = _united(allowed.selectors.setdefault(key, set()), values)
     if section.tolerations is not None:
         if not section.tolerations:
             allowed.tolerations = None
         elif allowed.tolerations is not None:
-            allowed.tolerations += [pattern for pattern in section.tolerations if pattern not in allowed.tolerations]
+            allowed.tolerations.update(dict.fromkeys(section.tolerations))
     if section.affinities is not None:
         rules = section.affinities
         if not rules:
@@ -229,44 +223,49 @@ def _add(allowed: Allowed, section: Section) -> None:
 def _united(have: set[str] | None, more: Sequence[str] | None) -> set[str] | None:
     if have is None or more is None:
         return have
-    return have | set(more) if more else None
+    if not more:
+        return None
+    have.update(more)
+    return have
 
 
 def _add_affinity(allowed: Allowed, rule: AffinityRule) -> None:
     for hardness in (rule.hardness,) if rule.hardness else HARDNESS:
         slot = (rule.kind, hardness)
-        patterns = allowed.affinities.get(slot, [])
         if rule.pattern is None:
             allowed.affinities[slot] = None
-        elif patterns is not None:
-            allowed.affinities[slot] = patterns if rule.pattern in patterns else [*patterns, rule.pattern]
+        elif (patterns := allowed.affinities.setdefault(slot, {})) is not None:
+            patterns[rule.pattern] = None
 
 
-def _imply_required(allowed: Allowed, required: Required) -> None:
-    _add(
-        allowed,
-        Section(
-            _value(required.schedulers),
-            _value(required.classes),
-            {key: found.value for key, found in required.selectors.items()} or None,
-            _value(required.tolerations),
-            tuple(found.value for found in required.affinities) or None,
-        ),
+def _as_section(required: Required) -> Section:
+    return Section(
+        _value(required.schedulers),
+        _value(required.classes),
+        {key: found.value for key, found in required.selectors.items()} or None,
+        _value(required.tolerations),
+        tuple(found.value for found in required.affinities) or None,
     )
 
 
-def _imply(allowed: Allowed, default: Default) -> None:
+def _as_defaults(default: Default) -> Defaults:
+    return Defaults(
+        _value(default.scheduler) or "",
+        _value(default.priority_class) or "",
+        {key: found.value for key, found in default.selector.items()},
+        _value(default.tolerations) or (),
+        tuple(found.value for found in default.affinity),
+    )
+
+
+def _implied(default: Defaults) -> Section:
     """A default is allowed, or injecting it would be refused."""
-    tolerations = default.tolerations.value if default.tolerations else ()
-    _add(
-        allowed,
-        Section(
-            (default.scheduler.value,) if default.scheduler else None,
-            (default.priority_class.value,) if default.priority_class else None,
-            {key: (found.value,) for key, found in default.selector.items()} or None,
-            tuple(exactly(toleration) for toleration in tolerations) or None,
-            tuple(rule for found in default.affinity for rule in _rules(found.value)) or None,
-        ),
+    return Section(
+        (default.scheduler_name,) if default.scheduler_name else None,
+        (default.priority_class,) if default.priority_class else None,
+        {key: (value,) for key, value in default.node_selector.items()} or None,
+        tuple(exactly(toleration) for toleration in default.tolerations) or None,
+        tuple(rule for part in default.affinity for rule in _rules(part)) or None,
     )
 
 

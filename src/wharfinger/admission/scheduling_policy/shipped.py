@@ -153,7 +153,12 @@ def is_shipped(policy: Document) -> bool:
     return spec is not None and strip_nulls(policy.get("spec")) == spec
 
 
+def only_reports(policy: Document) -> bool:
+    """Whether an annotation keeps this policy out of what is enforced."""
+    annotations = (policy.get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(MODE_KEY) == "audit")
+
+
 def switches_on(policy: Document) -> bool:
     """Whether this policy turns mode `auto` into enforcement: an administrator's own, unless it only reports."""
-    annotations = (policy.get("metadata") or {}).get("annotations") or {}
-    return not is_shipped(policy) and annotations.get(MODE_KEY) != "audit"
+    return not is_shipped(policy) and not only_reports(policy)

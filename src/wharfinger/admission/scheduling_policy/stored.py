@@ -58,10 +58,13 @@ class StoredWorld:
         self._reads = reads
         self._rbac = StoredRbac(reads) if index is None else None
         self._index = index
-        self._policies = Derived(
-            reads, SCHEDULING_POLICIES, lambda found: PolicySet(stored.document() for stored in found)
-        )
+        self._set = PolicySet(())
+        self._policies = Derived(reads, SCHEDULING_POLICIES, self._read_policies)
         self._global_class = Derived(reads, PRIORITY_CLASSES, _global_class)
+
+    def _read_policies(self, found: Sequence[Stored]) -> PolicySet:
+        self._set = PolicySet(found, self._set, document=lambda stored: stored.document())
+        return self._set
 
     def policies(self) -> PolicySet:
         return self._policies.get()

@@ -2,46 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
 from wharfinger.admission.scheduling_policy.merge import Merged, Strategy, merge
-from wharfinger.admission.scheduling_policy.shipped import switches_on
+from wharfinger.admission.scheduling_policy.shipped import only_reports, switches_on
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES, SIGS
 from wharfinger.api.kinds.scheduling_policy import DOCUMENT_GROUP
 from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
 from wharfinger.api.registry import Document
-from wharfinger.api.views.scheduling_policy import SchedulingPolicy, read_policy
+from wharfinger.api.views.scheduling_policy import read_policy
 
 GROUPS = (SIGS, DOCUMENT_GROUP)
 """Groups under which the verb `use` may be granted, in the order in which they are asked."""
 
+MERGES = 256  # kept at most; identities that may use the same policies share one
+
+
+class _Read:
+    """One policy as its document says; with faults it is not valid, and there is none."""
+
+    __slots__ = ("audited", "faults", "name", "policy", "switches_on")
+
+    def __init__(self, document: Document) -> None:
+        metadata = document.get("metadata") or {}
+        self.name: str = metadata.get("name") or ""
+        self.faults = validate_policy(document)
+        self.policy = None if self.faults else read_policy(document)
+        self.audited = only_reports(document)
+        self.switches_on = switches_on(document)
+
 
 class PolicySet:
-    """All policies at one moment. A policy that is not valid is `broken`: whoever may use it cannot be judged."""
+    """All policies at one moment. A policy that is not valid is `broken`: whoever may use it cannot be judged.
 
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self.policies: dict[str, SchedulingPolicy] = {}
-        self.broken: dict[str, list[FieldError]] = {}
-        self.switched_on = False
-        for document in documents:
-            name = (document.get("metadata") or {}).get("name") or ""
-            if faults := validate_policy(document):
-                self.broken[name] = faults
-            else:
-                self.policies[name] = read_policy(document)
-            self.switched_on = self.switched_on or switches_on(document)
-        self.audited = frozenset(name for name, policy in self.policies.items() if policy.audited)
-        self.names = frozenset((*self.policies, *self.broken))
+    A set is made of documents, or of whatever `document` makes them from. Where a set from `before` is given, what it
+    knows of sources that are still the same is taken from it, since one change should not cost a look at all policies.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[Any],
+        before: PolicySet | None = None,
+        *,
+        document: Callable[[Any], Document] = lambda source: source,
+    ) -> None:
+        known = {} if before is None else before._read
+        # By identity: each source is held here, so that no other can have its number meanwhile.
+        self._read: dict[int, tuple[Any, _Read]] = {
+            id(source): known[id(source)] if id(source) in known else (source, _Read(document(source)))
+            for source in sources
+        }
+        reads = [read for _, read in self._read.values()]
+        self.policies = {read.name: read.policy for read in reads if read.policy is not None}
+        self.broken: dict[str, list[FieldError]] = {read.name: read.faults for read in reads if read.faults}
+        self.switched_on = any(read.switches_on for read in reads)
+        self.audited = frozenset(read.name for read in reads if read.audited)
+        self.names = frozenset(read.name for read in reads)
         self._merged: dict[tuple[frozenset[str], Strategy], Merged] = {}
+        if before is not None:
+            self._take_over(before)
+
+    def _take_over(self, before: PolicySet) -> None:
+        """Keeps the very names where they are equal, which answers about them are known by, and merges that still hold."""
+        if self.names == before.names:
+            self.names = before.names
+        changed = {
+            name for name in self.names | before.names if self.policies.get(name) is not before.policies.get(name)
+        }
+        self._merged = {key: merged for key, merged in before._merged.items() if key[0].isdisjoint(changed)}
 
     def merged(self, names: frozenset[str], strategy: Strategy) -> Merged:
         key = (names, strategy)
         found = self._merged.get(key)
         if found is None:
+            if len(self._merged) >= MERGES:
+                del self._merged[next(iter(self._merged))]  # the oldest
             found = self._merged[key] = merge((self.policies[name] for name in names), strategy)
         return found
 

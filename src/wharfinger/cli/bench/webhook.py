@@ -133,19 +133,26 @@ async def ask(bench: Bench, connection: Connection, path: str, body: bytes) -> N
     check(await connection.ask(bench.request("POST", path, body)))
 
 
+async def edit(client: HttpClient, seconds: float) -> None:
+    """Changes one policy, once a second."""
+    from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
+
+    for number in range(int(seconds)):
+        change = {"spec": {"allowed": {"priorityClasseNames": [f"class-{number}"]}}}
+        await client.patch(SCHEDULING_POLICIES, "bench-000", change)
+        await asyncio.sleep(1)
+
+
 async def measure(
     kubeconfig: Path, url: str, policies: int, rate: float, seconds: float, connections: int
 ) -> dict[str, Any]:
+    from base64 import b64decode
+
     from wharfinger.api.kinds.builtin import SECRETS
     from wharfinger.client.connect import connect
 
     client = connect(str(kubeconfig))
-    try:
-        secret = await client.get(SECRETS, "wharfinger-webhook", "default")
-    finally:
-        await client.close()
-    from base64 import b64decode
-
+    secret = await client.get(SECRETS, "wharfinger-webhook", "default")
     context = ssl.create_default_context(cadata=b64decode(secret["data"]["ca.crt"]).decode())
     bench = Bench(url, "", context)
     try:
@@ -168,6 +175,7 @@ async def measure(
         ]
         load = partial(steady, bench.address, context, rate=rate, count=int(rate * seconds), connections=connections)
         warm = load(requests, check=check)
+        changing, _ = await asyncio.gather(asyncio.to_thread(load, requests, check=check), edit(client, seconds))
         # The same load of requests that ask for nothing: what the machine itself adds, busy as it may be.
         empty = load([bench.request("GET", "/healthz")], check=lambda answer: None)
         most = await bench.rate(
@@ -175,6 +183,7 @@ async def measure(
         )
     finally:
         bench.close()
+        await client.close()
     return {
         "policies": policies,
         "connections": connections,
@@ -184,6 +193,8 @@ async def measure(
         "warmP90Ms": _ms(warm[int(len(warm) * 0.9)]),
         "warmP99Ms": _ms(warm[int(len(warm) * 0.99)]),
         "warmMaxMs": _ms(warm[-1]),
+        "changingP99Ms": _ms(changing[int(len(changing) * 0.99)]),
+        "changingMaxMs": _ms(changing[-1]),
         "emptyMedianMs": _ms(empty[len(empty) // 2]),
         "emptyP99Ms": _ms(empty[int(len(empty) * 0.99)]),
         "mostRequestsPerSecond": round(most, 1),
@@ -205,7 +216,8 @@ def _ms(seconds: float) -> float:
     "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
 )
 def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> None:
-    """The time that admission reviews take at a steady rate: warm, and cold (an account seen for the first time)."""
+    """The time that admission reviews take at a steady rate: warm, while a policy is changed every second, and cold (an
+    account seen for the first time)."""
     import msgspec
     import uvloop
 

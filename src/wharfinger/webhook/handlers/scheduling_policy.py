@@ -37,15 +37,16 @@ class InformerWorld:
         self._policies = context.informers.of(SCHEDULING_POLICIES, _DOCUMENT)
         self._namespaces = context.informers.of(NAMESPACES, Metadata)
         self._classes = context.informers.of(PRIORITY_CLASSES, PriorityClass)
-        self._set: PolicySet | None = None
+        self._set = PolicySet(())
+        self._current = True
         self._policies.add_handler(on_add=self._changed, on_update=self._changed, on_delete=self._changed)
 
     def _changed(self, *objects: Document) -> None:
-        self._set = None
+        self._current = False
 
     def policies(self) -> PolicySet:
-        if self._set is None:
-            self._set = PolicySet(self._policies)
+        if not self._current:
+            self._set, self._current = PolicySet(self._policies, self._set), True
         return self._set
 
     def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
