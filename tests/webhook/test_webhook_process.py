@@ -21,7 +21,7 @@ from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.store.store import Store
-from wharfinger.webhook.certificates import CertificateSecret, make_certificates, need_renewal
+from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
 from wharfinger.webhook.configurations import NAME, Target
 from wharfinger.webhook.server import Settings, WebhookServer
 
@@ -31,24 +31,36 @@ NAMES = ("webhook.system.svc", "10.0.0.1")
 
 
 def test_certificates_are_renewed_in_time_under_the_same_authority() -> None:
-    first = make_certificates(NAMES, NOW)
-    assert not need_renewal(first, NAMES, NOW)
-    assert need_renewal(first, (*NAMES, "other"), NOW)
-    assert not need_renewal(first, NAMES, NOW + 55 * DAY)
-    assert need_renewal(first, NAMES, NOW + 65 * DAY)
-    second = make_certificates(NAMES, NOW + 65 * DAY, first)
+    first = renewed(NAMES, NOW)
+    assert renewed(NAMES, NOW, first) is first
+    assert renewed((*NAMES, "other"), NOW, first).certificate != first.certificate
+    assert renewed(NAMES, NOW + 55 * DAY, first) is first
+    second = renewed(NAMES, NOW + 65 * DAY, first)
     assert second.bundle == first.bundle and second.certificate != first.certificate
     authority = x509.load_pem_x509_certificate(first.bundle)
     x509.load_pem_x509_certificate(second.certificate).verify_directly_issued_by(authority)
 
 
-def test_while_the_authority_changes_both_are_trusted() -> None:
-    first = make_certificates(NAMES, NOW)
-    later = NOW + 4 * 365 * DAY
-    second = make_certificates(NAMES, later, first)
-    bundle = x509.load_pem_x509_certificates(second.bundle)
-    assert len(bundle) == 2 and bundle[1] == x509.load_pem_x509_certificate(first.bundle)
-    assert not need_renewal(second, NAMES, later)
+def test_an_authority_is_trusted_for_a_while_before_it_signs_and_after_it_signed() -> None:
+    later, minute = NOW + 4 * 365 * DAY, datetime.timedelta(minutes=1)
+    old = renewed(NAMES, later, renewed(NAMES, NOW))
+    [former, coming] = x509.load_pem_x509_certificates(old.bundle)
+    issued(old, former)
+    assert renewed(NAMES, later + minute, old) is old
+    new = renewed(NAMES, later + 20 * minute, old)
+    assert x509.load_pem_x509_certificates(new.bundle) == [coming, former]
+    issued(new, coming)
+    assert renewed(NAMES, later + 30 * minute, new) is new
+    much_later = NOW + 6 * 365 * DAY
+    assert x509.load_pem_x509_certificates(renewed(NAMES, much_later, new).bundle) == [coming]
+    # Nobody was there in time: what has expired is of no use to anyone.
+    [only] = x509.load_pem_x509_certificates(renewed(NAMES, much_later, renewed(NAMES, NOW)).bundle)
+    assert only not in (former, coming)
+    assert x509.load_pem_x509_certificates(renewed(NAMES, much_later, old).bundle) == [coming]
+
+
+def issued(held: Certificates, authority: x509.Certificate) -> None:
+    x509.load_pem_x509_certificate(held.certificate).verify_directly_issued_by(authority)
 
 
 def test_replicas_agree_on_one_secret() -> None:
@@ -59,11 +71,33 @@ def test_replicas_agree_on_one_secret() -> None:
         secrets = [CertificateSecret(client, "s", "system", NAMES, lambda: now) for _ in range(3)]
         held = await asyncio.gather(*(secret.current() for secret in secrets))
         assert held[0] == held[1] == held[2]
-        now += 80 * 86400
-        renewed = await asyncio.gather(*(secret.current() for secret in secrets))
-        assert renewed[0] == renewed[1] == renewed[2] != held[0]
-        await client.patch(SECRETS, "s", {"data": {"tls.crt": "bm9uc2Vuc2U="}}, "system")
-        assert await secrets[0].current() != renewed[0]
+        for seconds in (80 * 86400, 4 * 365 * 86400, 1200):  # a new certificate, the next authority, its turn
+            now += seconds
+            renewals = await asyncio.gather(*(secret.current() for secret in secrets))
+            assert renewals[0] == renewals[1] == renewals[2] != held[0]
+            held = renewals
+        for name in ("tls.crt", "tls.key"):
+            await client.patch(SECRETS, "s", {"data": {name: "bm9uc2Vuc2U="}}, "system")
+            made = await secrets[0].current()
+            assert made.certificate != held[0].certificate and made.key != held[0].key
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("spoilt", ["deleted", "ca.crt", "ca.key"])
+def test_a_secret_that_was_lost_is_written_again_with_what_is_trusted(spoilt: str) -> None:
+    async def main() -> None:
+        store = Store(registry())
+        client = Reviewing(store)
+        secret = CertificateSecret(client, "s", "system", NAMES, NOW.timestamp)
+        serving = await secret.current()
+        if spoilt == "deleted":
+            await client.delete(SECRETS, "s", "system")
+        else:
+            await client.patch(SECRETS, "s", {"data": {spoilt: "bm9uc2Vuc2U="}}, "system")
+        assert await secret.current(serving) == serving
+        assert await secret.current() == serving
         await store.close()
 
     asyncio.run(main())
@@ -133,7 +167,7 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
 
 def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_path: Path) -> None:
     def write(days: int) -> bytes:
-        made = make_certificates(("127.0.0.1",), datetime.datetime.now(datetime.UTC) - days * DAY)
+        made = renewed(("127.0.0.1",), datetime.datetime.now(datetime.UTC) - days * DAY)
         for name, data in (("tls.crt", made.certificate), ("tls.key", made.key), ("ca.crt", made.bundle)):
             (tmp_path / name).write_bytes(data)
         return ssl.PEM_cert_to_DER_cert(made.certificate.decode())
@@ -168,7 +202,7 @@ def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_pat
 
 @pytest.mark.parametrize("target", [Target(service="w", namespace="s"), Target(url="https://[::1]:8443")])
 def test_certificates_carry_the_names_by_which_we_are_called(target: Target) -> None:
-    made = make_certificates(target.names(), NOW)
+    made = renewed(target.names(), NOW)
     certificate = x509.load_pem_x509_certificate(made.certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {str(each.value) for each in names} == set(target.names())

@@ -41,6 +41,15 @@ async def provision(client: Client) -> list[str]:
     return done
 
 
+async def provision_if_allowed(client: Client) -> None:
+    """For programs that mostly may not hand out permissions: then others do, the embedded server or `wharf install`."""
+    try:
+        for line in await provision(client):
+            log.info(line)
+    except Forbidden as error:
+        log.info("the shipped policies are left to others: %s", error)
+
+
 async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[str]:
     name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace", "")
     try:
@@ -116,12 +125,7 @@ class SchedulingPolicyController(Controller[str]):
         )
 
     async def prepare(self) -> None:
-        try:
-            for line in await provision(self._context.client):
-                log.info(line)
-        except Forbidden as error:
-            # Whoever may hand out permissions provisions then: the embedded server, or `wharf install`.
-            log.info("the shipped policies are left to others: %s", error)
+        await provision_if_allowed(self._context.client)
         self._enforcing = self._switched_on() is not None
 
     async def reconcile(self, key: str) -> None:

@@ -1,6 +1,8 @@
 """The webhook's certificates: made by itself, kept in a Secret that all replicas share, and renewed in good time.
 
-The authority is renewed too; while it changes, the bundle that API servers trust holds the old and the new one.
+The authority is renewed too, in two steps: at first the next one is only added to the bundle that API servers trust, and
+signs nothing; it takes over when all of them must have heard of it. The former one stays in the bundle after that, since
+some replica may still serve with what it signed.
 """
 
 from __future__ import annotations
@@ -24,51 +26,70 @@ from wharfinger.client.interface import Client
 
 AUTHORITY_DAYS, SERVING_DAYS = 5 * 365, 90
 LEFT = 3  # renewed when less than a third of the time is left
+SKEW = datetime.timedelta(minutes=5)  # clocks differ
+SETTLED = datetime.timedelta(minutes=10)  # until everyone trusts an authority that was added to the bundle
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """All in PEM. `bundle` is what callers should trust; its first certificate is the present authority's."""
+    """All in PEM. `bundle` is what callers should trust; its first certificate is the present authority's. With a
+    `next_key`, the second one's turn comes next."""
 
     bundle: bytes
     authority_key: bytes
     certificate: bytes
     key: bytes
+    next_key: bytes = b""
 
 
-def make_certificates(names: tuple[str, ...], now: datetime.datetime, old: Certificates | None = None) -> Certificates:
-    """Certificates for these DNS names and addresses; the authority of `old` is kept as long as it is good."""
-    authorities = [] if old is None else _bundle(old.bundle)
-    if old is None or _expires_soon(authorities[0], now):
-        authority_key = ec.generate_private_key(ec.SECP256R1())
-        authority = _sign(
-            authority_key, "wharfinger webhook authority", now, AUTHORITY_DAYS, issuer=None, signer=authority_key
-        )
-        # What is about to expire stays trusted, since some replica may still serve with what it signed.
-        authorities = [authority, *(each for each in authorities if each.not_valid_after_utc > now)][:2]
-    else:
-        loaded = serialization.load_pem_private_key(old.authority_key, None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-        authority_key, authority = loaded, authorities[0]
+def renewed(names: tuple[str, ...], now: datetime.datetime, held: Certificates | None = None) -> Certificates:
+    """Certificates for these DNS names and addresses: those held, as long as nothing about them has to change."""
+    authorities, key, next_key = _authorities(held, now)
+    bundle = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in authorities)
+    if held is not None and _serves(held, authorities[0], names, now):
+        made = Certificates(bundle, key, held.certificate, held.key, next_key)
+        return held if made == held else made
+    own = ec.generate_private_key(ec.SECP256R1())
+    signer = serialization.load_pem_private_key(key, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    certificate = _sign(own, names[0], now, SERVING_DAYS, issuer=authorities[0], signer=signer, names=names)
+    return Certificates(bundle, key, certificate.public_bytes(serialization.Encoding.PEM), _private(own), next_key)
+
+
+def _authorities(held: Certificates | None, now: datetime.datetime) -> tuple[list[x509.Certificate], bytes, bytes]:
+    """Those to trust, the present one first, with its key, and that of the next one if there is one."""
+    authorities: list[x509.Certificate] = []
+    key = next_key = b""
+    if held is not None:
+        authorities, key, next_key = _bundle(held.bundle), held.authority_key, held.next_key
+    if next_key and (now - authorities[1].not_valid_before_utc > SKEW + SETTLED or _expired(authorities[0], now)):
+        authorities, key, next_key = [authorities[1], authorities[0]], next_key, b""
+    if not authorities or _expired(authorities[0], now):
+        made, key = _make_authority(now)
+        return [made], key, b""
+    if not next_key and _expires_soon(authorities[0], now):
+        made, next_key = _make_authority(now)
+        authorities.insert(1, made)
+    return [each for each in authorities[:2] if not _expired(each, now)], key, next_key
+
+
+def _make_authority(now: datetime.datetime) -> tuple[x509.Certificate, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _sign(key, names[0], now, SERVING_DAYS, issuer=authority, signer=authority_key, names=names)
-    return Certificates(
-        b"".join(each.public_bytes(serialization.Encoding.PEM) for each in authorities),
-        _private(authority_key),
-        certificate.public_bytes(serialization.Encoding.PEM),
-        _private(key),
-    )
+    name = "wharfinger webhook authority"
+    return _sign(key, name, now, AUTHORITY_DAYS, issuer=None, signer=key), _private(key)
 
 
-def need_renewal(held: Certificates, names: tuple[str, ...], now: datetime.datetime) -> bool:
+def _serves(held: Certificates, authority: x509.Certificate, names: tuple[str, ...], now: datetime.datetime) -> bool:
+    """Whether one can serve with this certificate and key for some time."""
     try:
-        certificate, authority = x509.load_pem_x509_certificate(held.certificate), _bundle(held.bundle)[0]
+        certificate = x509.load_pem_x509_certificate(held.certificate)
+        if serialization.load_pem_private_key(held.key, None).public_key() != certificate.public_key():
+            return False
         certificate.verify_directly_issued_by(authority)
         alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception:  # whatever is wrong with it, a fresh one is right
-        return True
-    have = {str(each.value) for each in alternative}
-    return not set(names) <= have or _expires_soon(certificate, now) or _expires_soon(authority, now)
+        return False
+    return set(names) <= {str(each.value) for each in alternative} and not _expires_soon(certificate, now)
 
 
 class CertificateSecret:
@@ -83,14 +104,15 @@ class CertificateSecret:
         self._names = names
         self._now = now
 
-    async def current(self) -> Certificates:
-        """The certificates to use from now on, made or renewed if need be."""
+    async def current(self, serving: Certificates | None = None) -> Certificates:
+        """The certificates to use from now on, made or renewed if need be. `serving` are those in use, which stand in for
+        a Secret that was deleted or spoilt: API servers trust them."""
         while True:
             now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
             try:
                 secret = await self._client.get(SECRETS, self._name, self._namespace)
             except NotFound:
-                made = make_certificates(self._names, now)
+                made = renewed(self._names, now, serving)
                 try:
                     await self._client.create(SECRETS, self._document(made), self._namespace)
                 except AlreadyExists:
@@ -100,13 +122,13 @@ class CertificateSecret:
                     continue
                 return made
             held = _held(secret)
-            if held is not None and not need_renewal(held, self._names, now):
+            made = renewed(self._names, now, held or serving)
+            if made == held:
                 return held
-            made = make_certificates(self._names, now, held)
-            renewed = self._document(made)
-            renewed["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
+            document = self._document(made)
+            document["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
             try:
-                await self._client.update(SECRETS, renewed, self._namespace)
+                await self._client.update(SECRETS, document, self._namespace)
             except Conflict:
                 continue
             return made
@@ -127,6 +149,7 @@ class CertificateSecret:
                 "ca.key": b64encode(made.authority_key).decode(),
                 "tls.crt": b64encode(made.certificate).decode(),
                 "tls.key": b64encode(made.key).decode(),
+                **({"next.key": b64encode(made.next_key).decode()} if made.next_key else {}),
             },
         }
 
@@ -134,13 +157,15 @@ class CertificateSecret:
 def _held(secret: Document) -> Certificates | None:
     data = secret.get("data") or {}
     try:
-        parts = [b64decode(data[name]) for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")]
-        if not _bundle(parts[0]):
-            return None
-        serialization.load_pem_private_key(parts[1], None)
+        parts = [data[name] for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")]
+        held = Certificates(*(b64decode(part) for part in (*parts, data.get("next.key") or "")))
+        keys = [held.authority_key, *([held.next_key] if held.next_key else ())]
+        for authority, key in zip(_bundle(held.bundle), keys, strict=False):
+            if serialization.load_pem_private_key(key, None).public_key() != authority.public_key():
+                return None
+        return held if len(_bundle(held.bundle)) >= len(keys) else None
     except (KeyError, ValueError, TypeError):
         return None
-    return Certificates(*parts)
 
 
 def _bundle(pem: bytes) -> list[x509.Certificate]:
@@ -150,6 +175,10 @@ def _bundle(pem: bytes) -> list[x509.Certificate]:
 def _expires_soon(certificate: x509.Certificate, now: datetime.datetime) -> bool:
     whole = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return certificate.not_valid_after_utc - now < whole / LEFT
+
+
+def _expired(certificate: x509.Certificate, now: datetime.datetime) -> bool:
+    return certificate.not_valid_after_utc <= now
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -175,7 +204,7 @@ def _sign(
         .issuer_name(subject if issuer is None else issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_before(now - SKEW)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(
             x509.BasicConstraints(ca=issuer is None, path_length=0 if issuer is None else None), critical=True

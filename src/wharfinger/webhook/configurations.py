@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from base64 import b64encode
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from wharfinger.api.errors import NotFound
+from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
@@ -87,17 +88,24 @@ async def ensure(client: Client, handlers: Iterable[Handler], target: Target, bu
     """Creates the configurations, or brings them up to date. Returns what was done."""
     done = []
     for resource, wanted in configurations(handlers, target, bundle):
+        done += await _ensure(client, resource, wanted)
+    return done
+
+
+async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[str]:
+    while True:
         try:
             current = await client.get(resource, NAME)
         except NotFound:
-            await client.create(resource, wanted)
-            done.append(f"created {resource.kind} {NAME}")
+            with suppress(AlreadyExists):  # another replica was first; what it wrote is looked at
+                await client.create(resource, wanted)
+                return [f"created {resource.kind} {NAME}"]
             continue
-        if not _holds(current.get("webhooks"), wanted["webhooks"]):
-            updated = {**current, "webhooks": wanted["webhooks"]}
-            await client.update(resource, updated)
-            done.append(f"updated {resource.kind} {NAME}")
-    return done
+        if _holds(current.get("webhooks"), wanted["webhooks"]):
+            return []
+        with suppress(Conflict):
+            await client.update(resource, {**current, "webhooks": wanted["webhooks"]})
+            return [f"updated {resource.kind} {NAME}"]
 
 
 async def ensure_conversion(client: Client, registry: Registry, target: Target, bundle: bytes) -> list[str]:
@@ -118,8 +126,10 @@ async def ensure_conversion(client: Client, registry: Registry, target: Target, 
         served = [each["name"] for each in current["spec"].get("versions", ()) if each.get("served")]
         if theirs or len(served) < 2 or _holds(have, wanted):
             continue
-        await client.update(CUSTOM_RESOURCE_DEFINITIONS, {**current, "spec": {**current["spec"], "conversion": wanted}})
-        done.append(f"conversion of {name}")
+        with suppress(Conflict):  # then it is looked at again soon
+            changed = {**current, "spec": {**current["spec"], "conversion": wanted}}
+            await client.update(CUSTOM_RESOURCE_DEFINITIONS, changed)
+            done.append(f"conversion of {name}")
     return done
 
 

@@ -153,7 +153,7 @@ class WebhookServer:
             return _given(settings)
         namespace = target.namespace or "default"
         secret = CertificateSecret(self._client, settings.secret, namespace, target.names(), self._clock.now)
-        return await secret.current()
+        return await secret.current(self._serving)
 
     async def _register(self) -> None:
         if not self._settings.register or self._serving is None:

@@ -127,7 +127,8 @@ def _components(section: str) -> Column:
                 names.append(f"{plural}=*" if not value and section == "allowed" else plural)
         return ",".join(names) or "<none>"
 
-    return Column(section.capitalize(), f"spec.{section}", description=f"The components in `{section}`.", cell=cell)
+    # Without a path: real API servers cannot compute cells, and would print the whole section.
+    return Column(section.capitalize(), description=f"The components in `{section}`.", cell=cell)
 
 
 _SHOWN = ("schedulerNames", "priorityClasseNames", "nodeSelectors", "tolerations", "affinities")
@@ -137,6 +138,9 @@ _IN_DEFAULT = {
     "nodeSelectors": "nodeSelector",
     "affinities": "affinity",
 }
+
+
+_MODE_PATH = "metadata.annotations." + MODE_KEY.replace(".", "\\.")
 
 
 def _mode(document: Document, now: float) -> str:
@@ -154,7 +158,7 @@ KINDS = (
         singular="schedulingpolicy",
         short_names=("schedpol",),
         columns=(
-            Column("Mode", description="audit: reports only.", cell=_mode),
+            Column("Mode", _MODE_PATH, description="audit: reports only.", cell=_mode),
             _components("required"),
             _components("allowed"),
             _components("default"),

@@ -58,10 +58,12 @@ def command(
     wharf webhook --kubeconfig admin.conf --url https://10.0.0.5:9443 --enforce
     """
     import logging
+    from contextlib import suppress
 
     import uvloop
 
-    from wharfinger.api.errors import ApiError
+    from wharfinger.api.errors import ApiError, NotFound
+    from wharfinger.controllers.scheduling_policy import provision_if_allowed
     from wharfinger.webhook.configurations import Target
     from wharfinger.webhook.server import Settings, WebhookServer
 
@@ -91,6 +93,9 @@ def command(
     async def main() -> None:
         client = open_client(kubeconfig, context, component="webhook")
         try:
+            # Without the shipped policies nobody could use any, and every pod would be refused.
+            with suppress(NotFound):  # the kind is not installed; its informer says so
+                await provision_if_allowed(client)
             server = WebhookServer(client, settings)
             mode = settings.configuration.scheduling_policy.mode
             await server.run(lambda address: click.echo(f"webhooks on https://{address}, scheduling policies: {mode}"))
