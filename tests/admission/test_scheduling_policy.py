@@ -541,7 +541,8 @@ def test_node_name_needs_any_selector(selectors: Any, admitted: bool) -> None:
 def test_mirror_pods_pass_only_from_nodes() -> None:
     mirror = pod({"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "x"})
     assert not refusal(shipped_world(), mirror, user=User("system:node:n1", ("system:nodes",)))
-    assert refusal(shipped_world(), mirror, user=ANN)
+    for other in (ANN, User("ann", ("system:nodes",)), User("system:node:n1")):
+        assert refusal(shipped_world(), mirror, user=other)
     assert refusal(shipped_world(), pod({"nodeName": "n1"}), user=User("system:node:n1", ("system:nodes",)))
 
 

@@ -25,14 +25,15 @@ TEMPLATES = {
 _RESERVATIONS = ("reservations", "reservationsets")
 
 MIRROR = "kubernetes.io/config.mirror"
-NODES = "system:nodes"
+NODES, NODE = "system:nodes", "system:node:"
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 
 def is_mirror(request: Request) -> bool:
-    """A node reporting a static pod it runs anyway."""
-    return NODES in request.user.groups and _at(request.object, "metadata.annotations", MIRROR) is not None
+    """A node reporting a static pod it runs anyway. Nodes are told by group and name, as upstream's node identifier does."""
+    is_node = NODES in request.user.groups and request.user.name.startswith(NODE)
+    return is_node and _at(request.object, "metadata.annotations", MIRROR) is not None
 
 
 def sent_by_daemon_set_controller(request: Request) -> bool:
