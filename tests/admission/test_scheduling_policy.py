@@ -310,6 +310,15 @@ def test_tolerations(patterns: Any, toleration: dict[str, Any], admitted: bool) 
     assert bool(refusal(where, pod({"tolerations": [toleration]}))) is not admitted
 
 
+def test_a_default_that_every_pod_has_anyway_is_not_added_once_more() -> None:
+    not_ready = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}  # fmt: skip
+    where = world({**allowing(), "default": {"tolerations": [not_ready, TOLERATION]}})
+    _, after = admit(where, pod({"tolerations": [not_ready]}))
+    assert after["spec"]["tolerations"] == [not_ready, TOLERATION]
+    _, again = admit(where, after)
+    assert again == after
+
+
 def test_default_tolerations_make_one_for_each_value() -> None:
     where = world(
         {
@@ -523,12 +532,23 @@ def test_an_update_injects_nothing() -> None:
     assert after["spec"]["nodeSelector"] == {DISK: "ssd"}
 
 
-def test_a_new_alternative_must_carry_what_is_required() -> None:
-    tree = node_affinities(ARCH_PATTERN, {"keys": ["zone"]})
-    where = world({"required": {"affinities": node_affinities(ARCH_PATTERN)}, **allowing(affinities=tree)})
-    old = hard([is_in(ARCH, "amd64")])
-    lifting = hard([is_in(ARCH, "amd64")], [is_in("zone", "a")])
-    assert "nodeSelectorTerms[1]" in refusal(where, pod({"affinity": lifting}), old=pod({"affinity": old}))
+@pytest.mark.parametrize("hardness", [HARD, SOFT])
+def test_a_new_alternative_must_carry_what_is_required(hardness: str) -> None:
+    def asking(*terms: list[dict[str, Any]]) -> dict[str, Any]:
+        if hardness == HARD:
+            return pod({"affinity": hard(*terms)})
+        listed = [{"weight": 1, "preference": {"matchExpressions": term}} for term in terms]
+        return pod({"affinity": {"nodeAffinity": {SOFT: listed}}})
+
+    def tree(*patterns: dict[str, Any]) -> dict[str, Any]:
+        return {"nodeAffinities": {hardness: {"nodeSelectorTerms": [{"matchExpressions": list(patterns)}]}}}
+
+    allowed = allowing(affinities=tree(ARCH_PATTERN, {"keys": ["zone"]}))
+    where = world({"required": {"affinities": tree(ARCH_PATTERN)}, **allowed})
+    old, amd64, zone = asking([is_in(ARCH, "amd64")]), is_in(ARCH, "amd64"), is_in("zone", "a")
+    assert "[1]" in refusal(where, asking([amd64], [zone]), old=old)
+    assert not refusal(where, asking([amd64, zone]), old=old)
+    assert not refusal(where, asking([amd64], [amd64, zone]), old=old)
 
 
 @pytest.mark.parametrize(("selectors", "admitted"), [({}, True), ({"a": []}, False), (None, False)])

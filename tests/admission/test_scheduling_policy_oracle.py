@@ -11,7 +11,8 @@ from tests.admission.policies import Document, policy, world
 from tests.admission.test_scheduling_policy_merge import KEYS, VALUES, lists, sparse, specs
 
 from wharfinger.admission.request import service_account
-from wharfinger.admission.scheduling_policy.evaluate import Subject, evaluate
+from wharfinger.admission.scheduling_policy.defaults import apply_operations
+from wharfinger.admission.scheduling_policy.evaluate import Evaluation, Subject, evaluate
 from wharfinger.admission.scheduling_policy.merge import Strategy
 from wharfinger.api.views.scheduling_policy import HARD, SOFT
 
@@ -269,3 +270,22 @@ def test_what_is_refused_is_what_the_rules_say(
     assert {each.path.removeprefix("spec.") for each in found.violations} == Reading(policies, strategy).refused(
         pod_spec
     )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(specs, min_size=1, max_size=3), pod_specs, st.sampled_from(["deep", "first", "simple"]))
+def test_asked_again_nothing_is_added_and_the_answer_is_the_same(
+    given_specs: list[Document], pod_spec: Document, strategy: Strategy
+) -> None:
+    where = world(*(policy(f"p{index}", spec) for index, spec in enumerate(given_specs)))
+    document = {"spec": deepcopy(pod_spec)}
+
+    def judged(injecting: bool) -> Evaluation:
+        subject = Subject(document["spec"], (service_account("shop", "default"),), "shop", injecting=injecting)
+        return evaluate(where, subject, strategy=strategy)
+
+    first = judged(injecting=True)
+    apply_operations(document, first.operations)
+    second, last = judged(injecting=True), judged(injecting=False)
+    assert not second.operations
+    assert {one.path for one in first.violations} == {one.path for one in last.violations}

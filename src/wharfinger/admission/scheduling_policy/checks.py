@@ -47,8 +47,8 @@ def violations_of_additions(merged: Merged, added: Wishes) -> list[Violation]:
         if key in added.selector:
             found += _required_value(added, key, wanted.value, wanted.policy)
     for part in merged.required.affinities:
-        if part.value.kind == "nodeAffinity" and part.value.hardness == HARD and part.value.pattern is not None:
-            found += _in_every_term(added.alternatives, part.value.pattern, part.policy)
+        if part.value.kind == "nodeAffinity" and part.value.pattern is not None:
+            found += _in_every_term(added.alternatives.get(part.value.hardness, ()), part.value.pattern, part.policy)
     return [*found, *_allowed(merged, added, update=True)]
 
 

@@ -117,9 +117,12 @@ def _tolerations(writer: _Writer, default: Default) -> None:
     if wanted is None or wishes.tolerations:
         return
     existing = writer.spec.get("tolerations") or []
-    if not existing:
-        writer.set("tolerations", list(wanted.value))
-    for index, toleration in enumerate(wanted.value, len(existing)):
+    # What is there was set aside; of that nothing is added once more, also when a webhook is asked a second time.
+    have = [view(toleration, Toleration) for toleration in existing]
+    missing = [toleration for toleration in wanted.value if view(toleration, Toleration) not in have]
+    if missing and not existing:
+        writer.set("tolerations", missing)
+    for index, toleration in enumerate(missing, len(existing)):
         if existing:
             writer.set("tolerations/-", toleration)
         path = f"{wishes.base}.tolerations[{index}]"

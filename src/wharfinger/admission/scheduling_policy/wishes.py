@@ -39,7 +39,7 @@ class Wishes:
     tolerations: list[tuple[str, Toleration]] = field(default_factory=list)
     hard_terms: Terms = field(default_factory=list)
     soft_terms: Terms = field(default_factory=list)
-    alternatives: Terms = field(default_factory=list)  # of an update: hard terms that are new alternatives
+    alternatives: dict[str, Terms] = field(default_factory=dict)  # of an update: by hardness, terms new beside others
     before: dict[str, NodeSelectorTerm] = field(default_factory=dict)  # of an update: what a term at a path narrows
     pod_affinity: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, hardness) in use, with its path
     set_aside: list[str] = field(default_factory=list)
@@ -163,12 +163,16 @@ def additions(new: Wishes, old: Wishes) -> Wishes:
     added.priority_class = new.priority_class if new.priority_class != old.priority_class else ""
     added.selector = {key: value for key, value in new.selector.items() if old.selector.get(key) != value}
     # How long a taint is tolerated is not limited, so a changed tolerationSeconds is no addition.
-    had = {_without_seconds(toleration) for _, toleration in old.tolerations}
-    added.tolerations = [item for item in new.tolerations if _without_seconds(item[1]) not in had]
+    tolerated = {_without_seconds(toleration) for _, toleration in old.tolerations}
+    added.tolerations = [item for item in new.tolerations if _without_seconds(item[1]) not in tolerated]
     added.hard_terms = _added_terms(new.hard_terms, old.hard_terms, added.before)
     added.soft_terms = _added_terms(new.soft_terms, old.soft_terms, added.before)
     # A term that narrows none of the older ones may lift what they ask for, since terms are alternatives.
-    added.alternatives = [item for item in added.hard_terms if old.hard_terms and item[0] not in added.before]
+    added.alternatives = {
+        hardness: [item for item in terms if item[0] not in added.before]
+        for hardness, terms, had in ((HARD, added.hard_terms, old.hard_terms), (SOFT, added.soft_terms, old.soft_terms))
+        if had
+    }
     added.pod_affinity = {slot: path for slot, path in new.pod_affinity.items() if slot not in old.pod_affinity}
     return added
 
