@@ -25,6 +25,7 @@ from wharfinger.framework.tables import Tables
 SHIFT = 40  # the total stands above the turn
 REFUSED = int(np.iinfo(np.int64).min)
 FEW = 12  # up to so many rows are cheaper one by one
+FEW_ALIKE = 40  # and so many where rows that are alike are not asked for
 ALIKE = 512  # kinds of row whose answers are kept
 CALM = 8  # decisions after which it pays to keep the front runners
 
@@ -229,13 +230,13 @@ class Answers:
         pod_log = tables.pod_log
         behind = pod_log.position - self._pod_position
         if (
-            behind > FEW
+            behind > (FEW if self._alike is None else FEW_ALIKE)
             or tables.version != self._tables_version
             or tables.node_log.position != self._node_position
             or self._following
         ):
             self._catch_up()
-        elif behind == 1:
+        elif behind == 1 and not self._by_row:
             # As it is after every placement of a pod: one row changed, and nothing else.
             self._pod_position += 1
             if self._refresh_row(pod_log.last):
@@ -262,7 +263,7 @@ class Answers:
             self._refresh_nodes(np.unique(node_rows))
             all_changed = True
         if pod_rows:
-            if len(pod_rows) <= FEW:
+            if len(pod_rows) <= (FEW if self._alike is None else FEW_ALIKE):
                 all_changed = self._refresh_few(pod_rows) or all_changed
             else:
                 rows = np.array(pod_rows, dtype=np.int64)
@@ -281,9 +282,20 @@ class Answers:
     def _refresh_few(self, rows: Sequence[int]) -> bool:
         self._pod_position = self._tables.pod_log.position
         all_changed = False
-        for row in dict.fromkeys(rows):  # a pod that uses a reservation changes its row twice
+        distinct = dict.fromkeys(rows)  # a pod that uses a reservation changes its row twice
+        for row in distinct:
             all_changed = self._refresh_row(row) or all_changed
+        if self._by_row:
+            alive = [row for row in distinct if self._tables.nodes[row] is not None]
+            self._score_rows(np.array(alive, dtype=np.int64))
         return all_changed
+
+    def _score_rows(self, rows: Rows) -> None:
+        """The raw scores of these rows where they follow from the row and are normalised."""
+        for scorer in self._normalized:
+            if scorer.prepared.scope is Scope.ROW:
+                assert scorer.raw is not None
+                scorer.raw[rows] = scorer.prepared.score(rows)
 
     def _build(self) -> None:
         tables = self._tables
@@ -352,10 +364,8 @@ class Answers:
             scores = prepared.score(rows)
             base += scores if weight == 1 else scores * weight
         self._base.view[rows] = base
-        for scorer in self._normalized:
-            if scorer.prepared.scope is Scope.ROW:
-                assert scorer.raw is not None
-                scorer.raw[rows] = scorer.prepared.score(rows)
+        if self._by_row:
+            self._score_rows(rows)
         accepts = accepts & self._node_accepts.view.take(rows)
         guarded: Bools | None = None
         for part in self._guards:
@@ -406,11 +416,6 @@ class Answers:
         self._row_accepts.cells[row] = accepts
         base += self._node_base.cells[row]
         self._base.cells[row] = base
-        if self._by_row:
-            for scorer in self._normalized:
-                if scorer.prepared.scope is Scope.ROW:
-                    assert scorer.raw is not None
-                    scorer.raw[row] = scorer.prepared.score_row(row)
         if not self._node_accepts.cells[row]:
             accepts = False
         feasible = accepts

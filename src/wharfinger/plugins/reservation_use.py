@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope, normalize_by_max
 from wharfinger.framework.shapes import HostPort, Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -315,6 +315,9 @@ class Using(Prepared):
         if reasons:
             return self.refuse(unschedulable(*reasons))
         return 0 if candidate.usable() else self._not_met
+
+    def row_inputs(self) -> Sequence[Column] | None:
+        return None if self.required else ()  # where none is demanded, no row as it is gets refused
 
     def _why_not(self, row: int) -> int:
         reasons: dict[str, None] = {}
