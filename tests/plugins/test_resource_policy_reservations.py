@@ -1,4 +1,4 @@
-"""A reservation takes a place in its unit until a pod that takes one itself uses it."""
+"""A reservation takes a place in its unit until a pod of its group uses it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from tests.plugins.reservations import DOMAIN, Books, node, outsider, pod, reservation
 
 
-def books(limit: int, *objects: Any, selector: str = "app=web") -> Books:
+def books(limit: int, *objects: Any, selector: str = "app=web", keys: tuple[str, ...] = (), **more: Any) -> Books:
     key, value = selector.split("=")
     made = Books(node("n1", pool="a"), node("n2", pool="a"), node("n3", pool="b"))
     units = [
-        {"name": "a", "priority": 2, "maxCount": limit, "nodeSelector": {"matchLabels": {"pool": "a"}}},
+        {"name": "a", "priority": 2, "maxCount": limit, "nodeSelector": {"matchLabels": {"pool": "a"}}, **more},
         {"name": "b", "priority": 1, "nodeSelector": {"matchLabels": {"pool": "b"}}},
     ]
-    spec = {"podSelector": {"matchLabels": {key: value}}, "units": units}
+    spec = {"podSelector": {"matchLabels": {key: value}}, "matchLabelKeys": list(keys), "units": units}
     made.engine.apply("ResourcePolicy", {"metadata": {"name": "p", "namespace": "default"}, "spec": spec})
     made.add(*objects)
     return made
@@ -92,3 +92,44 @@ def test_a_pod_that_is_bound_in_a_reservation_says_so_late() -> None:
     strange = reservation("q", 1, on="n2", created=3, owners=[{"object": {"name": "nobody"}}])
     made.add(strange)
     assert made.place(pod("x", 1))[0] == "n3"
+
+
+def of_revision(rev: str) -> dict[str, str]:
+    return {"app": "web", "rev": rev}
+
+
+def test_a_user_of_another_group_leaves_the_place_to_the_reservation() -> None:
+    """Else the place could be given away meanwhile, and the unit would hold one too many when that user goes."""
+    template = {"metadata": {"labels": of_revision("1")}}
+    made = books(1, reservation("r", 4, template=template, allocatePolicy="Restricted"), keys=("rev",))
+    user = pod("user", 4, labels=of_revision("2"))
+    assert made.place(user) == ("n1", "r"), "it takes a place of its own group"
+    assert made.place(pod("p", 1, labels=of_revision("1")))[0] == "n3", "this one is the reservation's"
+    assert made.place(pod("q", 1, labels=of_revision("2")))[0] == "n3"
+    made.drop(user)
+    assert made.place(pod("owner", 4, labels=of_revision("1"))) == ("n1", "r")
+    assert made.place(pod("more", 1, labels=of_revision("1")))[0] == "n3"
+
+
+def test_a_pod_without_the_key_sees_the_user_and_not_the_reservation_too() -> None:
+    made = books(2, reservation("r", 4, template={"metadata": {"labels": of_revision("1")}}), keys=("rev",))
+    assert made.place(pod("user", 4, labels=of_revision("2"))) == ("n1", "r")
+    assert made.place(pod("first", 1))[0] in ("n1", "n2"), "one place of two is taken"
+    assert made.place(pod("second", 1))[0] == "n3"
+
+
+def test_what_its_users_leave_over_of_a_reservations_size_stays_its_own() -> None:
+    made = books(9, reservation("r", 4), maxResources={"cpu": "5"})
+    user = pod("user", 1)
+    assert made.place(user) == ("n1", "r")
+    alone = {f"{DOMAIN}/exact-match-reservation": '{"resourceNames":["cpu"]}'}
+    assert made.place(pod("large", 2, annotations=alone))[0] == "n3", "four are reserved, and five is the most"
+    assert made.place(pod("inside", 3)) == ("n1", "r")
+    assert made.place(pod("last", 1, annotations=alone))[0] in ("n1", "n2")
+    made.drop(user)
+    assert made.place(pod("again", 1)) == ("n1", "r")
+
+
+def test_a_pod_on_another_node_takes_over_nothing() -> None:
+    made = books(2, reservation("r", 4, owners=[{"object": {"name": "nobody"}}]), bound("liar", "n2", "r"))
+    assert made.place(pod("p", 1))[0] == "n3", "both count"

@@ -1,7 +1,7 @@
 """What the controller of ResourcePolicies knows: pods, reservations, nodes and policies as the API server tells of them, with
 the unit every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O.
 
-A reservation is a pod here, too: the fake one that stands for it takes a place until a pod that takes one itself uses it.
+A reservation is a pod here, too: the fake one that stands for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from wharfinger.api.registry import Document
-from wharfinger.api.reservations import BadReservation, fake_name, fake_pod, is_fake
+from wharfinger.api.reservations import BadReservation, fake_pod, is_fake
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.reservation import Reservation
@@ -18,9 +18,9 @@ from wharfinger.client.informer import Key
 from wharfinger.controllers.reservation.status import uses
 from wharfinger.controllers.resource_policy_costs import marked
 from wharfinger.plugins.resource_policy_charges import Order, Units
-from wharfinger.plugins.resource_policy_counting import Counting, Group
-from wharfinger.plugins.resource_policy_rules import BadPolicy, Rules, Signature, order, read
-from wharfinger.plugins.resource_policy_sized import NOTHING
+from wharfinger.plugins.resource_policy_counting import Group
+from wharfinger.plugins.resource_policy_places import Places
+from wharfinger.plugins.resource_policy_rules import BadPolicy, Rules, Signature, read
 
 Labels = Mapping[str, str]
 
@@ -31,15 +31,13 @@ class Policy:
     def __init__(self, rules: Rules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
         """`moved` collects the pods whose charge changed."""
         self.rules = rules
-        self.counting = Counting(rules)
+        self._places = Places(rules)
+        self.counting = self._places.counting
         self.overlapping: set[str] = set()  # nodes in several units
         self.shared: Counter[str] = Counter()  # other policies, with the number of pods that both match
         self._moved = moved
         self._groups: dict[Signature, Group] = {}  # those that counted pods see
         self._members: Counter[Signature] = Counter()
-        self._fakes: dict[Key, tuple[Pod, Labels]] = {}  # reservations on nodes
-        self._users: dict[Key, set[Key]] = {}  # pods that take the place of a fake one
-        self._uses: dict[Key, Key] = {}
         self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
         self._known: dict[tuple[str | None, ...], Units] = {}  # units by the labels that selectors read
         for name, labels in nodes.items():
@@ -62,45 +60,19 @@ class Policy:
         return bool(before) != bool(self.overlapping)
 
     def count(self, pod: Pod, labels: Labels) -> None:
-        key = pod.metadata.key
-        if is_fake(pod):
-            self._fakes[key] = (pod, labels)
-            if key in self._users:
-                return
-        elif reservation := uses(pod):
-            fake = self._uses[key] = (self.rules.namespace, fake_name(reservation))
-            self._users.setdefault(fake, set()).add(key)
-            self._uncount(fake)
-        self._count(pod, labels)
-
-    def uncount(self, key: Key) -> bool:
-        """Says whether the pod was counted."""
-        self._fakes.pop(key, None)
-        counted = self._uncount(key)
-        fake = self._uses.pop(key, None)
-        if fake is not None:
-            users = self._users[fake]
-            users.discard(key)
-            if not users:
-                del self._users[fake]
-                if fake in self._fakes:
-                    self._count(*self._fakes[fake])
-        return counted
-
-    def _count(self, pod: Pod, labels: Labels) -> None:
         signature = self.rules.signature(pod.metadata.labels)
         if signature not in self._groups:
             group = self._groups[signature] = self.counting.acquire(signature)
             group.moved = self._moved
         self._members[signature] += 1
-        size = self.rules.size(requests(pod)) if self.rules.sized else NOTHING
-        self.counting.add(pod.metadata.key, order(pod.metadata), signature, self.units_of(labels), size)
+        self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses(pod))
 
-    def _uncount(self, key: Key) -> bool:
+    def uncount(self, key: Key) -> bool:
+        """Says whether the pod was counted."""
         counted = self.counting.pods.get(key)
         if counted is None:
             return False
-        self.counting.remove(key)
+        self._places.remove(key)
         self._members[counted.signature] -= 1
         if not self._members[counted.signature]:
             del self._members[counted.signature], self._groups[counted.signature]
@@ -110,7 +82,7 @@ class Policy:
     def cost(self, key: Key) -> int | None:
         """The deletion cost of a counted pod: the priority of its unit."""
         counted = self.counting.pods.get(key)
-        if counted is None:
+        if counted is None or counted.share(counted.signature) is None:
             return None
         return self.rules.priority(self._groups[counted.signature].unit(counted.order))
 
@@ -128,10 +100,11 @@ class Policy:
                 totals = [total + count for total, count in zip(totals, group.counts, strict=True)]
         if partial:
             for counted in self.counting.pods.values():
-                if counted.signature in partial:
+                share = counted.share(counted.signature)
+                if counted.signature in partial and share is not None:
                     unit = self._groups[counted.signature].unit(counted.order)
                     if unit is not None:
-                        totals[unit] += 1
+                        totals[unit] += share[1]
         return totals
 
 

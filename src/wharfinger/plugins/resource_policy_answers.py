@@ -14,9 +14,10 @@ from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.plugins.reservation_use import Imagined
 from wharfinger.plugins.resource_policy_charges import Order, Units
-from wharfinger.plugins.resource_policy_places import Policy
+from wharfinger.plugins.resource_policy_counting import Share, sees
+from wharfinger.plugins.resource_policy_policy import Policy
 from wharfinger.plugins.resource_policy_rules import OUTSIDE, Signature, Waiting, further, order
-from wharfinger.plugins.resource_policy_sized import NOTHING, Size
+from wharfinger.plugins.resource_policy_sized import NOTHING
 
 PRIORITY_POINTS = 20
 """Raw points for each step of priority; nodes of no unit get as many below nothing."""
@@ -89,22 +90,22 @@ class Governed(Prepared):
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         _ = self.version
-        imagined: dict[Order, tuple[int, Size]] | None = None if simulation is None else simulation.state.get(self)
+        imagined: dict[Order, tuple[int, Share]] | None = None if simulation is None else simulation.state.get(self)
         if not imagined:
             return int(self._verdicts[self._policy.nodes.kinds[row]])
         group, units = self._group, self._policy.nodes.at(row)
         version = group.version
-        for which, (sign, size) in imagined.items():
+        for which, (sign, share) in imagined.items():
             if sign < 0:
                 group.remove(which)
             else:
-                group.add(which, units, size)
+                group.add(which, units, *share)
         code = self._code(units)
-        for which, (sign, size) in imagined.items():
+        for which, (sign, share) in imagined.items():
             if sign > 0:
                 group.remove(which)
             else:
-                group.add(which, units, size)
+                group.add(which, units, *share)
         group.version = version  # all is as it was
         return code
 
@@ -114,24 +115,21 @@ class Governed(Prepared):
             return
         if is_fake(pod.pod) and not _opened(simulation, metadata.uid):
             return
-        counting = self._policy.counting
-        if not self._rules.counts(pod.pod) or not counting.sees(
-            self._signature, self._rules.signature(metadata.labels)
-        ):
+        if not self._rules.counts(pod.pod) or not sees(self._signature, self._rules.signature(metadata.labels)):
             return
         imagined = simulation.state.setdefault(self, {})
-        counted = counting.pods.get(pod.key)
-        if counted is not None:
-            which, size = counted.order, counted.size
-        else:
-            which = order(metadata)
-            size = self._rules.size(requests(pod.pod)) if self._rules.sized else NOTHING
-        amount = imagined.get(which, (0, size))[0] + sign
+        counted = self._policy.counting.pods.get(pod.key)
+        share = None if counted is None else counted.share(self._signature)
+        taking = share is not None
+        which = order(metadata) if counted is None else counted.order
+        if share is None:
+            share = (self._rules.size(requests(pod.pod)) if self._rules.sized else NOTHING), 1
+        amount = imagined.get(which, (0, share))[0] + sign
         # A pod that is counted can only go, and one that is not can only come.
-        if amount == 0 or (amount > 0) == (counted is not None):
+        if amount == 0 or (amount > 0) == taking:
             imagined.pop(which, None)
         else:
-            imagined[which] = (amount, size)
+            imagined[which] = (amount, share)
 
     def score(self, rows: Rows) -> Ints:
         _ = self.version

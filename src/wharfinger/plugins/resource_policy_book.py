@@ -11,7 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.reservation_ledger import ledger_of
-from wharfinger.plugins.resource_policy_places import Policy
+from wharfinger.plugins.resource_policy_policy import Policy
 from wharfinger.plugins.resource_policy_rules import BadPolicy, Signature, read
 
 _SHARED = "resource policies"

@@ -52,8 +52,8 @@ class Charges:
             return None
         return units[rank] if rank < len(units) else units[0]
 
-    def add(self, order: Order, units: Units, size: Mapping[str, int] | None = None) -> None:
-        """A pod came to a node that belongs to these units."""
+    def add(self, order: Order, units: Units, size: Mapping[str, int] | None = None, places: int = 1) -> None:
+        """A pod came to a node that belongs to these units; here every one takes a place, and has no size."""
         rank, pushed = self._place(order, units)
         while pushed is not None:
             turned_out, _ = self._take(pushed)

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 from wharfinger.plugins.resource_policy_charges import Charges, Order, Units
 from wharfinger.plugins.resource_policy_rules import Rules, Signature
-from wharfinger.plugins.resource_policy_sized import NOTHING, Size, SizedCharges
+from wharfinger.plugins.resource_policy_sized import Size, SizedCharges
 
 Group = Charges | SizedCharges
 
 Key = tuple[str, str]
 """Namespace and name of a pod."""
+
+Share = tuple[Size, int]
+"""What a pod takes in a group: of the limited resources, and in places."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,17 @@ class Counted:
     signature: Signature
     units: Units  # of its node
     size: Size  # of the resources that some unit limits
+    users: tuple[Counted, ...] = ()  # of a reservation: counted pods that are in it
+
+    def share(self, group: Signature) -> Share | None:
+        """What it takes in a group that it belongs to. The first user there takes over the place, and all users what they
+        are in size; None where nothing is left."""
+        users = [user for user in self.users if sees(group, user.signature)]
+        if not users:
+            return self.size, 1
+        left = {name: amount - sum(user.size.get(name, 0) for user in users) for name, amount in self.size.items()}
+        left = {name: amount for name, amount in left.items() if amount > 0}
+        return (left, 0) if left else None
 
 
 class Counting:
@@ -34,7 +48,8 @@ class Counting:
         self._limits = [unit.limit for unit in rules.units]
         self._groups: dict[Signature, tuple[int, Group]] = {}  # with the number of users
         self._asked: dict[tuple[int, ...], int] = {}  # which keys groups go by, with the number of groups that do
-        self._seen_by: dict[Signature, list[Group]] = {}  # by the pods' signature, while the groups stay the same
+        # by the pods' signature, while the groups stay the same
+        self._seen_by: dict[Signature, list[tuple[Signature, Group]]] = {}
 
     def acquire(self, signature: Signature) -> Group:
         """The group as a pod with this signature sees it; give it back with `release`."""
@@ -45,8 +60,8 @@ class Counting:
             self._asked[keys] = self._asked.get(keys, 0) + 1
             self._seen_by.clear()
             for pod in self.pods.values():
-                if _projected(pod.signature, keys) == signature:
-                    found.add(pod.order, pod.units, pod.size)
+                if _projected(pod.signature, keys) == signature and (share := pod.share(signature)) is not None:
+                    found.add(pod.order, pod.units, *share)
         self._groups[signature] = (users + 1, found)
         return found
 
@@ -62,14 +77,16 @@ class Counting:
         if not self._asked[keys]:
             del self._asked[keys]
 
-    def add(self, key: Key, order: Order, signature: Signature, units: Units, size: Size = NOTHING) -> bool:
+    def add(self, key: Key, pod: Counted) -> bool:
         """Counts a pod; says whether some unit may have got full or have room again by it."""
-        self.pods[key] = Counted(order, signature, units, size)
+        self.pods[key] = pod
         changed = False
-        for group in self._seeing(signature):
-            before = group.version
-            group.add(order, units, size)
-            changed = changed or group.version != before
+        for signature, group in self._seeing(pod.signature):
+            share = pod.share(signature) if pod.users else (pod.size, 1)
+            if share is not None:
+                before = group.version
+                group.add(pod.order, pod.units, *share)
+                changed = changed or group.version != before
         return changed
 
     def remove(self, key: Key) -> bool:
@@ -77,27 +94,29 @@ class Counting:
         if pod is None:
             return False
         changed = False
-        for group in self._seeing(pod.signature):
-            before = group.version
-            group.remove(pod.order)
-            changed = changed or group.version != before
+        for signature, group in self._seeing(pod.signature):
+            if not pod.users or pod.share(signature) is not None:
+                before = group.version
+                group.remove(pod.order)
+                changed = changed or group.version != before
         return changed
 
-    def sees(self, signature: Signature, other: Signature) -> bool:
-        """Whether the group of the first holds pods with the second."""
-        return _projected(other, _present(signature)) == signature
-
-    def _seeing(self, signature: Signature) -> list[Group]:
+    def _seeing(self, signature: Signature) -> list[tuple[Signature, Group]]:
         """The groups that hold pods with this signature."""
         found = self._seen_by.get(signature)
         if found is None:
             found = self._seen_by[signature] = [
-                self._groups[projected][1]
+                (projected, self._groups[projected][1])
                 for keys in self._asked
                 if all(signature[index] is not None for index in keys)
                 and (projected := _projected(signature, keys)) in self._groups
             ]
         return found
+
+
+def sees(signature: Signature, other: Signature) -> bool:
+    """Whether the group of the first holds pods with the second."""
+    return _projected(other, _present(signature)) == signature
 
 
 def _present(signature: Signature) -> tuple[int, ...]:

@@ -1,78 +1,86 @@
-"""One ResourcePolicy in an engine: the kinds of node it tells apart and the pods that take a place in its units.
+"""Who takes a place in the units of one ResourcePolicy, for the scheduler and for the controller alike.
 
-A reservation is a pod too: the fake one that stands for it takes a place until a pod that takes one itself uses it.
+A reservation is a pod too: the fake one that stands for it takes a place. To a group in which a pod counts that uses the
+reservation, the place is that pod's, and the reservation takes only what its users leave over of its size; to all other
+groups it is the reservation's still. So a place that a reservation holds is never given to somebody else meanwhile.
 """
 
 from __future__ import annotations
 
 from wharfinger.api.reservations import is_fake
 from wharfinger.api.resources import requests
-from wharfinger.framework.tables import Key, PodOnNode, Tables
-from wharfinger.plugins.resource_policy_counting import Counting
-from wharfinger.plugins.resource_policy_nodes import NodeKinds
+from wharfinger.api.views import Pod
+from wharfinger.plugins.resource_policy_charges import Units
+from wharfinger.plugins.resource_policy_counting import Counted, Counting, Key
 from wharfinger.plugins.resource_policy_rules import Rules, Signature, order
 from wharfinger.plugins.resource_policy_sized import NOTHING
 
+Reserved = tuple[str, str]
+"""The uid of a reservation, and the node: a pod elsewhere uses nothing of it, whatever it says."""
 
-class Policy:
+
+class Places:
     """Calls that may change how full units are say whether they did."""
 
-    def __init__(self, tables: Tables, rules: Rules) -> None:
-        self._tables = tables
-        self.rules = rules
-        self.nodes = NodeKinds(tables, rules)
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self.counting = Counting(rules)
-        self._fakes: dict[str, tuple[PodOnNode, Signature]] = {}  # by uid of the reservation
-        self._users: dict[str, set[Key]] = {}  # counted pods that use a reservation, by its uid
-        self._uses: dict[Key, str] = {}
-
-    def catch_up(self) -> None:
-        """Nodes that are in other units now take their pods with them."""
-        for row in self.nodes.catch_up():
-            for key in self._tables.pods_on[row]:
-                counted = self.counting.pods.get(key)
-                if counted is not None:
-                    self.counting.remove(key)
-                    self.counting.add(key, counted.order, counted.signature, self.nodes.at(row), counted.size)
-
-    def add(self, pod: PodOnNode, signature: Signature, reservation: str | None = None) -> bool:
-        """A governed pod is on a node, perhaps in a reservation."""
-        if not self.rules.counts(pod.pod):
-            return False
-        if is_fake(pod.pod):
-            uid = pod.pod.metadata.uid
-            self._fakes[uid] = (pod, signature)
-            return uid not in self._users and self._count(pod, signature)
-        changed = self._count(pod, signature)
-        if reservation is not None:
-            self._uses[pod.key] = reservation
-            users = self._users.setdefault(reservation, set())
-            users.add(pod.key)
-            if reservation in self._fakes:
-                changed = self.counting.remove(self._fakes[reservation][0].key) or changed
-        return changed
+        self._stand_ins: dict[Reserved, Key] = {}  # the fake pods
+        self._stands_for: dict[Key, Reserved] = {}
+        self._users: dict[Reserved, dict[Key, Counted]] = {}
+        self._uses: dict[Key, Reserved] = {}
 
     def reservation_of(self, key: Key) -> str | None:
-        """The reservation in which a counted pod is."""
-        return self._uses.get(key)
+        """The uid of the reservation that a pod said to be in."""
+        return self._uses[key][0] if key in self._uses else None
 
-    def remove(self, pod: PodOnNode) -> bool:
-        """A pod is no longer on its node."""
-        if is_fake(pod.pod):
-            self._fakes.pop(pod.pod.metadata.uid, None)
-        changed = self.counting.remove(pod.key)
-        reservation = self._uses.pop(pod.key, None)
-        if reservation is not None:
-            users = self._users[reservation]
-            users.discard(pod.key)
-            if not users:
-                del self._users[reservation]
-                if reservation in self._fakes:
-                    changed = self._count(*self._fakes[reservation]) or changed
+    def add(
+        self, key: Key, pod: Pod, node: str, units: Units, signature: Signature, reservation: str | None = None
+    ) -> bool:
+        """A governed pod that counts is on a node of these units, perhaps in a reservation."""
+        size = self._rules.size(requests(pod)) if self._rules.sized else NOTHING
+        counted = Counted(order(pod.metadata), signature, units, size)
+        if is_fake(pod):
+            reserved = self._stands_for[key] = (pod.metadata.uid, node)
+            self._stand_ins[reserved] = key
+            counted.users = tuple(self._users.get(reserved, {}).values())
+            return self.counting.add(key, counted)
+        changed = self.counting.add(key, counted)
+        if reservation:
+            reserved = self._uses[key] = (reservation, node)
+            self._users.setdefault(reserved, {})[key] = counted
+            changed = self._share(reserved) or changed
         return changed
 
-    def _count(self, pod: PodOnNode, signature: Signature) -> bool:
-        if self.nodes.behind:
-            self.catch_up()
-        size = self.rules.size(requests(pod.pod)) if self.rules.sized else NOTHING
-        return self.counting.add(pod.key, order(pod.pod.metadata), signature, self.nodes.at(pod.row), size)
+    def remove(self, key: Key) -> bool:
+        """A pod is no longer on its node, or does not count any more."""
+        stood_for = self._stands_for.pop(key, None)
+        if stood_for is not None:
+            del self._stand_ins[stood_for]
+        changed = self.counting.remove(key)
+        reserved = self._uses.pop(key, None)
+        if reserved is not None:
+            users = self._users[reserved]
+            del users[key]
+            if not users:
+                del self._users[reserved]
+            changed = self._share(reserved) or changed
+        return changed
+
+    def move(self, key: Key, units: Units) -> None:
+        """The node of a pod is in other units now."""
+        counted = self.counting.pods.get(key)
+        if counted is not None:
+            self.counting.remove(key)
+            counted.units = units
+            self.counting.add(key, counted)
+
+    def _share(self, reserved: Reserved) -> bool:
+        """A reservation has other users now."""
+        key = self._stand_ins.get(reserved)
+        if key is None:
+            return False
+        counted = self.counting.pods[key]
+        changed = self.counting.remove(key)
+        counted.users = tuple(self._users.get(reserved, {}).values())
+        return self.counting.add(key, counted) or changed
