@@ -82,11 +82,12 @@ class Counting:
         self.pods[key] = pod
         changed = False
         for signature, group in self._seeing(pod.signature):
-            share = pod.share(signature) if pod.users else (pod.size, 1)
-            if share is not None:
-                before = group.version
+            before = group.version
+            if not pod.users:
+                group.add(pod.order, pod.units, pod.size)
+            elif (share := pod.share(signature)) is not None:
                 group.add(pod.order, pod.units, *share)
-                changed = changed or group.version != before
+            changed = changed or group.version != before
         return changed
 
     def remove(self, key: Key) -> bool:
