@@ -102,6 +102,18 @@ def test_valid(spec: Any) -> None:
             "null allows nothing, but an empty object allows everything",
         ),
         (
+            {"allowed": {"affinities": {"nodeAffinities": {HARD: {TERMS: [{"matchExpressions": None}]}}}}},
+            f"nodeAffinities.{HARD}.{TERMS}[0]: Invalid value",
+        ),
+        (
+            {"allowed": {"affinities": {"nodeAffinities": {SOFT: [{"weight": 0, "preference": {}}]}}}},
+            f"nodeAffinities.{SOFT}[0].weight: Invalid value: 0",
+        ),
+        (
+            {"allowed": {"affinities": {"nodeAffinities": {SOFT: [{"preference": {}, "matchExpressions": []}]}}}},
+            f"nodeAffinities.{SOFT}[0].matchExpressions: Forbidden: unknown field",
+        ),
+        (
             {"allowed": {"affinities": {"nodeAffinities": {HARD: {TERMS: [], "podAntiAffinities": {}}}}}},
             f"spec.allowed.affinities.nodeAffinities.{HARD}.podAntiAffinities: Forbidden: belongs beside nodeAffinities",
         ),
@@ -120,7 +132,11 @@ def test_valid(spec: Any) -> None:
         ),
         ({"default": {"tolerations": [{"operator": "Equal"}]}}, "operator must be Exists when `key` is empty"),
         ({"default": {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}}, "value must be empty"),
+        ({"default": {"tolerations": [{"key": 0, "operator": "Exists"}]}}, "tolerations[0].key: Invalid value: 0"),
+        ({"default": {"tolerations": [{"key": "a", "operator": []}]}}, "tolerations[0].operator: Invalid value: []"),
+        ({"default": {"tolerations": [{"key": "a", "effect": False}]}}, "tolerations[0].effect: Invalid value: false"),
         ({"default": {"nodeSelector": {"a": ["b"]}}}, "spec.default.nodeSelector[a]"),
+        ({"default": {"nodeSelector": {"a": None}}}, "spec.default.nodeSelector[a]"),
         (
             default_affinity({"matchExpressions": [{"keys": ["a", "b"], "operators": ["In"], "values": ["c"]}]}),
             f"spec.default.affinity.nodeAffinity.{HARD}.{TERMS}[0].matchExpressions[0].keys: Invalid value",
@@ -130,6 +146,22 @@ def test_valid(spec: Any) -> None:
         (
             {"default": {"affinity": {"podAffinity": {HARD: [{}]}}}},
             f"podAffinity.{HARD}[0].topologyKey: Required value",
+        ),
+        (
+            {"default": {"affinity": {"podAffinity": {HARD: [{"topologyKey": 5}]}}}},
+            f"spec.default.affinity.podAffinity.{HARD}[0].topologyKey: Invalid value: 5: must be of type string",
+        ),
+        (
+            {"default": {"affinity": {"podAffinity": {HARD: [{"topologyKey": "a", "labels": {}}]}}}},
+            f"spec.default.affinity.podAffinity.{HARD}[0].labels: Forbidden: unknown field",
+        ),
+        (
+            {"default": {"affinity": {"podAntiAffinity": {SOFT: [{"podAffinityTerm": {"topologyKey": "a"}}]}}}},
+            f"spec.default.affinity.podAntiAffinity.{SOFT}[0].weight: Invalid value: 0: must be in the range 1-100",
+        ),
+        (
+            {"default": {"affinity": {"nodeAffinity": {SOFT: [{"weight": True, "preference": {}, "extra": 1}]}}}},
+            f"spec.default.affinity.nodeAffinity.{SOFT}[0].extra: Forbidden: unknown field",
         ),
     ],
 )

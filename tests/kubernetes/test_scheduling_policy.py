@@ -195,6 +195,23 @@ def test_nothing_is_added_later(policed: Cluster) -> None:
     assert ask(policed, "PATCH", f"{PODS}/later", label, media="application/merge-patch+json").status == 200
 
 
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        {"nodeSelectors": {"disk": None}},
+        {"affinities": {"nodeAffinities": None}},
+        {"affinities": {"podAffinities": {HARD: None}}},
+        {"affinities": {"nodeAffinities": {HARD: {"nodeSelectorTerms": None}}}},
+        {"affinities": {"nodeAffinities": {HARD: {"nodeSelectorTerms": [{"matchExpressions": None}]}}}},
+    ],
+)
+def test_a_null_that_would_leave_an_empty_object_is_refused(policed: Cluster, allowed: Document) -> None:
+    path = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
+    answer = ask(policed, "POST", path, policy("nulls", {"allowed": allowed}), user=ADMIN)
+    assert answer.status == 422, answer.data
+    assert "spec.allowed" in answer.message
+
+
 @pytest.mark.parametrize("path", [f"{PODS}/bound/binding", "/api/v1/namespaces/shop/bindings"])
 def test_only_schedulers_bind_pods(policed: Cluster, path: str) -> None:
     ask(policed, "POST", PODS, pod("bound"))

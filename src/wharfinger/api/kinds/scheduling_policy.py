@@ -13,6 +13,8 @@ DOCUMENT_GROUP = "extensions"
 """The group of the design document, under which our own API server serves the kind too."""
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
+_NULLABLE = {"nullable": True}
+"""Where an API server would drop a null and so leave an empty object, which allows everything: validation must see it."""
 
 
 def schema(version: str) -> Document:
@@ -61,18 +63,21 @@ def _patterns(*names: str) -> Document:
 
 def _kind_of_affinity(name: str) -> Document:
     leaves: dict[str, Any] = {
-        HARD: _open("Empty stands for all of it."),
-        SOFT: {"x-kubernetes-preserve-unknown-fields": True},
+        HARD: {**_open("Empty stands for all of it."), **_NULLABLE},
+        SOFT: {"x-kubernetes-preserve-unknown-fields": True, **_NULLABLE},
     }
     if name == "nodeAffinities":
         term = {
-            **_object("One set of patterns.", {"matchExpressions": _patterns("keys", "operators", "values")}),
+            **_object(
+                "One set of patterns.", {"matchExpressions": {**_patterns("keys", "operators", "values"), **_NULLABLE}}
+            ),
             "x-kubernetes-preserve-unknown-fields": True,
         }
-        leaves[HARD]["properties"] = {"nodeSelectorTerms": {"type": "array", "items": term}}
+        leaves[HARD]["properties"] = {"nodeSelectorTerms": {"type": "array", "items": term, **_NULLABLE}}
     else:
-        leaves[HARD] = {"x-kubernetes-preserve-unknown-fields": True}
-    return {**_object("Empty stands for hard and soft.", leaves), "x-kubernetes-preserve-unknown-fields": True}
+        leaves[HARD] = leaves[SOFT]
+    kind = _object("Empty stands for hard and soft.", leaves)
+    return {**kind, "x-kubernetes-preserve-unknown-fields": True, **_NULLABLE}
 
 
 _TREE: Document = {
@@ -87,7 +92,7 @@ _DEFAULTS: Document = {
     "nodeSelector": {
         "type": "object",
         "description": "Added key by key where a pod lacks the key.",
-        "additionalProperties": {"type": "string"},
+        "additionalProperties": {"type": "string", **_NULLABLE},
     },
     "tolerations": {
         "type": "array",
@@ -105,7 +110,7 @@ def _section(description: str, tree: Document) -> Document:
         "nodeSelectors": {
             "type": "object",
             "description": "Node selector keys, each with its values; an empty list stands for any value.",
-            "additionalProperties": _STRINGS,
+            "additionalProperties": {**_STRINGS, **_NULLABLE},
         },
         "tolerations": _patterns("keys", "operators", "values", "effects"),
         "affinities": tree,

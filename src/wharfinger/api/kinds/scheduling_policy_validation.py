@@ -9,6 +9,8 @@ from typing import Any
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required, wrong_type
 from wharfinger.api.names import dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document
+from wharfinger.api.shapes import check, named_shape, unknown_fields
+from wharfinger.api.validation.scheduling import affinity_faults
 from wharfinger.api.views.scheduling_policy import (
     AFFINITY_KINDS,
     ALIASES,
@@ -40,8 +42,8 @@ def validate_policy(document: Document, old: Document | None = None) -> Faults:
     if not isinstance(spec, dict):
         return [*faults, wrong_type("spec", spec, "object")]
     faults += _unknown("spec", spec, ("required", "allowed", "default", "allowedAffinities"))
-    for name, check in (("required", _required), ("allowed", _allowed), ("default", _default)):
-        faults += _object(f"spec.{name}", spec.get(name), check)
+    for name, faults_of in (("required", _required), ("allowed", _allowed), ("default", _default)):
+        faults += _object(f"spec.{name}", spec.get(name), faults_of)
     beside = spec.get("allowedAffinities")
     faults += _tree("spec.allowedAffinities", beside, may_be_empty=True)
     inside = spec["allowed"].get("affinities") if isinstance(spec.get("allowed"), dict) else None
@@ -168,6 +170,9 @@ def _leaf(path: str, leaf: Any, listed: str) -> Faults:
             return [*faults, wrong_type(f"{path}.nodeSelectorTerms", leaf["nodeSelectorTerms"], "array")]
     elif path.endswith(HARD):
         return [wrong_type(path, leaf, "object")]
+    else:
+        for index, item in enumerate(leaf):
+            faults += _preference(f"{path}[{index}]", item)
     for below, term in pattern_terms(leaf):
         at = f"{path}{below}"
         if not isinstance(term, dict):
@@ -175,8 +180,9 @@ def _leaf(path: str, leaf: Any, listed: str) -> Faults:
             continue
         if "matchFields" in term:
             faults.append(forbidden(f"{at}.matchFields", f"can only be allowed by allowing everything: {listed}: {{}}"))
-        known = ("matchExpressions", "weight") if isinstance(leaf, list) else ("matchExpressions",)
+        known = ("matchExpressions", "weight") if at.endswith("]") and isinstance(leaf, list) else ("matchExpressions",)
         faults += _unknown(at, {key: term[key] for key in term if key != "matchFields"}, known)
+        faults += _nulls(at, term)
         expressions = term.get("matchExpressions")
         if expressions is not None and not isinstance(expressions, list):
             faults.append(wrong_type(f"{at}.matchExpressions", expressions, "array"))
@@ -184,6 +190,14 @@ def _leaf(path: str, leaf: Any, listed: str) -> Faults:
         for index, pattern in enumerate(expressions or ()):
             faults += _expression_pattern(f"{at}.matchExpressions[{index}]", pattern)
     return faults
+
+
+def _preference(path: str, item: Any) -> Faults:
+    """What is around the patterns of a preference, in a list as pods write it."""
+    if not isinstance(item, dict):
+        return []  # said of the term itself
+    faults = _unknown(path, item, ("weight", "preference")) if item.get("preference") is not None else []
+    return faults + (_weight(f"{path}.weight", item["weight"]) if item.get("weight") is not None else [])
 
 
 def _expression_pattern(path: str, pattern: Any) -> Faults:
@@ -229,6 +243,11 @@ def _toleration(path: str, toleration: Any) -> Faults:
     if not isinstance(toleration, dict):
         return [wrong_type(path, toleration, "object")]
     faults = _unknown(path, toleration, ("key", "operator", "value", "values", "effect", "tolerationSeconds"))
+    for name in ("key", "operator", "value", "effect"):
+        if toleration.get(name) is not None:
+            faults += _string(f"{path}.{name}", toleration[name], lambda text: [])
+    if faults:
+        return faults
     key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
     value, values, effect = toleration.get("value"), toleration.get("values"), toleration.get("effect")
     if key:
@@ -260,47 +279,48 @@ def _toleration(path: str, toleration: Any) -> Faults:
 def _affinity(path: str, affinity: Mapping[str, Any]) -> Faults:
     kinds = tuple(AFFINITY_KINDS.values())
     faults = _unknown(path, affinity, kinds)
-    for kind in kinds:
-        faults += _object(f"{path}.{kind}", affinity.get(kind), _affinity_kind)
-    return faults
+    faults += _object(f"{path}.nodeAffinity", affinity.get("nodeAffinity"), _node_affinity)
+    between = {kind: affinity[kind] for kind in ("podAffinity", "podAntiAffinity") if affinity.get(kind) is not None}
+    return faults + _pod_affinities(path, between)
 
 
-def _affinity_kind(path: str, given: Mapping[str, Any]) -> Faults:
+def _pod_affinities(path: str, affinity: Mapping[str, Any]) -> Faults:
+    """Written into pods as they are, so all that holds of pods holds of them."""
+    shape = named_shape("io.k8s.api.core.v1.Affinity")
+    faults = check(shape, affinity, path)
+    faults += [forbidden(at, "unknown field") for at in unknown_fields(shape, affinity, path)]
+    return faults or list(affinity_faults(affinity, path))
+
+
+def _node_affinity(path: str, given: Mapping[str, Any]) -> Faults:
     faults = _unknown(path, given, HARDNESS)
     hard, soft = given.get(HARD), given.get(SOFT)
     if soft is not None and not isinstance(soft, list):
         faults.append(wrong_type(f"{path}.{SOFT}", soft, "array"))
         soft = None
-    if not path.endswith("nodeAffinity"):
-        if hard is not None and not isinstance(hard, list):
-            faults.append(wrong_type(f"{path}.{HARD}", hard, "array"))
-            hard = None
-        for at, terms, inner in ((f"{path}.{HARD}", hard, ""), (f"{path}.{SOFT}", soft, "podAffinityTerm")):
-            for index, term in enumerate(terms or ()):
-                body = term.get(inner) if inner and isinstance(term, dict) else term
-                below = f"{at}[{index}].{inner}" if inner else f"{at}[{index}]"
-                if not isinstance(body, dict):
-                    faults.append(required(below, "a pod affinity term"))
-                elif not body.get("topologyKey"):
-                    faults.append(required(f"{below}.topologyKey", "can not be empty"))
-        return faults
     for index, preferred in enumerate(soft or ()):
         at = f"{path}.{SOFT}[{index}]"
         if not isinstance(preferred, dict):
             faults.append(wrong_type(at, preferred, "object"))
             continue
-        weight = preferred.get("weight")
-        if not isinstance(weight, int) or not 1 <= weight <= 100:
-            faults.append(invalid(f"{at}.weight", weight, "must be in the range 1-100"))
+        faults += _unknown(at, preferred, ("weight", "preference"))
+        faults += _weight(f"{at}.weight", preferred.get("weight"))
         faults += _term(f"{at}.preference", preferred.get("preference"))
     if hard is None:
         return faults
     terms = hard.get("nodeSelectorTerms") if isinstance(hard, dict) else None
     if not isinstance(terms, list) or not terms:
         return [*faults, required(f"{path}.{HARD}.nodeSelectorTerms", "must have at least one node selector term")]
+    faults += _unknown(f"{path}.{HARD}", hard, ("nodeSelectorTerms",))
     for index, term in enumerate(terms):
         faults += _term(f"{path}.{HARD}.nodeSelectorTerms[{index}]", term)
     return faults
+
+
+def _weight(path: str, weight: Any) -> Faults:
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
+        return [invalid(path, weight, "must be in the range 1-100")]
+    return []
 
 
 def _term(path: str, term: Any) -> Faults:
