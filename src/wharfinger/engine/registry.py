@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from importlib.metadata import entry_points
 
 from wharfinger import plugins as package
 from wharfinger.framework.plugin import Plugin
@@ -23,6 +22,8 @@ class BadPlugin(ValueError):
 @cache
 def known_plugins() -> dict[str, type[Plugin]]:
     """All plugin classes by name, in the order in which they run by default."""
+    from importlib.metadata import entry_points  # takes as long to load as all plugins do
+
     found: list[type[Plugin]] = []
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,17 +13,16 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.kinds.ours import PLACEMENTS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
-from wharfinger.client.events import EventRecorder
-from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
-from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.placement.scheduling import PlacementController
-from wharfinger.engine import Engine
-from wharfinger.engine.outcome import Explanation
-from wharfinger.placement.explain import Explanation as ClusterStory
-from wharfinger.scheduler.configuration import SchedulerConfiguration
-from wharfinger.scheduler.scheduler import Scheduler
+
+# A question loads only what answers it.
+if TYPE_CHECKING:
+    from wharfinger.engine import Engine
+    from wharfinger.engine.outcome import Explanation
+    from wharfinger.placement.explain import Explanation as ClusterStory
+    from wharfinger.scheduler.configuration import SchedulerConfiguration
+    from wharfinger.scheduler.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ async def explain_pod(
     seed: int = 0,
 ) -> PodExplanation:
     """Loads the cluster as the scheduler would, and asks. A pod that has a node is asked for as if it had none."""
+    from wharfinger.scheduler.scheduler import Scheduler
+
     scheduler = Scheduler(client, clock, configuration, registry, seed=seed)
     await scheduler.load()
     try:
@@ -71,6 +73,11 @@ async def explain_placement(
     client: Client, clock: Clock, configuration: Configuration, registry: Registry, namespace: str, name: str
 ) -> ClusterStory:
     """Loads the fleet as the placement controller would, and asks."""
+    from wharfinger.client.events import EventRecorder
+    from wharfinger.client.informer import InformerSet
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.controllers.placement.scheduling import PlacementController
+
     informers = InformerSet(client)
     context = ControllerContext(
         client, informers, EventRecorder(client, "wharf-explain", clock), registry, clock, configuration

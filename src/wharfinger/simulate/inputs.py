@@ -20,8 +20,6 @@ from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
 from wharfinger.client.memory import gc_paused
-from wharfinger.scheduler import profiles
-from wharfinger.scheduler.configuration import BadSchedulerConfiguration
 from wharfinger.simulate.scenario import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.simulate.scenario import KIND as SCENARIO
 
@@ -117,6 +115,10 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
 
 
 def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]:
+    # Loads every plugin: only where there is something to check.
+    from wharfinger.scheduler import profiles
+    from wharfinger.scheduler.configuration import BadSchedulerConfiguration
+
     configuration, errors = Configuration(), []
     try:
         configuration = load_configuration(document)

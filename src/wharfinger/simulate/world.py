@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
@@ -25,30 +25,22 @@ from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.policies import PolicyReviewer
 from wharfinger.apiserver.registration import RegistrationReviewer
-from wharfinger.client.controller import Controller, run_controllers
-from wharfinger.client.events import EventRecorder
-from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
-from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.placement.clusters import AGENT_STOPPED
 from wharfinger.controllers.provision_faults import ProvisionFaults
-from wharfinger.controllers.registry import make_controllers
 from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
-from wharfinger.node.heartbeats import Heartbeats
-from wharfinger.node.kubelet import Kubelets, Managed
 from wharfinger.node.samples import Sample, sample_node
-from wharfinger.scheduler import profiles
-from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.simulate.expectations import Outcome, check
-from wharfinger.simulate.explaining import brief
 from wharfinger.simulate.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.simulate.scenario import Expectation, Fault
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
+
+if TYPE_CHECKING:
+    from wharfinger.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +124,8 @@ class World:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
         elif fault.agent:
+            from wharfinger.controllers.placement.clusters import AGENT_STOPPED
+
             since = format_time(self.clock.now()) if fault.stopped else None
             change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
             await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
@@ -153,6 +147,8 @@ class World:
         """Why the pods that fail an expectation are where they are."""
         if self.scheduler is None or outcome.expectation.resource != PODS:
             return ()
+        from wharfinger.simulate.explaining import brief
+
         pods = [view(document, Pod) for document in outcome.culprits[:_EXPLAINED]]
         return tuple(line for pod in pods for line in brief(self.scheduler.engine, pod))
 
@@ -210,56 +206,32 @@ class World:
         return random.Random(f"{part} {self._seed}")
 
     async def _run_scheduler(self) -> None:
+        from wharfinger.simulate.parts import make_scheduler, run_scheduler
+
         client = FaultyClient(self._admin.as_user(COMPONENTS["scheduler"]), self._faults)
         rng = self._source("scheduler")
-        recorder = EventRecorder(client, "default-scheduler", self.clock, rng=rng)
-        recorder.start()
-        self.scheduler = Scheduler(
-            client,
-            self.clock,
-            profiles.load(self.configuration.scheduler, settings=self.configuration),
-            self.registry,
-            seed=self._seed,
-            recorder=recorder,
-            rng=rng,
+        self.scheduler, recorder = make_scheduler(
+            client, self.clock, self.configuration, self.registry, self._seed, rng
         )
-        try:
-            await self.scheduler.run()
-        finally:
-            await recorder.stop(0)
+        await run_scheduler(self.scheduler, recorder)
 
     async def _run_controllers(self) -> None:
-        client = self._admin.as_user(COMPONENTS["controllers"])
-        rng = self._source("controllers")
-        recorder = EventRecorder(client, "controllers", self.clock, rng=rng)
-        recorder.start()
-        informers = InformerSet(client, rng=rng)
-        context = ControllerContext(
-            client,
-            informers,
-            recorder,
-            self.registry,
+        from wharfinger.simulate.parts import run_all_controllers
+
+        await run_all_controllers(
+            self._admin.as_user(COMPONENTS["controllers"]),
             self.clock,
             self.configuration,
-            rng,
-            implicit_heartbeats=True,
+            self.registry,
+            self._source("controllers"),
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
         )
-        try:
-            await run_controllers(make_controllers(context), informers)
-        finally:
-            await recorder.stop(0)
 
     async def _run_nodes(self) -> None:
-        informers = InformerSet(self._admin, rng=self._source("nodes"))
-        settings = self.configuration.nodes
-        everything = Managed(everything=True)
-        kubelets: list[Controller[Any]] = [
-            Kubelets(self._admin, informers, self.clock, startup_seconds=settings.startup_seconds, managed=everything),
-            Heartbeats(self._admin, informers, self.clock, implicit=True, managed=everything),
-        ]
-        await run_controllers(kubelets, informers)
+        from wharfinger.simulate.parts import run_nodes
+
+        await run_nodes(self._admin, self.clock, self.configuration, self._source("nodes"))
 
 
 def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:

@@ -1,0 +1,90 @@
+"""The live components of a simulated control plane, each a coroutine that runs until it is cancelled.
+
+A module of its own, since a world in which nothing runs, such as a question is asked of, need not load all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from wharfinger.api.configuration import Configuration
+from wharfinger.api.registry import Registry
+from wharfinger.client.controller import Controller, run_controllers
+from wharfinger.client.events import EventRecorder
+from wharfinger.client.informer import InformerSet
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.provision_faults import ProvisionFaults
+from wharfinger.controllers.registry import make_controllers
+from wharfinger.node.heartbeats import Heartbeats
+from wharfinger.node.kubelet import Kubelets, Managed
+from wharfinger.scheduler import profiles
+from wharfinger.scheduler.scheduler import Scheduler
+
+
+def make_scheduler(
+    client: Client, clock: Clock, configuration: Configuration, registry: Registry, seed: int, rng: random.Random
+) -> tuple[Scheduler, EventRecorder]:
+    """A scheduler, and the recorder it tells its events to."""
+    recorder = EventRecorder(client, "default-scheduler", clock, rng=rng)
+    scheduler = Scheduler(
+        client,
+        clock,
+        profiles.load(configuration.scheduler, settings=configuration),
+        registry,
+        seed=seed,
+        recorder=recorder,
+        rng=rng,
+    )
+    return scheduler, recorder
+
+
+async def run_scheduler(scheduler: Scheduler, recorder: EventRecorder) -> None:
+    recorder.start()
+    try:
+        await scheduler.run()
+    finally:
+        await recorder.stop(0)
+
+
+async def run_all_controllers(
+    client: Client,
+    clock: Clock,
+    configuration: Configuration,
+    registry: Registry,
+    rng: random.Random,
+    *,
+    provision_faults: ProvisionFaults,
+    unseen_owners: frozenset[str],
+) -> None:
+    recorder = EventRecorder(client, "controllers", clock, rng=rng)
+    recorder.start()
+    informers = InformerSet(client, rng=rng)
+    context = ControllerContext(
+        client,
+        informers,
+        recorder,
+        registry,
+        clock,
+        configuration,
+        rng,
+        implicit_heartbeats=True,
+        provision_faults=provision_faults,
+        unseen_owners=unseen_owners,
+    )
+    try:
+        await run_controllers(make_controllers(context), informers)
+    finally:
+        await recorder.stop(0)
+
+
+async def run_nodes(client: Client, clock: Clock, configuration: Configuration, rng: random.Random) -> None:
+    informers = InformerSet(client, rng=rng)
+    everything = Managed(everything=True)
+    kubelets: list[Controller[Any]] = [
+        Kubelets(client, informers, clock, startup_seconds=configuration.nodes.startup_seconds, managed=everything),
+        Heartbeats(client, informers, clock, implicit=True, managed=everything),
+    ]
+    await run_controllers(kubelets, informers)
