@@ -170,6 +170,17 @@ def test_a_refusal_fails_a_scenario_that_does_not_expect_it(tmp_path: Path) -> N
     assert wharf("test", str(tmp_path / "a.yaml")).returncode == 0
 
 
+def test_a_manifest_that_is_refused_fails_the_scenario_that_comes_after_it(tmp_path: Path) -> None:
+    bad = "\napiVersion: v1\nkind: Pod\nmetadata: {name: bad, namespace: shop}\nspec: {containers: []}\n"
+    file = tmp_path / "a.yaml"
+    file.write_text("---".join([NODE, POD.replace("CPU", "1"), bad, SCENARIO.replace("WHERE", "n1")]))
+    done = wharf("test", str(file))
+    assert done.returncode == 1
+    assert f"{file}, document 3, line 11" in done.stdout
+    assert 'the API refused Pod shop/bad: Pod "bad" is invalid: spec.containers: Required value' in done.stdout
+    assert wharf("simulate", "-f", str(file)).returncode == 1
+
+
 def test_a_failed_expectation_of_a_waiting_pod_is_explained(tmp_path: Path) -> None:
     base = "---".join([NODE, POD.replace("CPU", "9")]) + "---"
     (tmp_path / "a.yaml").write_text(base + SCENARIO.replace("WHERE", "n1"))

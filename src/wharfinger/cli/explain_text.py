@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from wharfinger.cli.output import counted, paint, table
+from wharfinger.api.wording import counted, listed
+from wharfinger.cli.output import paint, table
+from wharfinger.cli.report_text import left_out
 
 if TYPE_CHECKING:
     from wharfinger.placement.explain import Explanation as ClusterStory
@@ -43,7 +45,7 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
             table(("node", "total", *plugins), scored),
         ]
         if len(shown) < len(best):
-            lines.append(f"… and {len(best) - len(shown)} more (--all shows them)")
+            lines.append(left_out(len(best) - len(shown)))
     return "\n".join(lines)
 
 
@@ -60,9 +62,7 @@ def _verdict(explained: PodExplanation) -> str:
 
 
 def placement_text(story: ClusterStory, *, everything: bool) -> str:
-    chosen = ", ".join(story.selected[:_BEST]) + (
-        f" and {len(story.selected) - _BEST} more" if len(story.selected) > _BEST else ""
-    )
+    chosen = listed(story.selected, _BEST)
     lines = [
         f"Placement {story.namespace}/{story.name}: {paint(chosen or 'selects nothing', 'green' if chosen else 'red', bold=True)}"
     ]
@@ -90,7 +90,7 @@ def placement_text(story: ClusterStory, *, everything: bool) -> str:
         lines += ["", paint(f"Feasible: {counted(len(ranked), 'cluster')}", "cyan", bold=True)]
         lines.append(table(("rank", "cluster", "selected", "total", *parts), rows))
         if len(shown) < len(ranked):
-            lines.append(f"… and {len(ranked) - len(shown)} more (--all shows them)")
+            lines.append(left_out(len(ranked) - len(shown)))
     groups: dict[tuple[str, str], list[str]] = {}
     for each in story.clusters:
         if each.total is None and each.plugin:
@@ -109,6 +109,4 @@ def placement_text(story: ClusterStory, *, everything: bool) -> str:
 
 def _names(names: Iterable[str], everything: bool) -> str:
     ordered = sorted(names)
-    if everything or len(ordered) <= _NAMED:
-        return ", ".join(ordered)
-    return f"{', '.join(ordered[:_NAMED])} and {len(ordered) - _NAMED} more"
+    return listed(ordered, len(ordered) if everything else _NAMED)

@@ -87,8 +87,8 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
         admin = stage.client("", lambda warning: None)
         for manifest in inputs.manifests:
             document = manifest.document
-            for refusal in await runner.request(document, "", applying.apply(admin, document, stage.registry)):
-                results.failures.append((str(manifest.source), f"the API refused it: {refusal.message}"))
+            refused = await runner.request(document, "", applying.apply(admin, document, stage.registry))
+            results.failures += [(str(manifest.source), runner.refusal(each)) for each in refused]
         await runner.run(scenario, stage, results)
     finally:
         left = await stage.close()

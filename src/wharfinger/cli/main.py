@@ -26,21 +26,50 @@ class Commands(click.Group):
         return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(self._package.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = f"{self._package.__name__}.{cmd_name.replace('-', '_')}"
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
+        if cmd_name not in self.list_commands(ctx):
             return None
+        found = importlib.import_module(f"{self._package.__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = found.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, known)
+            if close:
+                ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(close)}?")
+        return super().resolve_command(ctx, args)
+
+
+class Wharf(Commands):
+    """The whole command: whatever ends a subcommand ends it with a line for a person and a status for a shell."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(130)
+        except OSError as error:
+            # A file that cannot be read or written. A closed pipe has no name, and is click's to end quietly.
+            if error.filename is None:
+                raise
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+        except Exception as error:
+            errors = sys.modules.get("wharfinger.api.errors")  # nobody can have raised what was never loaded
+            if errors is None or not isinstance(error, errors.ApiError):
+                raise
+            raise click.ClickException(str(error)) from error
+
 
 @click.command(
-    cls=Commands,
+    cls=Wharf,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Start with `wharf up`, or try a change without a cluster: `wharf simulate -f manifests/`.",
+    epilog="Start with `wharf up`, or try a change without a cluster: `wharf simulate -f FOLDER`.",
 )
 @click.version_option(wharfinger.__version__, prog_name="wharf")
 def wharf() -> None:

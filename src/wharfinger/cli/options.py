@@ -61,7 +61,9 @@ def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]
     try:
         document = yaml.safe_load(Path(path).read_text()) or {}
         return load_configuration(document), document
-    except (OSError, yaml.YAMLError, BadConfiguration, AttributeError) as error:
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, BadConfiguration, AttributeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
 
 

@@ -36,11 +36,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 3)
     )
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def as_json(value: Any) -> str:
     import msgspec
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wharfinger.cli.output import counted, paint, table
+from wharfinger.api.wording import counted, listed
+from wharfinger.cli.output import paint, table
 
 Document = dict[str, Any]
 _MANY = 40  # rows of a section before it is summed up
+_NAMED, _NAMED_PENDING = 6, 3  # pods in a cell
 
 
 def render(report: Document, *, everything: bool = False) -> str:
@@ -44,7 +46,7 @@ def _section(title: str, header: tuple[str, ...], rows: list[tuple[Any, ...]], l
     shown = rows if limit is None else rows[:limit]
     text = f"{paint(title, 'cyan', bold=True)}\n{table(header, shown)}"
     if len(shown) < len(rows):
-        text += f"\n… and {len(rows) - len(shown)} more (--all shows them)"
+        text += f"\n{left_out(len(rows) - len(shown))}"
     return text
 
 
@@ -76,13 +78,17 @@ def _phase(pod: Document) -> str:
 
 
 def _pod_names(pods: list[Document]) -> str:
-    names = [_name(pod) for pod in pods[:6]]
-    return ", ".join(names) + (f" and {len(pods) - 6} more" if len(pods) > 6 else "")
+    return listed((_name(pod) for pod in pods), _NAMED)
 
 
 def _pending(unscheduled: list[Document], limit: int | None) -> str:
-    rows = [(f"{each['namespace']}/{each['name']}", each["message"] or "not tried yet") for each in unscheduled]
-    return _section(f"Pending: {len(rows)}", ("pod", "why"), rows, limit)
+    """Pods that wait for the same reason share a row, unless every row is wanted."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for each in unscheduled:
+        name, why = f"{each['namespace']}/{each['name']}", each["message"] or "not tried yet"
+        by_reason.setdefault((why, name if limit is None else ""), []).append(name)
+    rows = [(listed(names, _NAMED_PENDING), why) for (why, _), names in by_reason.items()]
+    return _section(f"Pending: {counted(len(unscheduled), 'pod')}", ("pod", "why"), rows, limit)
 
 
 def _reservations(objects: list[Document], limit: int | None) -> str:
@@ -127,8 +133,7 @@ def _placements(objects: list[Document], limit: int | None) -> str:
         conditions = (document.get("status") or {}).get("conditions") or ()
         satisfied: Document = next((each for each in conditions if each.get("type") == "PlacementSatisfied"), {})
         clusters = decided.get(_name(document), [])
-        shown = ", ".join(clusters[:10]) + (f" and {len(clusters) - 10} more" if len(clusters) > 10 else "")
-        rows.append((_name(document), satisfied.get("reason"), shown))
+        rows.append((_name(document), satisfied.get("reason"), listed(clusters, 10)))
     return _section("Placements", ("placement", "state", "clusters"), rows, limit)
 
 
@@ -148,13 +153,17 @@ def _expectations(expectations: list[Document]) -> str:
     if not expectations:
         return ""
     failed = [each for each in expectations if not each["ok"]]
-    good = len(expectations) - len(failed)
     if not failed:
-        return paint(f"All {good} expectations hold.", "green", bold=True)
-    lines = [paint(f"{len(failed)} of {len(expectations)} expectations failed:", "red", bold=True)]
+        all_hold = f"All {len(expectations)} expectations hold." if len(expectations) > 1 else "The expectation holds."
+        return paint(all_hold, "green", bold=True)
+    lines = [paint(f"{len(failed)} of {counted(len(expectations), 'expectation')} failed:", "red", bold=True)]
     for each in failed:
         lines += failure(each)
     return "\n".join(lines)
+
+
+def left_out(number: int) -> str:
+    return f"… and {number} more (--all shows them)"
 
 
 def failure(each: Document) -> Iterator[str]:

@@ -14,6 +14,7 @@ from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS, PLACEMENTS, RESERVATIONS, RESOURCE_POLICIES
 from wharfinger.api.registry import Document
+from wharfinger.api.wording import counted
 from wharfinger.cli.report_text import render
 from wharfinger.client.connect import connect
 from wharfinger.client.http import HttpClient
@@ -48,7 +49,7 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
     client = connect(str(kubeconfig))
     try:
         refused, made = await _create(client)
-        say(f"Loaded the sample ({made} new objects) into the namespace {NAMESPACE}. What was decided:\n")
+        say(f"Loaded the sample ({counted(made, 'new object')}) into the namespace {NAMESPACE}. What was decided:\n")
         await _wait(client)
         say(render(await _report(client, refused)) + "\n")
         say("Why? In the other terminal:")

@@ -11,6 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, view
 from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
+from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.statuses import condition_of, without_condition
@@ -127,7 +128,8 @@ def _verdict(raw: str, per_cluster: bool, nodes: int, devices: int, of_raw: int)
     if per_cluster:
         return "True", "ClusterScope", "the devices belong to the cluster, not to nodes"
     if nodes:
-        return "True", "DevicesFound", f"matches {devices} devices on {nodes} nodes"
+        return "True", "DevicesFound", f"matches {counted(devices, 'device')} on {counted(nodes, 'node')}"
     if of_raw:
-        return "False", "NothingMatches", f"matches nothing: none of the {of_raw} devices of {raw} has such properties"
+        known = f"none of the {of_raw} devices" if of_raw > 1 else "not even the only device"
+        return "False", "NothingMatches", f"matches nothing: {known} of {raw} has such properties"
     return "False", "NoDevices", f"matches nothing: no node has devices of {raw}"

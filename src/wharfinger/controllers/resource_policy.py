@@ -12,6 +12,7 @@ from wharfinger.api.reservations import is_fake, reservation_name
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.reservation import Reservation
+from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.scale_in import DELETION_COST
@@ -207,7 +208,8 @@ def _overlapping(policy: Policy) -> Document:
 
 def _conflicting(policy: Policy) -> Document:
     if policy.shared:
-        others = ", ".join(f'"{name}" ({count} pods)' for name, count in sorted(policy.shared.items()))
+        shared = ((name, counted(count, "pod")) for name, count in sorted(policy.shared.items()))
+        others = ", ".join(f'"{name}" ({pods})' for name, pods in shared)
         message = f"pods are also matched by resource policy {others}; such pods are not scheduled"
         return {"type": "Conflicting", "status": "True", "reason": "PodsOfSeveralPolicies", "message": message}
     return {"type": "Conflicting", "status": "False", "reason": "NoOtherPolicy", "message": ""}

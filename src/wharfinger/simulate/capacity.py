@@ -23,6 +23,7 @@ from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.api.views.nodes import ComputeResource, NodeSpec, NodeStatus, Taint
 from wharfinger.api.views.pods import Quantities
 from wharfinger.api.views.resource_class import NodeComputeResources
+from wharfinger.api.wording import counted
 from wharfinger.engine import Engine
 from wharfinger.engine.engine import UnknownProfile
 
@@ -197,7 +198,7 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
     for group in groups:
         need = by_name[group.name]
         if need.current + need.coming + need.new >= group.spec.max_size:
-            reasons.append(f"{group.name}: at its limit of {group.spec.max_size} nodes")
+            reasons.append(f"{group.name}: at its limit of {counted(group.spec.max_size, 'node')}")
             continue
         name = f"{group.name}-new-{need.new + 1}"
         engine.set_node(group.node(name))

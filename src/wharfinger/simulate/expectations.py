@@ -9,6 +9,7 @@ from typing import Any
 from wharfinger.api.fields import show
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
+from wharfinger.api.wording import listed
 from wharfinger.simulate.paths import ABSENT
 from wharfinger.simulate.scenario import Expectation, FieldExpectation
 
@@ -103,8 +104,7 @@ def _name(document: Document) -> str:
 
 
 def _names(documents: Sequence[Document]) -> str:
-    names = [_name(document) for document in documents[:10]]
-    return ", ".join(names) + (f" and {len(documents) - 10} more" if len(documents) > 10 else "")
+    return listed(map(_name, documents), 10)
 
 
 def _list_of(documents: Sequence[Document]) -> str:

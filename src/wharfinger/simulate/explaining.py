@@ -13,6 +13,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.kinds.ours import PLACEMENTS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
+from wharfinger.api.wording import listed
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 
@@ -143,8 +144,7 @@ def brief(engine: Engine, pod: Pod) -> list[str]:
         groups.setdefault((status.plugin, "; ".join(status.reasons)), []).append(node)
     lines = [f"{name} waits:"]
     for (plugin, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        shown = ", ".join(sorted(nodes)[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
-        lines.append(f"  {plugin} refuses {shown}: {reason}")
+        lines.append(f"  {plugin} refuses {listed(sorted(nodes), 5)}: {reason}")
     if found.scores:
         lines.append(f"  feasible now: {', '.join(sorted(found.scores)[:5])}")
     return lines

@@ -114,7 +114,7 @@ def _judge(step: Step, where: str, refused: Sequence[Rejection], warnings: Seque
     ]
     if step.rejected is None:
         for item in refused:
-            results.failures.append((where, f"the API refused {item.kind} {item.name}: {item.message}"))
+            results.failures.append((where, refusal(item)))
     elif not refused:
         results.failures.append((where, f"expected a refusal with {step.rejected!r}, but every request was accepted"))
     else:
@@ -140,6 +140,12 @@ async def request(document: Document, user: str, call: Awaitable[Any]) -> list[R
         name = str(metadata.get("name") or metadata.get("generateName") or "")
         return [Rejection(str(document.get("kind")), str(metadata.get("namespace") or ""), name, user, error.message)]
     return []
+
+
+def refusal(item: Rejection) -> str:
+    """A refusal that nobody expected, as a sentence."""
+    name = f"{item.namespace}/{item.name}" if item.namespace else item.name
+    return f"the API refused {item.kind} {name}: {item.message}"
 
 
 def _reference(resource: Resource, namespace: str, name: str) -> Document:

@@ -68,7 +68,7 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
-    await apply_manifests(world, inputs.manifests, options, results)
+    await apply_manifests(world, inputs.manifests, options, results, required=bool(scenarios))
     if options.progress is not None:
         world.loop.each_turn = _teller(world, options.progress)
     for scenario in scenarios:
@@ -110,7 +110,10 @@ async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
     return results.rejections
 
 
-async def apply_manifests(world: World, manifests: list[Manifest], options: Options, results: runner.Results) -> None:
+async def apply_manifests(
+    world: World, manifests: list[Manifest], options: Options, results: runner.Results, *, required: bool = False
+) -> None:
+    """What is refused is noted; where a scenario relies on the manifests (`required`) it is a failure, too."""
     client = world.client(options.user, lambda warning: None)
     waiting = manifests[::-1]
     if options.once:
@@ -119,13 +122,15 @@ async def apply_manifests(world: World, manifests: list[Manifest], options: Opti
     for number in range(total):
         if number % 1000 == 0 and options.progress is not None:
             options.progress("applying", number, total)
-        document = waiting.pop().document
+        manifest = waiting.pop()
+        document = manifest.document
         resource = world.registry.resource_of(document)
         if resource is not None and resource.namespaced:
             await world.ensure_namespace(applying.namespace_of(document, resource))
-        results.rejections += await runner.request(
-            document, options.user, applying.apply(client, document, world.registry)
-        )
+        refused = await runner.request(document, options.user, applying.apply(client, document, world.registry))
+        results.rejections += refused
+        if required:
+            results.failures += [(str(manifest.source), runner.refusal(each)) for each in refused]
 
 
 def _namespaces(scenario: Scenario) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wharfinger.cli.bench.apiserver import Bench, Connection, running_server
-from wharfinger.cli.bench.load import steady
+from wharfinger.cli.bench_support.load import steady
 
 if TYPE_CHECKING:
     from wharfinger.client.http import HttpClient

@@ -15,7 +15,12 @@ from wharfinger.cli.options import config_option, data_dir_option, read_configur
 @click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
 @config_option
 def command(data_dir: Path, port: int | None, host: str, config: str | None) -> None:
-    """Serve the Kubernetes API on this machine, without any controller or scheduler."""
+    """Serve the Kubernetes API on this machine, without any controller or scheduler.
+
+    \b
+    Examples:
+      wharf apiserver --data-dir /tmp/wharf --port 0
+    """
     import logging
     import os
 

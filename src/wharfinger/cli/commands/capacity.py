@@ -72,7 +72,7 @@ def _groups(file: str) -> list[NodeGroup]:
     try:
         documents = [each for each in yaml.safe_load_all(Path(file).read_text()) if each is not None]
         return [read_group(each) for each in documents]
-    except (OSError, yaml.YAMLError, BadNodeGroup) as error:
+    except (yaml.YAMLError, BadNodeGroup) as error:
         raise click.ClickException(f"{file}: {error}") from error
 
 

@@ -39,6 +39,11 @@ def command(
     """Run the controllers against an API server.
 
     On a cluster that has a kube-controller-manager, choose only those that it does not run.
+
+    \b
+    Examples:
+      wharf controllers --list
+      wharf controllers --controllers '*,-cronjob' --leader-elect --metrics-port 9090
     """
     import asyncio
     import logging

@@ -12,8 +12,9 @@ def command(names: tuple[str, ...], output: str) -> None:
     """Print the CustomResourceDefinitions of our kinds.
 
     \b
-    wharf crds | kubectl apply --server-side -f -
-    wharf crds resourcepolicy reservations
+    Examples:
+      wharf crds | kubectl apply --server-side -f -
+      wharf crds resourcepolicy reservations
     """
     from wharfinger.api.kinds import registry
     from wharfinger.api.schemas import crd, crds

@@ -32,6 +32,10 @@ def command(kubeconfig: str | None, context: str | None, node: str, plugin_dir: 
     as the scheduler recorded them.
 
     It takes the place of the kubelet's device manager in its folder: do not run both on one folder.
+
+    \b
+    Examples:
+      wharf device-agent --node node-1 --plugin-dir /tmp/plugins
     """
     import asyncio
     import logging

@@ -69,8 +69,9 @@ def pod(
     """For each node the plugin that refuses the pod and why, or each plugin's score; and the choice.
 
     \b
-    wharf explain pod shop/web-1 -f cluster.yaml
-    wharf explain pod shop/web-1 -o json
+    Examples:
+      wharf explain pod shop/web-1 -f cluster.yaml
+      wharf explain pod shop/web-1 -o json
     """
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.explaining import explain_pod
@@ -147,7 +148,8 @@ def placement(
     """For each cluster the filter that refuses it and why, or each prioritizer's part of its score; and the choice.
 
     \b
-    wharf explain placement apps/web -f fleet.yaml
+    Examples:
+      wharf explain placement apps/web -f fleet.yaml
     """
     from wharfinger.simulate.explaining import explain_placement
 

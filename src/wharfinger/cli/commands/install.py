@@ -52,7 +52,8 @@ def command(
     for the same kinds, nothing is printed, and they are named.
 
     \b
-    wharf install --components scheduler,resource-policy | kubectl apply --server-side -f -
+    Examples:
+      wharf install --components scheduler,resource-policy | kubectl apply --server-side -f -
     """
     import asyncio
 

@@ -29,7 +29,13 @@ def command(
 ) -> None:
     """Move a pod: reserve at the target, evict, let the replacement take its place.
 
-    Exits with 0 when the replacement runs there, with 1 when the migration failed; the pod then stays where it is."""
+    Exits with 0 when the replacement runs there, with 1 when the migration failed; the pod then stays where it is.
+
+    \b
+    Examples:
+      wharf migrate pod shop/web-0
+      wharf migrate pod shop/web-0 --to node-7 --ttl 10m
+    """
     import asyncio
     import sys
 

@@ -59,7 +59,12 @@ def command(
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
-    """Run simulated nodes against an API server: pods bound to them start, run and end as their annotations say."""
+    """Run simulated nodes against an API server: pods bound to them start, run and end as their annotations say.
+
+    \b
+    Examples:
+      wharf nodes --count 100 --cpu 16 --memory 64Gi --zones east,west --label pool=blue
+    """
     import asyncio
     import logging
 

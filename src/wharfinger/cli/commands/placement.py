@@ -30,7 +30,12 @@ from wharfinger.cli.options import cluster_options, open_client
     "--debug-port", type=click.IntRange(0, 65535), help="Serve /debug/placements/ on this port; see the docs."
 )
 def command(kubeconfig: str | None, context: str | None, config: Path | None, **options: Any) -> None:
-    """Decide Placements, and keep clusters, cluster sets and bindings, on a hub."""
+    """Decide Placements, and keep clusters, cluster sets and bindings, on a hub.
+
+    \b
+    Examples:
+      wharf placement --kubeconfig hub.yaml
+    """
     import asyncio
     import logging
 

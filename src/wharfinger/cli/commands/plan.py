@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     "paths",
     multiple=True,
     required=True,
+    type=click.Path(),
     metavar="CHANGE",
     help="The change: files, folders, or -.",
 )
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     "--cluster",
     "snapshots",
     multiple=True,
+    type=click.Path(),
     metavar="SNAPSHOT",
     help="Files or folders with the cluster's state, instead of a live cluster.",
 )
@@ -49,8 +51,10 @@ def command(
     Exits with 0 if nothing changes, with 2 if something does, with 1 on any error.
 
     \b
-    kubectl get nodes,pods,deployments,replicasets -A -o yaml > cluster.yaml
-    wharf plan -f policy.yaml --cluster cluster.yaml
+    Examples:
+      kubectl get nodes,pods,deployments,replicasets -A -o yaml > cluster.yaml
+      wharf plan -f policy.yaml --cluster cluster.yaml
+      wharf plan -f policy.yaml --kubeconfig ~/.kube/config -o json
     """
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
@@ -96,7 +100,8 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
 
 
 def _text(found: Plan) -> str:
-    from wharfinger.cli.output import counted, paint, table
+    from wharfinger.api.wording import counted
+    from wharfinger.cli.output import paint, table
 
     if found.empty:
         return paint("No changes: every pod, reservation, unit and placement stays as it is.", "green", bold=True)

@@ -57,7 +57,8 @@ def check(
     --kubeconfig or --context, files are laid over what the cluster holds. The exit code is 1 when something is refused.
 
     \b
-    wharf policy check -f pod.yaml -f policies/ --as system:serviceaccount:shop:web
+    Examples:
+      wharf policy check -f pod.yaml -f policies/ --as system:serviceaccount:shop:web
     """
     from wharfinger.cli.output import emit
     from wharfinger.cli.policy_world import asker, explain, request_for
@@ -90,7 +91,8 @@ def who_can(
     """List the identities that may create a pod, with the policies that let them.
 
     \b
-    wharf policy who-can -f pod.yaml
+    Examples:
+      wharf policy who-can -f pod.yaml
     """
     from copy import deepcopy
 
@@ -145,8 +147,9 @@ def suggest(
     """Write the tightest policy that admits what runs in a namespace today, with the role and binding to use it.
 
     \b
-    wharf policy suggest -n shop | kubectl apply -f -
-    kubectl get pods -n shop -o yaml | wharf policy suggest -n shop -f -
+    Examples:
+      wharf policy suggest -n shop | kubectl apply -f -
+      kubectl get pods -n shop -o yaml | wharf policy suggest -n shop -f -
     """
     from wharfinger.admission.scheduling_policy.suggest import suggest as write
     from wharfinger.api.kinds.ours import SIGS

@@ -33,9 +33,15 @@ def command(
     wait: bool,
     timeout: str,
 ) -> None:
-    """Reserve resources for the pods of a scale-up to come: `wharf reserve deployment/web --replicas 10 --ttl 2h`.
+    """Reserve resources for the pods of a scale-up to come.
 
-    Exits with 0 when all are available, with 1 when that did not come about in time."""
+    Exits with 0 when all are available, with 1 when that did not come about in time.
+
+    \b
+    Examples:
+      wharf reserve deployment/web --replicas 10 --ttl 2h
+      wharf reserve statefulset/db -n data --pre-allocate --timeout 30m
+    """
     import asyncio
     import sys
 

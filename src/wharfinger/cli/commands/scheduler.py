@@ -47,7 +47,13 @@ def command(
     node_selector: str,
     **options: Any,
 ) -> None:
-    """Run the scheduler against an API server."""
+    """Run the scheduler against an API server.
+
+    \b
+    Examples:
+      wharf scheduler --kubeconfig scheduler.conf
+      wharf scheduler --config scheduler.yaml --leader-elect --metrics-port 10259
+    """
     import asyncio
     import logging
 

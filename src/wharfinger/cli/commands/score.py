@@ -41,6 +41,10 @@ def agent(
     """Report a member cluster to its hub: status, lease, and CPU and memory scores.
 
     --kubeconfig names the member; --hub-kubeconfig the hub.
+
+    \b
+    Examples:
+      wharf score agent --cluster-name lisbon --kubeconfig lisbon.conf --hub-kubeconfig hub.conf
     """
     import asyncio
 
@@ -119,6 +123,7 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
 
 
 async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
+    from wharfinger.api.wording import counted
     from wharfinger.scores.prometheus import PrometheusSource
     from wharfinger.scores.publish import FAILURES, ScorePublisher, publish_all, run_producer
 
@@ -128,7 +133,7 @@ async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
     try:
         if once:
             written, failed = await publish_all(publisher, await source.measure())
-            click.echo(f"published the scores of {written} clusters")
+            click.echo(f"published the scores of {counted(written, 'cluster')}")
             if failed:
                 raise click.ClickException(f"could not publish the scores of {', '.join(failed)}")
         else:

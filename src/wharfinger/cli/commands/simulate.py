@@ -12,7 +12,14 @@ from wharfinger.cli.options import output_option
 
 @click.command
 @click.option(
-    "-f", "--filename", "paths", multiple=True, required=True, help="A file, a folder, or - for standard input."
+    "-f",
+    "--filename",
+    "paths",
+    multiple=True,
+    required=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="A file, a folder, or - for standard input.",
 )
 @click.option("--for", "duration", metavar="DURATION", help="Let that much virtual time pass, such as 2h.")
 @click.option("--until-idle", is_flag=True, help="Run until nothing more can happen (the default without --for).")
@@ -25,7 +32,7 @@ from wharfinger.cli.options import output_option
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration or WharfingerConfiguration file.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show every row of every section.")
+@click.option("-v", "--all", "everything", is_flag=True, help="Show every row of every section.")
 @output_option("table", "yaml", "json")
 def command(
     paths: tuple[str, ...],
@@ -39,7 +46,14 @@ def command(
 ) -> None:
     """Apply manifests to a simulated control plane and show what becomes of them.
 
-    Exits with 0, with 1 if an expectation of a scenario failed, with 2 if the input is bad."""
+    Exits with 0, with 1 if an expectation of a scenario failed, with 2 if the input is bad.
+
+    \b
+    Examples:
+      wharf simulate -f manifests/ -f pods.yaml
+      wharf simulate -f scenario.yaml --for 2h -o json
+      kubectl get nodes,pods,deployments,replicasets -A -o yaml | wharf simulate -f - -f policy.yaml
+    """
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing, seconds
     from wharfinger.simulate.simulation import Options, simulate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wharfinger.cli.invocation import shown
-from wharfinger.cli.options import data_dir_option
+from wharfinger.cli.options import data_dir_option, output_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.run_state import RunState
@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 
 @click.command
 @data_dir_option("The directory that `wharf up` was given.")
-@click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
-)
+@output_option("text", "json", "yaml", default="text")
 @click.pass_context
 def command(ctx: click.Context, data_dir: Path, output: str) -> None:
-    """Say what runs on a data directory, where, and whether it is well. The exit code is 0 only if all is well."""
-    import msgspec
+    """Say what runs on a data directory, where, and whether it is well. The exit code is 0 only if all is well.
+
+    \b
+    Examples:
+      wharf status
+      wharf status -o json | jq .components
+    """
+    from wharfinger.cli.output import emit
 
     directory = data_dir.resolve()
     report = _report(directory)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-    else:
+    if output == "text":
         _print(report)
+    else:
+        emit(report, output)
     ctx.exit(0 if report["healthy"] else 1)
 
 
@@ -102,6 +106,7 @@ def _policies(state: RunState, policies: list[dict[str, Any]]) -> dict[str, Any]
 
 def _print(report: dict[str, Any]) -> None:
     from wharfinger.api.times import human_duration
+    from wharfinger.cli.output import table
 
     if not report["running"]:
         start = f"{shown('wharf')} up --data-dir {report['dataDir']}"
@@ -118,18 +123,15 @@ def _print(report: dict[str, Any]) -> None:
         enforced = "enforced" if policies["enforced"] else "not enforced"
         click.echo(f"  scheduling policies: {enforced} (mode {policies['mode']}{because})")
     click.echo()
-    rows = [("COMPONENT", "STATE", "PID", "AGE", "RESTARTS", "LAST EXIT")]
-    for component in report["components"]:
-        rows.append(
-            (
-                component["name"],
-                component["state"],
-                str(component["pid"] or "-"),
-                human_duration(now - component["since"]) if component["since"] else "-",
-                str(component["restarts"]),
-                component["lastExit"] or "-",
-            )
+    rows = [
+        (
+            component["name"],
+            component["state"],
+            component["pid"] or "-",
+            human_duration(now - component["since"]) if component["since"] else "-",
+            component["restarts"],
+            component["lastExit"] or "-",
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        for component in report["components"]
+    ]
+    click.echo(table(("component", "state", "pid", "age", "restarts", "last exit"), rows))

@@ -56,7 +56,14 @@ def command(
     away after it. Scenarios that need virtual time beyond a minute, faults that only a simulation has, or another
     configuration than --config are skipped, and named.
 
-    Exits with 0, with 1 if an expectation failed, with 2 if a file is bad."""
+    Exits with 0, with 1 if an expectation failed, with 2 if a file is bad.
+
+    \b
+    Examples:
+      wharf test scenarios/ --junit results.xml
+      wharf test scenarios/resource-policy -v
+      wharf test scenarios/resource-policy --kubeconfig admin.conf --config config.yaml
+    """
     from wharfinger.cli.live_scenarios import run_live
     from wharfinger.cli.output import paint
     from wharfinger.cli.scenario_runs import collect, junit_xml, run_all

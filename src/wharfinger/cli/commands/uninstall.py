@@ -26,6 +26,11 @@ def command(
 
     Without --yes it says what would be deleted and does nothing where objects of users are among it. Definitions that
     others brought stay, and so do namespaces that we did not make.
+
+    \b
+    Examples:
+      wharf uninstall
+      wharf uninstall --yes --keep-definitions
     """
     import asyncio
 
@@ -58,9 +63,9 @@ def command(
 
 
 def _tell(lost: list[Loss]) -> None:
+    from wharfinger.api.wording import counted, listed
+
     for loss in lost:
         if loss.objects:
-            shown = ", ".join(loss.objects[:10]) + (
-                f" and {len(loss.objects) - 10} more" if len(loss.objects) > 10 else ""
-            )
-            click.echo(f"{loss.definition}: {len(loss.objects)} objects would be lost: {shown}")
+            lost_objects = f"{counted(len(loss.objects), 'object')} would be lost"
+            click.echo(f"{loss.definition}: {lost_objects}: {listed(loss.objects, 10)}")

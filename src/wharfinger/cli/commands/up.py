@@ -33,7 +33,13 @@ DEFAULT_NODES = 3
 )
 @click.option("--sample", is_flag=True, help="Load a small sample and show what was decided.")
 def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | None, sample: bool) -> None:
-    """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes."""
+    """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes.
+
+    \b
+    Examples:
+      wharf up
+      wharf up --nodes 50 --data-dir /tmp/big --port 0
+    """
     import asyncio
 
     from wharfinger.cli.live import read_configuration

@@ -5,9 +5,16 @@ from __future__ import annotations
 import click
 
 import wharfinger
+from wharfinger.cli.options import output_option
 
 
 @click.command
-def command() -> None:
+@output_option("text", "json", "yaml", default="text")
+def command(output: str) -> None:
     """Print the version."""
-    click.echo(f"wharf {wharfinger.__version__}")
+    if output == "text":
+        click.echo(f"wharf {wharfinger.__version__}")
+    else:
+        from wharfinger.cli.output import emit
+
+        emit({"wharf": wharfinger.__version__}, output)

@@ -55,7 +55,8 @@ def command(
     Certificates are made, renewed and put into the webhook configurations by the command itself.
 
     \b
-    wharf webhook --kubeconfig admin.conf --url https://10.0.0.5:9443 --enforce
+    Examples:
+      wharf webhook --kubeconfig admin.conf --url https://10.0.0.5:9443 --enforce
     """
     import logging
     from contextlib import suppress

@@ -1,0 +1,5 @@
+"""`python -m wharfinger` is `wharf`."""
+
+from wharfinger.cli.main import main
+
+main()

@@ -1,0 +1,17 @@
+"""Words for numbers and lists, as people write them; every sentence that counts something takes them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """`a, b and 3 more`: so many of the names, and how many are left out."""
+    all_names = list(names)
+    left_out = len(all_names) - most
+    return ", ".join(all_names[:most]) + (f" and {left_out} more" if left_out > 0 else "")
