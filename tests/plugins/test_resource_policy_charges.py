@@ -156,3 +156,17 @@ def test_what_fits_into_a_unit(
     limit: Limit, count: int, used: dict[str, int], size: dict[str, int], total: int, fits: bool
 ) -> None:
     assert limit.fits(count, used, size, total) == fits
+
+
+def test_charges_that_nobody_asks_for_between_changes() -> None:
+    """Several changes in a row, as when a scheduler starts or bindings fail together."""
+    charges = SizedCharges([Limit(None, None, {"cpu": 4}), Limit()])
+    both, first, later = ("1", "", "both"), ("2", "", "first"), ("3", "", "later")
+    charges.add(both, (0, 1), {"cpu": 1})
+    charges.add(first, (0,), {"cpu": 1})
+    charges.remove(both)
+    charges.remove(first)
+    charges.add(later, (0,), {"cpu": 3})
+    assert charges.counts == [1, 0]
+    assert charges.has_room(0, {"cpu": 1})
+    assert not charges.has_room(0, {"cpu": 2})

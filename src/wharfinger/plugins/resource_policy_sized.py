@@ -69,7 +69,7 @@ class SizedCharges:
         self._total += places
         self._several += len(units) > 1
         self.version += 1
-        if self._several:
+        if self._several or self._stale:
             self._stale = True
         else:
             self._charge(order, units[0] if units else None, size, places, 1)
@@ -81,7 +81,7 @@ class SizedCharges:
         was_several = self._several
         self._several -= len(units) > 1
         self.version += 1
-        if was_several:
+        if was_several or self._stale:
             self._stale = True
         else:
             self._charge(order, self._units.pop(order), size, places, -1)
