@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from enum import Enum
 
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document
 from wharfinger.api.reservations import PREEMPTOR, guarantee_name
 
 TTL = "10m"
+
+
+class Room(Enum):
+    """What became of the wish to reserve what victims free."""
+
+    RESERVED = "reserved"
+    OPEN = "open"  # nothing is reserved: it is off, or did not come about; whoever comes first takes the room
+    TAKEN = "taken"  # somebody else's reservation has it, so that evictions would help nobody
+
+
 _LEFT_OUT = (
     "priority",
     "priorityClassName",

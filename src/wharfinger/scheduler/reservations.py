@@ -39,7 +39,7 @@ from wharfinger.engine import Engine
 from wharfinger.plugins.reservation import ADOPTED, PHASE, phase_bound, pods_adopted
 from wharfinger.plugins.reservation import Reservation as ReservationPlugin
 from wharfinger.plugins.reservation_ledger import Holding, Ledger, ledger_of
-from wharfinger.scheduler.guarantees import guarantee
+from wharfinger.scheduler.guarantees import Room, guarantee
 from wharfinger.scheduler.reservation_status import available, promoted, resized, unschedulable
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Reservations:
         self._said: dict[str, tuple[str, str]] = {}  # uid to the reason and message said last
         self._promoting: set[str] = set()
         self._growing: set[str] = set()  # uids whose new size waits for room, or was not written
-        self._awaited: dict[str, asyncio.Event] = {}  # guarantees by name that are to find their node
+        self._awaited: dict[str, asyncio.Future[bool]] = {}  # guarantees by name: whether they found their node
 
     # -- fake pods
 
@@ -197,41 +197,58 @@ class Reservations:
         found = self.informer.get(guarantee_name(pod.metadata.uid)) if self.informer is not None else None
         return found is not None and not found.ended and not found.terminating
 
-    async def guarantee(self, pod: Pod, node: str) -> bool:
-        """Reserves a node for a preemptor before its victims go; False where that is off, or does not come about."""
+    async def guarantee(self, pod: Pod, node: str) -> Room:
+        """Reserves a node for a preemptor before its victims go."""
         if not self._preempts or self.informer is None or is_fake(pod):
-            return False
+            return Room.OPEN
         name, row = guarantee_name(pod.metadata.uid), self._engine.tables.row_of.get(node)
         if row is None or not self.ledger.fits_beside(row, requests(pod)):
             # The pod counts on a reservation of its own there: what is freed inside goes back to that one.
-            return False
+            return Room.OPEN
         aligned = any(self.ledger.policies_on(row))
-        found = self._awaited[name] = asyncio.Event()
+        found = self._awaited[name] = asyncio.get_running_loop().create_future()
         try:
             document = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            await self._forget_ended(name)
             await self._client.create(RESERVATIONS, guarantee(document, node, aligned=aligned))
-            await asyncio.wait_for(found.wait(), GUARANTEE_SECONDS)
+            if await asyncio.wait_for(found, GUARANTEE_SECONDS):
+                return Room.RESERVED
         except TimeoutError:
-            log.warning("no guarantee for pod %s/%s: its reservation was not put on node %s", *pod.metadata.key, node)
-            with suppress(ApiError):
-                await self._client.delete(RESERVATIONS, name)
-            return False
+            pass
         except ApiError as error:
             log.warning("no guarantee for pod %s/%s on node %s: %s", *pod.metadata.key, node, error)
-            return False
+            return Room.OPEN
         finally:
             self._awaited.pop(name, None)
-        return True
+        log.info("no guarantee for pod %s/%s: its reservation was not put on node %s", *pod.metadata.key, node)
+        with suppress(ApiError):
+            await self._client.delete(RESERVATIONS, name)
+        row = self._engine.tables.row_of.get(node)
+        room = row is not None and self.ledger.fits_beside(row, requests(pod))
+        return Room.OPEN if room else Room.TAKEN
+
+    async def _forget_ended(self, name: str) -> None:
+        """An earlier guarantee of the same pod that ran out makes way for the new one."""
+        found = self.informer.get(name) if self.informer is not None else None
+        if found is not None and found.ended:
+            with suppress(NotFound):
+                await self._client.delete(RESERVATIONS, name, uid=found.metadata.uid)
 
     def holding(self, reservation: Reservation) -> None:
         """A reservation holds a node."""
-        awaited = self._awaited.get(reservation.metadata.name)
-        if awaited is not None:
-            awaited.set()
+        self._settle(reservation.metadata.name, holds=True)
+
+    def _settle(self, name: str, *, holds: bool) -> None:
+        """Whether a guarantee found its node is known now."""
+        awaited = self._awaited.get(name)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(holds)
 
     # -- what is said of those that found no node
 
     def unschedulable(self, fake: Pod, reason: str, message: str) -> None:
+        if reason == "Unschedulable":
+            self._settle(reservation_name(fake), holds=False)
         self.tell(reservation_name(fake), fake.metadata.uid, reason, message)
 
     def tell(self, name: str, uid: str, reason: str, message: str) -> None:

@@ -38,6 +38,7 @@ from wharfinger.plugins.reservation import RESERVATION
 from wharfinger.scheduler.binder import Binder, Job, pod_binder
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.feed import Feed
+from wharfinger.scheduler.guarantees import Room
 from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.preemptor import Preemptor
 from wharfinger.scheduler.preparing import PreparationFailed, Preparer
@@ -280,9 +281,10 @@ class Scheduler:
         self._preempting.add(item.key)
 
         async def evict() -> None:
-            if await self.reservations.guarantee(pod, node):
+            room = await self.reservations.guarantee(pod, node)
+            if room is Room.RESERVED:
                 self.engine.set_nominated(pod, None)  # from here on its reservation keeps the room
-            gone = await self._preemptor.evict(pod, chosen, node)
+            gone = room is not Room.TAKEN and await self._preemptor.evict(pod, chosen, node)
             self._preempting.discard(item.key)
             now = asyncio.get_running_loop().time()
             current = self._current(pod)
