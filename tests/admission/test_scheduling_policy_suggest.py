@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,10 +23,33 @@ def test_what_all_ask_for_is_required_and_what_some_ask_for_allowed() -> None:
         pod({"nodeSelector": {"arch": "arm64"}, "priorityClassName": "iron", "schedulerName": "x"}),
     ]
     assert suggest("p", pods)["spec"] == {
-        "required": {"priorityClasseNames": ["gold", "iron"], "nodeSelectors": {"arch": ["amd64", "arm64"]}},
-        "allowed": {"schedulerNames": ["default-scheduler", "x"], "nodeSelectors": {"disk": ["ssd"]}},
+        "required": {
+            "schedulerNames": ["default-scheduler", "x"],
+            "priorityClasseNames": ["gold", "iron"],
+            "nodeSelectors": {"arch": ["amd64", "arm64"]},
+        },
+        "allowed": {"nodeSelectors": {"disk": ["ssd"]}},
     }
     assert "required" not in suggest("p", pods, requiring=False)["spec"]
+
+
+def test_affinity_that_all_have_is_required() -> None:
+    arch, disk = is_in("arch", "amd64"), is_in("disk", "ssd", "hdd")
+    anti = {"podAntiAffinity": {HARD: [TERM]}}
+    pods = [
+        pod({"affinity": {**hard([arch, disk]), **anti}}),
+        pod({"affinity": {**hard([disk, arch], [arch]), **anti}}),
+    ]
+    patterns = [{"keys": ["arch"], "operators": ["In"], "values": ["amd64"]}]
+    others = [{"keys": ["disk"], "operators": ["In"], "values": ["hdd", "ssd"]}]
+    spec = suggest("p", pods)["spec"]
+    assert spec["required"]["affinities"] == {
+        "nodeAffinities": {HARD: {"nodeSelectorTerms": [{"matchExpressions": patterns}]}},
+        "podAntiAffinities": {HARD: {}},
+    }
+    assert spec["allowed"]["affinities"] == {
+        "nodeAffinities": {HARD: {"nodeSelectorTerms": [{"matchExpressions": others}]}}
+    }
 
 
 def test_what_the_system_adds_is_left_out() -> None:
@@ -41,7 +65,7 @@ def test_what_the_system_adds_is_left_out() -> None:
         ownerReferences=owners,
     )
     spec = suggest("p", [daemon, pod({"priorityClassName": "std"})], global_class="std")["spec"]
-    assert spec == {"allowed": {"schedulerNames": ["default-scheduler"]}}
+    assert spec == {"required": {"schedulerNames": ["default-scheduler"]}}
 
 
 WISHES = {
@@ -79,6 +103,27 @@ def test_it_admits_everything_it_was_made_from(specs: list[dict[str, Any]], requ
     assert validate_policy(made) == []
     for spec in specs:
         assert not refusal(world(made), pod(spec))
+
+
+def without_one(given: Any) -> Iterator[Any]:
+    """The same with one entry less. What gets empty goes too, since empty would stand for anything, and patterns go as a
+    whole, since with a part less they would cover more."""
+    if not isinstance(given, dict | list) or "operators" in given:
+        return
+    entries = list(given.items() if isinstance(given, dict) else enumerate(given))
+    for key, value in entries:
+        for less in (*without_one(value), None):
+            kept = [(other, less if other == key else each) for other, each in entries if other != key or less]
+            yield dict(kept) if isinstance(given, dict) else [each for _, each in kept]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional=WISHES), min_size=1, max_size=4))
+def test_nothing_in_it_can_be_spared(specs: list[dict[str, Any]]) -> None:
+    made = suggest("p", [pod(spec) for spec in specs], requiring=False)
+    for less in without_one(made["spec"]):
+        tighter = {**made, "spec": less}
+        assert any(refusal(world(tighter), pod(spec)) for spec in specs), less
 
 
 @pytest.mark.parametrize(

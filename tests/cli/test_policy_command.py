@@ -77,6 +77,52 @@ def test_a_workload_is_admitted_with_warnings(tmp_path: Path) -> None:
     assert code == 0 and "spec.template.spec.nodeName" in report["warnings"][0]
 
 
+def test_a_workload_reads_as_what_becomes_of_its_pods(tmp_path: Path) -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "shop"},
+        "spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}},
+    }
+    path = write(tmp_path / "all.yaml", objects(deployment))
+    result = wharf("check", "-f", path)
+    assert result.stdout.startswith("Deployment shop/d: admitted, but its pods would be refused\n")
+    assert wharf("who-can", "-f", path).stdout.startswith("nobody")
+    suggested = wharf("suggest", "-n", "shop", "-f", path).stdout
+    assert next(yaml.safe_load_all(suggested))["spec"]["required"]["nodeSelectors"] == {"disk": ["ssd"]}
+
+
+def test_pods_read_from_a_cluster_are_judged_as_they_were_made(tmp_path: Path) -> None:
+    bound = pod({"nodeName": "n1", "serviceAccountName": "web"}, namespace="shop", uid="1")
+    unscheduled = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "2", "controller": True}
+    daemon = pod({"nodeName": "n1", "tolerations": [unscheduled]}, namespace="shop", uid="3", ownerReferences=[owner])
+    for running in (bound, daemon):
+        assert checked(tmp_path, running)[0] == 0
+        written = {**running, "metadata": {**running["metadata"], "uid": None}}
+        assert checked(tmp_path, written)[0] == 1
+
+
+def test_aggregated_roles_count_with_their_parts(tmp_path: Path) -> None:
+    granted, bound = grant("arch", ("ServiceAccount", "web", "shop"), namespace="shop")
+    part = {**granted, "apiVersion": RBAC, "metadata": {"name": "part", "labels": {"part": "yes"}}}
+    rule = {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}
+    whole = {**granted, "apiVersion": RBAC, "aggregationRule": rule, "rules": []}
+    asked = pod({"serviceAccountName": "web"}, namespace="shop")
+    path = write(tmp_path / "all.yaml", [policy("arch", ARCH), part, whole, {**bound, "apiVersion": RBAC}, asked])
+    report = json.loads(wharf("check", "-f", path, "-o", "json").stdout)["items"][0]
+    assert report["policies"] == ["arch", "restricted"]
+
+
+def test_without_a_cluster_the_question_is_not_answered_as_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    result = wharf("check", "-f", write(tmp_path / "pod.yaml", [pod()]))
+    assert result.exit_code == 2 and "give the policies in files" in result.output
+    assert wharf("check").exit_code == 2
+
+
 def test_the_table_reads(tmp_path: Path) -> None:
     path = write(tmp_path / "all.yaml", objects(pod({"tolerations": [{"key": "a"}]}, namespace="shop")))
     result = wharf("check", "-f", path)
@@ -137,8 +183,12 @@ def test_who_can(tmp_path: Path) -> None:
     assert [(each["identity"], each["policies"]) for each in items] == [
         ("system:serviceaccount:shop:web", ["arch", "restricted"])
     ]
+    alike = write(tmp_path / "alike.yaml", objects(pod(namespace="other")))
+    assert wharf("who-can", "-f", alike).stdout.splitlines()[1].split(maxsplit=3) == [
+        "Pod", "other/p", "other", "any service account of other   restricted"
+    ]  # fmt: skip
     path = write(tmp_path / "none.yaml", objects(pod({"nodeName": "n1"}, namespace="shop")))
-    assert wharf("who-can", "-f", path).stdout == "nobody\n"
+    assert wharf("who-can", "-f", path).stdout.startswith("nobody")
 
 
 def test_who_can_knows_accounts_that_are_bound_as_users(tmp_path: Path) -> None:
@@ -163,7 +213,9 @@ def test_suggest_writes_what_admits_the_pods_it_saw(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0
     suggested = list(yaml.safe_load_all(result.stdout))
-    assert suggested[0]["spec"]["required"] == {"nodeSelectors": {"arch": ["amd64"]}}
+    assert suggested[0]["spec"] == {
+        "required": {"schedulerNames": ["default-scheduler"], "nodeSelectors": {"arch": ["amd64"]}}
+    }
     path = write(tmp_path / "all.yaml", [*suggested, *running])
     assert wharf("check", "-f", path).exit_code == 0
     assert wharf("suggest", "-n", "empty", "-f", path).exit_code == 2

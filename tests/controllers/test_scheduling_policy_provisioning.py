@@ -169,3 +169,26 @@ def test_an_event_says_when_enforcement_starts() -> None:
         ]
 
     run(check)
+
+
+def test_aggregated_roles_count_with_their_parts_as_those_come_and_go() -> None:
+    def aggregating(name: str, selected: str, **labels: str) -> dict[str, Any]:
+        rule = {"clusterRoleSelectors": [{"matchLabels": {"part-of": selected}}]}
+        return {"metadata": {"name": name, "labels": labels}, "aggregationRule": rule}
+
+    async def check(client: LocalClient) -> None:
+        role, binding = grant("own", ("Group", "system:serviceaccounts"))
+        await client.create(SCHEDULING_POLICIES, policy("own", allowing_all()))
+        await client.create(CLUSTER_ROLES, aggregating(role["metadata"]["name"], "whole"))
+        await client.create(CLUSTER_ROLES, aggregating("middle", "middle", **{"part-of": "whole"}))
+        await client.create(CLUSTER_ROLE_BINDINGS, binding)
+        part = {**role, "metadata": {"name": "part", "labels": {"part-of": "middle"}}}
+        ann = client.as_user(ANN)
+        for number in range(2):
+            with pytest.raises(Forbidden):
+                await ann.create(PODS, pod({"nodeName": "n1"}, name=f"refused-{number}"), "default")
+            await client.create(CLUSTER_ROLES, part)
+            await ann.create(PODS, pod({"nodeName": "n1"}, name=f"admitted-{number}"), "default")
+            await client.delete(CLUSTER_ROLES, "part")
+
+    run(check, SchedulingPolicySettings(mode="enforce"))

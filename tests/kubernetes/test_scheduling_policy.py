@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -251,3 +252,10 @@ def test_templates_are_warned_of_and_their_pods_refused(policed: Cluster) -> Non
         return any("spec.tolerations[0]" in each["message"] for each in conditions)
 
     policed.until(told, "the ReplicaSet says why it has no pods")
+
+
+def test_the_command_knows_the_settings_of_the_cluster(policed: Cluster) -> None:
+    file = policed.folder / "asked.json"
+    file.write_text(json.dumps(pod("web", {"nodeName": "n1"}, namespace="shop")))
+    told = policed.run_wharf("policy", "check", "-f", str(file), cluster=True, check=False)
+    assert told.startswith("Pod shop/web: refused\n") and "spec.nodeName" in told

@@ -23,6 +23,7 @@ from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.store.store import Store
 from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
 from wharfinger.webhook.configurations import NAME, Target
+from wharfinger.webhook.handlers.scheduling_policy import SETTINGS
 from wharfinger.webhook.server import Settings, WebhookServer
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -130,6 +131,8 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
                 break
         [webhook] = configuration["webhooks"]
         assert configuration["metadata"]["name"] == NAME
+        told = configuration["metadata"]["annotations"][SETTINGS]
+        assert json.loads(told)["mode"] == "enforce"
         assert webhook["failurePolicy"] == "Fail" and webhook["sideEffects"] == "None"
         assert webhook["clientConfig"]["url"] == "https://127.0.0.1:1/mutate"
         assert {

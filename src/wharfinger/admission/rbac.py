@@ -291,6 +291,20 @@ def aggregated_rules(role: ClusterRole, all_roles: Iterable[ClusterRole]) -> tup
     return tuple(found)
 
 
+def aggregated(roles: Iterable[ClusterRole]) -> list[ClusterRole]:
+    """The roles with an aggregation rule, with the rules they come to. They may be parts of one another (view of edit, edit
+    of admin), so that it takes as many rounds as there are steps."""
+    found = {role.metadata.name: role for role in roles}
+    wholes = [name for name, role in found.items() if role.aggregation_rule is not None]
+    for _ in wholes:
+        before = [found[name] for name in wholes]
+        for name in wholes:
+            found[name] = msgspec.structs.replace(found[name], rules=aggregated_rules(found[name], found.values()))
+        if before == [found[name] for name in wholes]:
+            break
+    return [found[name] for name in wholes]
+
+
 def _name(role: ClusterRole) -> str:
     return role.metadata.name
 

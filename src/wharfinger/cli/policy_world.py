@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from wharfinger.admission.rbac import RbacIndex, as_view
+from wharfinger.admission.rbac import RbacIndex, aggregated, as_view
 from wharfinger.admission.request import Request, User, service_account
 from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.admission.scheduling_policy.reviewer import SchedulingPolicyReviewer
-from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
+from wharfinger.admission.scheduling_policy.subjects import DAEMON_SET_CONTROLLER, TEMPLATES, template_subject
 from wharfinger.admission.scheduling_policy.world import FixedWorld
-from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
 from wharfinger.api.fields import describe
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
 from wharfinger.api.registry import Document
+from wharfinger.api.views import view
+from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.simulate.inputs import BadInput as UnreadableInput
 from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
 
@@ -80,7 +83,8 @@ class PolicyWorld:
             self.judged.append(document)
 
     def lay_over(self, inputs: Inputs) -> None:
-        self.settings = inputs.configuration.scheduling_policy
+        if inputs.configuration != Configuration():
+            self.settings = inputs.configuration.scheduling_policy
         for manifest in inputs.manifests:
             document = manifest.document
             if not isinstance(document.setdefault("metadata", {}), dict):
@@ -88,17 +92,18 @@ class PolicyWorld:
             self.add(document)
 
     def build(self) -> FixedWorld:
-        defaults = [each for each in self.classes.values() if each.get("globalDefault")]
+        index = RbacIndex(self.rbac.values())
+        # Files hold aggregated roles as people write them: without the rules that a controller fills in.
+        for role in aggregated(
+            view(each, ClusterRole) for (kind, *_), each in self.rbac.items() if kind == "ClusterRole"
+        ):
+            index.upsert(role)
         return FixedWorld(
-            self.policies.values(),
-            RbacIndex(self.rbac.values()),
-            namespaces=self.namespaces,
-            global_priority_class=self.global_class(defaults),
+            self.policies.values(), index, namespaces=self.namespaces, global_priority_class=self.global_class()
         )
 
-    def global_class(self, defaults: list[Document] | None = None) -> str:
-        if defaults is None:
-            defaults = [each for each in self.classes.values() if each.get("globalDefault")]
+    def global_class(self) -> str:
+        defaults = [each for each in self.classes.values() if each.get("globalDefault")]
         lowest = min(defaults, key=lambda each: int(each.get("value") or 0), default=None)
         return "" if lowest is None else str(lowest["metadata"]["name"])
 
@@ -133,7 +138,7 @@ async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | Non
     )
     from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 
-    world = PolicyWorld()
+    world = PolicyWorld(await _settings(client))
     kinds = [
         SCHEDULING_POLICIES,
         ROLES,
@@ -162,6 +167,19 @@ async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | Non
     return world
 
 
+async def _settings(client: Client) -> SchedulingPolicySettings:
+    """Those that the webhook of a real cluster tells; our own server has the defaults, unless files say otherwise."""
+    from wharfinger.api.errors import Forbidden, NotFound
+    from wharfinger.api.kinds.builtin import VALIDATING_WEBHOOKS
+    from wharfinger.webhook.configurations import NAME
+    from wharfinger.webhook.handlers.scheduling_policy import SETTINGS
+
+    with suppress(NotFound, Forbidden, msgspec.ValidationError, KeyError):
+        found = await client.get(VALIDATING_WEBHOOKS, NAME)
+        return msgspec.json.decode(found["metadata"]["annotations"][SETTINGS], type=SchedulingPolicySettings)
+    return SchedulingPolicySettings()
+
+
 # Judging
 
 
@@ -184,7 +202,8 @@ def asker(name: str, groups: Iterable[str], namespace: str, account: str) -> Ask
 
 
 def request_for(document: Document, who: Asker) -> Request:
-    """The request that would create this object."""
+    """The request that would create this object. A pod that was read from a cluster is judged as it was made there: before
+    a scheduler wrote its node, and by the DaemonSet controller where that made it."""
     resource = registry().resource_of(document)
     if resource is None:
         raise BadInput(f"{document['apiVersion']} {document['kind']} is not a kind we know")
@@ -192,7 +211,22 @@ def request_for(document: Document, who: Asker) -> Request:
     namespace = str(metadata.get("namespace") or who.namespace or "default") if resource.namespaced else ""
     if who.service_account:
         _set_account(document, TEMPLATES.get((resource.group, resource.plural), ""), who.service_account)
-    return Request("CREATE", resource, namespace, str(metadata.get("name") or ""), who.user, document)
+    user = who.user
+    if document["kind"] == "Pod" and metadata.get("uid") and isinstance(document.get("spec"), dict):
+        document["spec"].pop("nodeName", None)
+        owners = metadata.get("ownerReferences") or ()
+        if any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners):
+            user = User(DAEMON_SET_CONTROLLER)
+    return Request("CREATE", resource, namespace, str(metadata.get("name") or ""), user, document)
+
+
+def pod_of(document: Document) -> Document | None:
+    """A pod as it is; of a workload, a pod as it makes them."""
+    request = request_for(document, Asker(User("")))
+    if request.resource.plural == "pods":
+        return document
+    subject = template_subject(request, with_requester=False, global_class="")
+    return None if subject is None else {"metadata": {"namespace": subject.namespace}, "spec": subject.spec}
 
 
 def _set_account(document: Document, template: str, account: str) -> None:
@@ -220,6 +254,7 @@ def explain(world: FixedWorld, settings: SchedulingPolicySettings, request: Requ
         "mode": mode,
         "admitted": denied is None or mode != "enforce",
         "admittedWhenEnforced": denied is None,
+        "podsAdmittedWhenEnforced": found is None or not found.refused,
         "notJudged": outcome.skipped,
         "policies": list(found.policies) if found else [],
         "auditedPolicies": list(found.audited) if found else [],

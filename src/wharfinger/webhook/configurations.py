@@ -46,11 +46,17 @@ class Target:
 
 def configurations(handlers: Iterable[Handler], target: Target, bundle: bytes) -> list[tuple[Resource, Document]]:
     """One mutating and one validating configuration; a later mutation cannot slip past the second."""
-    rules = [rule for handler in handlers for rule in handler.rules]
-    return [
+    asked = list(handlers)
+    rules = [rule for handler in asked for rule in handler.rules]
+    made = [
         (MUTATING_WEBHOOKS, _configuration(MUTATING_WEBHOOKS, "/mutate", rules, target, bundle)),
         (VALIDATING_WEBHOOKS, _configuration(VALIDATING_WEBHOOKS, "/validate", rules, target, bundle)),
     ]
+    for _, configuration in made:
+        configuration["metadata"]["annotations"] = {
+            key: value for handler in asked for key, value in handler.annotations.items()
+        }
+    return made
 
 
 def _configuration(resource: Resource, path: str, rules: list[Rule], target: Target, bundle: bytes) -> Document:
@@ -101,8 +107,10 @@ async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[
                 await client.create(resource, wanted)
                 return [f"created {resource.kind} {NAME}"]
             continue
-        if _holds(current.get("webhooks"), wanted["webhooks"]):
+        metadata, told = current["metadata"], wanted["metadata"]["annotations"]
+        if _holds(current.get("webhooks"), wanted["webhooks"]) and _holds(metadata.get("annotations") or {}, told):
             return []
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **told}
         with suppress(Conflict):
             await client.update(resource, {**current, "webhooks": wanted["webhooks"]})
             return [f"updated {resource.kind} {NAME}"]

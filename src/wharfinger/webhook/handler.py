@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -73,11 +74,12 @@ class Context:
 
 
 class Handler:
-    """Base of handlers. `order` decides who mutates first."""
+    """Base of handlers. `order` decides who mutates first; `annotations` tell others, on the webhook configurations."""
 
     name = ""
     order = 100
     rules: tuple[Rule, ...] = ()
+    annotations: Mapping[str, str] = MappingProxyType({})
 
     def concerns(self, request: Request, mutating: bool) -> bool:
         """By resource, subresource, operation and phase alone: the answer holds for all requests alike in these."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from wharfinger.admission.rbac import RbacIndex, RbacObject
+from wharfinger.admission.rbac import RbacIndex, RbacObject, aggregated
 from wharfinger.admission.reads import Changes, Derived, Reads, Stored
 from wharfinger.admission.request import Reviewer, User
 from wharfinger.admission.scheduling_policy.reviewer import SchedulingPolicyReviewer
@@ -33,10 +33,12 @@ _RBAC = (
 
 
 class StoredRbac:
-    """An RBAC index that follows a store: brought up to date whenever it is asked for."""
+    """An RBAC index that follows a store: brought up to date whenever it is asked for. What a controller would write into
+    aggregated cluster roles counts at once."""
 
     def __init__(self, reads: Reads) -> None:
         self._index = RbacIndex()
+        self._cluster_roles: dict[str, ClusterRole] = {}
         self._sources: list[tuple[Changes, type[RbacObject]]] = [
             (Changes(reads, resource), as_type) for resource, as_type in _RBAC
         ]
@@ -48,7 +50,16 @@ class StoredRbac:
                 self._index.remove(decode(stored.data, as_type))
             for stored in changed:
                 self._index.upsert(decode(stored.data, as_type))
+            if as_type is ClusterRole and (changed or gone):
+                self._aggregate(changed, gone)
         return self._index
+
+    def _aggregate(self, changed: Sequence[Stored], gone: Sequence[Stored]) -> None:
+        for stored in gone:
+            del self._cluster_roles[stored.name]
+        self._cluster_roles |= {stored.name: decode(stored.data, ClusterRole) for stored in changed}
+        for role in aggregated(self._cluster_roles.values()):
+            self._index.upsert(role)
 
 
 class StoredWorld:

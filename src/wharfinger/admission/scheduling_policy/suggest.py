@@ -7,35 +7,44 @@ from collections.abc import Iterable
 import msgspec
 
 from wharfinger.admission.scheduling_policy.merge import exactly
+from wharfinger.admission.scheduling_policy.patterns import covers_expression, covers_toleration
 from wharfinger.admission.scheduling_policy.wishes import DEFAULT_SCHEDULER, Spec, Terms, Wishes, read_wishes
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.views import view
-from wharfinger.api.views.scheduling_policy import AFFINITY_KINDS, HARD, SOFT
+from wharfinger.api.views.scheduling_policy import AFFINITY_KINDS, HARD, SOFT, Expression, Toleration
 
 
 def suggest(name: str, pods: Iterable[Document], *, global_class: str = "", requiring: bool = True) -> Document:
     """A SchedulingPolicy for these pods. Node names do not count: a scheduler has written them."""
     wishes = [_wishes(pod, global_class) for pod in pods]
-    allowed: Document = {"schedulerNames": sorted({each.scheduler or DEFAULT_SCHEDULER for each in wishes})}
     required: Document = {}
+    allowed: Document = {}
+
+    def section(everywhere: bool) -> Document:
+        return required if requiring and everywhere else allowed
+
+    section(True)["schedulerNames"] = sorted({each.scheduler or DEFAULT_SCHEDULER for each in wishes})
     if classes := sorted({each.priority_class for each in wishes if each.priority_class}):
-        everywhere = all(each.priority_class for each in wishes)
-        (required if requiring and everywhere else allowed)["priorityClasseNames"] = classes
+        section(all(each.priority_class for each in wishes))["priorityClasseNames"] = classes
     for key in sorted({key for each in wishes for key in each.selector}):
         values = sorted({each.selector[key] for each in wishes if key in each.selector})
-        everywhere = all(key in each.selector for each in wishes)
-        (required if requiring and everywhere else allowed).setdefault("nodeSelectors", {})[key] = values
+        chosen = section(all(key in each.selector for each in wishes))
+        chosen.setdefault("nodeSelectors", {})[key] = values
     if tolerations := _tolerations(wishes):
-        everywhere = all(each.tolerations for each in wishes)
-        (required if requiring and everywhere else allowed)["tolerations"] = tolerations
-    if tree := _tree(wishes):
-        allowed["affinities"] = tree
+        section(all(each.tolerations for each in wishes))["tolerations"] = tolerations
+    _node_affinity(required if requiring else None, allowed, HARD, [each.hard_terms for each in wishes])
+    _node_affinity(required if requiring else None, allowed, SOFT, [each.soft_terms for each in wishes])
+    listed = {kind: name for name, kind in AFFINITY_KINDS.items()}
+    for kind, hardness in sorted({slot for each in wishes for slot in each.pod_affinity}):
+        chosen = section(all((kind, hardness) in each.pod_affinity for each in wishes))
+        chosen.setdefault("affinities", {}).setdefault(listed[kind], {})[hardness] = {}
     return {
         "apiVersion": SCHEDULING_POLICIES.api_version,
         "kind": SCHEDULING_POLICIES.kind,
         "metadata": {"name": name},
-        "spec": {**({"required": required} if required else {}), "allowed": allowed},
+        "spec": {name: given for name, given in (("required", required), ("allowed", allowed)) if given},
     }
 
 
@@ -46,44 +55,48 @@ def _wishes(pod: Document, global_class: str) -> Wishes:
 
 
 def _tolerations(wishes: list[Wishes]) -> list[Document]:
-    found = {exactly(msgspec.to_builtins(one)): None for each in wishes for _, one in each.tolerations}
-    patterns = []
-    for pattern in found:
-        named = (
-            ("keys", pattern.keys),
-            ("operators", pattern.operators),
-            ("values", pattern.values),
-            ("effects", pattern.effects),
-        )
-        patterns.append({name: list(values) for name, values in named if values})
-    return sorted(patterns, key=str)
+    """A pattern for each toleration, unless that of a wider one covers it anyway."""
+    found = {exactly(msgspec.to_builtins(one)): one for each in wishes for _, one in each.tolerations}
+    needed = [
+        pattern
+        for pattern, one in found.items()
+        if not any(covers_toleration(other, one) for other in found if other != pattern)
+    ]
+    return sorted((_document(pattern) for pattern in needed), key=str)
 
 
-def _tree(wishes: list[Wishes]) -> Document:
-    listed = {kind: name for name, kind in AFFINITY_KINDS.items()}
-    tree: Document = {}
-    for hardness, terms in (
-        (HARD, [item for each in wishes for item in each.hard_terms]),
-        (SOFT, [item for each in wishes for item in each.soft_terms]),
-    ):
-        if terms:
-            tree.setdefault("nodeAffinities", {})[hardness] = _patterns(terms)
-    for kind, hardness in sorted({slot for each in wishes for slot in each.pod_affinity}):
-        tree.setdefault(listed[kind], {})[hardness] = {}
-    return tree
+def _node_affinity(required: Document | None, allowed: Document, hardness: str, by_pod: list[Terms]) -> None:
+    """Requires the expressions that every term of every pod carries, and allows the others just as they are."""
+    terms = [term for terms in by_pod for _, term in terms]
+    if not terms:
+        return
+    if any(term.match_fields or not term.match_expressions for term in terms):
+        _put(allowed, hardness, {})  # nodes named by a field can only be allowed by allowing everything
+        return
+    found = {_exact(one): one for term in terms for one in term.match_expressions}
+    common: set[Expression] = set()
+    if required is not None and all(by_pod):
+        common = set(found).intersection(*({_exact(one) for one in term.match_expressions} for term in terms))
+    needed = [
+        pattern
+        for pattern, one in found.items()
+        if pattern in common or not any(covers_expression(other, one) for other in found if other != pattern)
+    ]
+    for section, patterns in ((required, common), (allowed, set(needed) - common)):
+        if section is not None and patterns:
+            listed = sorted((_document(pattern) for pattern in patterns), key=str)
+            _put(section, hardness, {"nodeSelectorTerms": [{"matchExpressions": listed}]})
 
 
-def _patterns(terms: Terms) -> Document:
-    """Patterns for just these expressions; everything, where a pod names nodes by field."""
-    if any(term.match_fields or not term.match_expressions for _, term in terms):
-        return {}
-    found = {
-        (one.key, one.operator, one.values): {
-            "keys": [one.key],
-            "operators": [one.operator],
-            **({"values": list(one.values)} if one.values else {}),
-        }
-        for _, term in terms
-        for one in term.match_expressions
-    }
-    return {"nodeSelectorTerms": [{"matchExpressions": [found[key] for key in sorted(found)]}]}
+def _put(section: Document, hardness: str, leaf: Document) -> None:
+    section.setdefault("affinities", {}).setdefault("nodeAffinities", {})[hardness] = leaf
+
+
+def _exact(one: SelectorExpression) -> Expression:
+    """The pattern for just this expression; the order of its values means nothing."""
+    return Expression((one.key,), (one.operator,), tuple(sorted(one.values)))
+
+
+def _document(pattern: Toleration | Expression) -> Document:
+    names = ("keys", "operators", "values", "effects")
+    return {name: list(values) for name in names if (values := getattr(pattern, name, ()))}

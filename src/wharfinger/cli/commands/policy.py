@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _ACCOUNT = "system:serviceaccount:"
+_OTHERS = "any other service account of "
 
 
 @click.group
@@ -88,7 +89,7 @@ def who_can(
     all_namespaces: bool,
     output: str,
 ) -> None:
-    """List the identities that may create a pod, with the policies that let them.
+    """List the identities that may create a pod, with the policies that let them. Of a workload, its pods count.
 
     \b
     Examples:
@@ -100,32 +101,33 @@ def who_can(
     from wharfinger.cli.policy_world import explain, request_for
 
     world = _world(filenames, kubeconfig, context)
-    built, rows = world.build(), []
+    built, rows, lines = world.build(), [], []
     for document in world.judged:
         own = str(document["metadata"].get("namespace") or namespace or "default")
         for place in sorted({own, *world.namespaces}) if all_namespaces else [own]:
+            found = []
             for identity, who in _identities(world, place):
                 copy = deepcopy(document)
                 if place != own or "namespace" not in document["metadata"]:
                     copy["metadata"]["namespace"] = place
                 report = explain(built, world.settings, request_for(copy, who))
-                if report["admittedWhenEnforced"]:
-                    rows.append(
-                        {
-                            "object": report["object"],
-                            "namespace": place,
-                            "identity": identity,
-                            "policies": report["policies"],
-                            "injected": report["injected"],
-                        }
-                    )
+                row = {
+                    "object": report["object"],
+                    "namespace": place,
+                    "identity": identity,
+                    "policies": report["policies"],
+                    "injected": report["injected"],
+                }
+                found.append((row, report["podsAdmittedWhenEnforced"]))
+            rows += [row for row, admitted in found if admitted]
+            lines += [row for row, admitted in _together(found, place) if admitted]
     if output != "table":
         emit({"kind": "PolicyWhoCan", "items": rows}, output)
     elif rows:
         header = ("object", "namespace", "identity", "policies")
-        click.echo(table(header, [[*(row[name] for name in header[:3]), ", ".join(row["policies"])] for row in rows]))
+        click.echo(table(header, [[*(row[name] for name in header[:3]), ", ".join(row["policies"])] for row in lines]))
     else:
-        click.echo("nobody")
+        click.echo("nobody; `wharf policy check` says why")
 
 
 @command.command("suggest")
@@ -146,6 +148,8 @@ def suggest(
 ) -> None:
     """Write the tightest policy that admits what runs in a namespace today, with the role and binding to use it.
 
+    Workloads in files count with the pods they make.
+
     \b
     Examples:
       wharf policy suggest -n shop | kubectl apply -f -
@@ -155,13 +159,14 @@ def suggest(
     from wharfinger.api.kinds.ours import SIGS
     from wharfinger.api.kinds.scheduling_policy import DOCUMENT_GROUP
     from wharfinger.cli.output import as_json, as_yaml
-    from wharfinger.cli.policy_world import BadInput
+    from wharfinger.cli.policy_world import BadInput, pod_of
 
     world = _world(filenames, kubeconfig, context, pods_of=namespace, from_files=bool(filenames))
     pods = [
         each
-        for each in (*world.pods, *(one for one in world.judged if one["kind"] == "Pod"))
-        if (each["metadata"].get("namespace") or "default") == namespace
+        for each in (*world.pods, *map(pod_of, world.judged))
+        if each is not None
+        and (each["metadata"].get("namespace") or "default") == namespace
         and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
     if not pods:
@@ -207,6 +212,8 @@ def _world(
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.policy_world import BadInput, is_judged, read_files, world_of_cluster, world_of_files
 
+    if pods_of is None and not filenames:
+        raise click.UsageError("name the manifests to ask about: -f PATH, or -f - for standard input")
     inputs = read_files(filenames)
     if pods_of is None and not any(is_judged(each.document) for each in inputs.manifests):
         raise BadInput("the files hold no pod and no workload to ask about")
@@ -223,8 +230,18 @@ def _world(
 
     try:
         return asyncio.run(fetch())
-    except ApiError as error:
-        raise click.ClickException(error.message) from error
+    except (ApiError, click.ClickException) as error:
+        # Not the exit code 1, which says that something is refused.
+        raise BadInput(f"{error.message}; without a cluster, give the policies in files, too") from error
+
+
+def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[tuple[dict[str, Any], bool]]:
+    """One line for all accounts of a namespace, where all of them fare alike."""
+    accounts = [(row, admitted) for row, admitted in found if row["identity"].startswith((_ACCOUNT, _OTHERS))]
+    if any((row["policies"], admitted) != (accounts[0][0]["policies"], accounts[0][1]) for row, admitted in accounts):
+        return found
+    together = {**accounts[0][0], "identity": f"any service account of {namespace}"}
+    return [(together, accounts[0][1]), *(one for one in found if one not in accounts)]
 
 
 def _identities(world: PolicyWorld, namespace: str) -> list[tuple[str, Any]]:
@@ -246,7 +263,7 @@ def _identities(world: PolicyWorld, namespace: str) -> list[tuple[str, Any]]:
                     others.add((subject["kind"], str(subject.get("name"))))
     nobody = User("nobody")
     found = [(f"system:serviceaccount:{namespace}:{name}", Asker(nobody, namespace, name)) for name in sorted(names)]
-    found.append((f"any other service account of {namespace}", Asker(nobody, namespace, "another-account")))
+    found.append((f"{_OTHERS}{namespace}", Asker(nobody, namespace, "another-account")))
     if world.settings.identity == "ServiceAccountOrUser":
         for kind, name in sorted(others):
             user = User(name, ("system:authenticated",)) if kind == "User" else User("", (name, "system:authenticated"))
@@ -258,8 +275,13 @@ def _text(report: dict[str, Any]) -> str:
     from wharfinger.cli.output import as_json, paint
 
     verdict = paint("admitted", "green") if report["admitted"] else paint("refused", "red", bold=True)
-    if report["admitted"] and not report["admittedWhenEnforced"]:
-        verdict += f", but would be refused if policies were enforced (mode {report['mode']})"
+    mode = "only the shipped ones exist" if report["mode"] == "off" else f"mode {report['mode']}"
+    enforced = "" if report["mode"] == "enforce" else f" if policies were enforced ({mode})"
+    of_pods = report["admittedWhenEnforced"] and not report["podsAdmittedWhenEnforced"]
+    if of_pods:
+        verdict += f", but its pods would be refused{enforced}"
+    elif report["admitted"] and not report["admittedWhenEnforced"]:
+        verdict += f", but would be refused{enforced}"
     lines = [f"{report['object']}: {verdict}"]
     if report["notJudged"]:
         lines.append(f"  not judged: {report['notJudged']}")
@@ -271,6 +293,8 @@ def _text(report: dict[str, Any]) -> str:
     if report["auditedPolicies"]:
         lines.append(f"  only report: {', '.join(report['auditedPolicies'])}")
     for title, items, show in _PARTS:
+        if title == "warnings" and of_pods:
+            continue  # they say of the pods what was said already
         if report[title]:
             lines.append(f"  {items}:")
             lines += [f"    {show(each, as_json)}" for each in report[title]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from wharfinger.admission.request import Request, User
 from wharfinger.admission.scheduling_policy.reviewer import SchedulingPolicyReviewer
 from wharfinger.admission.scheduling_policy.subjects import TEMPLATES
@@ -15,6 +17,9 @@ from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.webhook.access import PolicyAccess, Unconfirmed
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+
+SETTINGS = "wharfinger.dev/scheduling-policy"
+"""The annotation in which `wharf policy` finds the settings that hold on a cluster."""
 
 ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
 
@@ -68,6 +73,7 @@ class SchedulingPolicyHandler(Handler):
 
     def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.scheduling_policy
+        self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
         world = InformerWorld(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
