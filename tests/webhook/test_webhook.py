@@ -45,12 +45,14 @@ class Reviewing(LocalClient):
 
     failing = False
     denying = False
+    slow = 0.0  # seconds that an answer takes
     asked = 0
 
     async def create(self, resource: Resource, document: Document, namespace: str = "", **more: Any) -> Document:
         if resource != SUBJECT_ACCESS_REVIEWS:
             return await super().create(resource, document, namespace, **more)
         self.asked += 1
+        await asyncio.sleep(self.slow)
         if self.failing:
             raise ServiceUnavailable("the API server is away")
         spec = document["spec"]
@@ -242,6 +244,22 @@ def test_access_is_asked_once_and_kept_for_seconds() -> None:
         assert server.client.asked == asked
         await server.review("/validate", document=pod({"serviceAccountName": "other"}))
         assert server.client.asked == asked + 1
+
+    run(check)
+
+
+def test_many_pods_at_once_ask_the_same_question_once() -> None:
+    async def check(server: Server) -> None:
+        server.client.slow = 0.05
+        answers = await asyncio.gather(*(server.review("/validate", document=pod()) for _ in range(20)))
+        assert all(answer["allowed"] for answer in answers)
+        assert server.client.asked == 1
+        server.client.failing = True
+        other = pod({"serviceAccountName": "other"})
+        answers = await asyncio.gather(*(server.review("/validate", document=other) for _ in range(20)))
+        assert not any(answer["allowed"] for answer in answers)
+        server.client.failing = False
+        assert (await server.review("/validate", document=other))["allowed"] is True
 
     run(check)
 

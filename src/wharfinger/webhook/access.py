@@ -55,6 +55,7 @@ class _Known:
 
     answers: dict[str, tuple[bool, float]] = field(default_factory=dict)
     used: float = 0.0
+    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # questions under way, which all may wait for
     refreshing: asyncio.Task[None] | None = None
     usable: frozenset[str] = frozenset()  # the last answer, good while nothing below has changed
     oldest: float = 0.0  # of the answers behind it
@@ -134,9 +135,18 @@ class PolicyAccess:
             or now - answer[1] > self._holds / 2
             or now > self._end(answer)
         ]
-        answers = await asyncio.gather(*(self._ask(user, namespace, name) for name in missing))
-        for name, allowed in zip(missing, answers, strict=True):
-            known.answers[name] = (allowed, now)  # the time of the question: the answer may be no newer
+        for name in missing:
+            if name not in known.asking:
+                known.asking[name] = asyncio.create_task(self._learn(known, user, namespace, name))
+        # One who gives up waiting must not end the question for the others.
+        await asyncio.gather(*(asyncio.shield(known.asking[name]) for name in missing))
+
+    async def _learn(self, known: _Known, user: User, namespace: str, name: str) -> None:
+        asked = asyncio.get_running_loop().time()  # the time of the question: the answer may be no newer
+        try:
+            known.answers[name] = (await self._ask(user, namespace, name), asked)
+        finally:
+            del known.asking[name]
 
     async def _renew(self, known: _Known, user: User, namespace: str) -> None:
         """Asks again, one policy after the other and not in a burst, which reviews would feel."""
