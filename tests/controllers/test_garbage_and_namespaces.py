@@ -111,7 +111,7 @@ def test_a_namespace_says_what_it_waits_for() -> None:
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
         )
         assert conditions["NamespaceContentRemaining"]["message"] == (
-            "Some resources are remaining: configmaps has 1 resource instances"
+            "Some resources are remaining: configmaps. has 1 resource instances"
         )
         world.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, "team")
         world.advance(100)

@@ -9,7 +9,7 @@ import pytest
 from tests.controllers.world import World, template
 
 from wharfinger.api.cron import BadSchedule, latest_missed, parse_schedule
-from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS, PODS
+from wharfinger.api.kinds.builtin import CRON_JOBS, EVENTS, JOBS, PODS
 from wharfinger.api.registry import Document
 from wharfinger.controllers.job_rules import FINALIZER
 
@@ -154,6 +154,56 @@ def test_concurrency_policies(policy: str, running: int) -> None:
         assert len(active) == running
 
 
+def told(world: World, reason: str) -> list[str]:
+    world.advance(1)
+    return [event["message"] for event in world.list(EVENTS) if event["reason"] == reason]
+
+
+def test_a_job_made_by_hand_is_told_of_and_holds_nothing_up() -> None:
+    with World() as world:
+        document = cron("* * * * *", concurrencyPolicy="Forbid")
+        document["spec"]["jobTemplate"]["spec"] = job(run="never")["spec"]
+        world.apply(CRON_JOBS, document)
+        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "tick", "controller": True}
+        owner["uid"] = world.get(CRON_JOBS, "tick")["metadata"]["uid"]
+        manual = {**job(run="never"), "metadata": {"name": "manual", "ownerReferences": [owner]}}
+        world.apply(JOBS, manual)
+        world.advance(70)
+        status = world.get(CRON_JOBS, "tick")["status"]
+        assert [each["name"] for each in status["active"]] != ["manual"]
+        assert len(world.list(JOBS)) == 2
+        assert told(world, "UnexpectedJob") == ["Saw a job that the controller did not create or forgot: manual"]
+        (made,) = [each["metadata"]["name"] for each in world.list(JOBS) if each["metadata"]["name"] != "manual"]
+        world.delete(JOBS, made, propagation="Background")
+        assert told(world, "MissingJob") == [f"Active job went missing: {made}"]
+
+
+def test_a_job_of_another_with_the_name_of_ours_is_left_alone() -> None:
+    with World() as world:
+        world.apply(CRON_JOBS, cron("* * * * *", timeZone="Asia/Kolkata"))
+        world.advance(61)
+        first = world.list(JOBS)[0]
+        assert first["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"].endswith("+05:30")
+        assert told(world, "SawCompletedJob") == [
+            f"Saw completed job: {first['metadata']['name']}, condition: Complete"
+        ]
+        prefix, _, minute = first["metadata"]["name"].rpartition("-")
+        following = f"{prefix}-{int(minute) + 1}"
+        world.apply(JOBS, {**job(run="never"), "metadata": {"name": following}})
+        world.advance(40)
+        assert not world.get(CRON_JOBS, "tick")["status"].get("active")
+        assert len(world.list(JOBS)) == 2
+
+
+def test_events_name_the_controller_that_kubernetes_has_for_it() -> None:
+    with World() as world:
+        world.apply(CRON_JOBS, cron("* * * * *"))
+        world.advance(65)
+        sources = {event["involvedObject"]["kind"]: event["source"]["component"] for event in world.list(EVENTS)}
+        assert sources["CronJob"] == "cronjob-controller"
+        assert sources["Job"] == "job-controller"
+
+
 def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
@@ -169,6 +219,11 @@ def at(text: str) -> float:
         ("@weekly", None, "2026-01-01T00:00", "2026-01-04T00:00"),
         ("0 9 * * *", "Europe/Berlin", "2026-07-01T00:00", "2026-07-01T07:00"),
         ("TZ=America/New_York 30 2 * * *", None, "2026-03-08T00:00", "2026-03-09T06:30"),  # 02:30 does not exist
+        ("0 * * * *", "America/New_York", "2026-11-01T05:00", "2026-11-01T06:00"),  # 01:00 comes twice
+        ("*/20 1 * * *", "America/New_York", "2026-11-01T05:40", "2026-11-01T06:00"),
+        ("*/20 1 * * *", "America/New_York", "2026-11-01T06:40", "2026-11-02T06:00"),
+        ("*/30 2,3 * * *", "America/New_York", "2026-03-08T06:59", "2026-03-08T07:00"),  # 03:00 follows 01:59
+        ("15 0 * * *", "Asia/Beirut", "2026-03-28T12:00", "2026-03-29T21:15"),  # no midnight
         ("5/20 * * * *", None, "2026-01-01T00:00", "2026-01-01T00:05"),
     ],
 )

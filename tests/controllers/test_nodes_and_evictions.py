@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.controllers.world import World, workload
 
-from wharfinger.api.kinds.builtin import NODES, PODS, REPLICA_SETS
+from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS, REPLICA_SETS
 from wharfinger.api.times import format_time
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
@@ -55,6 +55,49 @@ def test_a_failed_node_is_tainted_its_pods_move_in_time_and_it_recovers() -> Non
         world.node("node-1", down=False)
         assert (ready(world, "node-1"), taints(world, "node-1")) == ("True", [])
         assert [pod for pod in world.pods() if pod["spec"]["nodeName"] == "node-1"] == []
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_wall_clock_that_is_set_kills_no_node_and_hides_no_death(jump: float) -> None:
+    with World(nodes=2, heartbeats=True) as world:
+        world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))
+        world.advance(200)
+        world.set_clock(jump)
+        for node in ("node-1", "node-2"):
+            world.patch(NODES, node, {"metadata": {"annotations": {"looked": "at"}}})
+        world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 4}})
+        world.advance(30)
+        assert [ready(world, "node-1"), ready(world, "node-2")] == ["True", "True"]
+        assert world.get(REPLICA_SETS, "web")["status"]["readyReplicas"] == 4
+        world.patch(NODES, "node-1", {"metadata": {"annotations": {"wharfinger.dev/down": "true"}}})
+        world.advance(100)
+        assert [ready(world, "node-1"), ready(world, "node-2")] == ["Unknown", "True"]
+
+
+def test_a_pod_that_waits_to_leave_is_told_when_it_may_stay() -> None:
+    with World(nodes=1) as world:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}], **tolerating(300)}}
+        world.apply(PODS, pod)
+        world.node("node-1", down=True)
+        world.advance(100)
+        world.node("node-1", down=False)
+        world.advance(1)
+        told = [event["message"] for event in world.list(EVENTS) if event["reason"] == "TaintManagerEviction"]
+        assert told == ["Cancelling deletion of Pod default/p"]
+        assert "taints" not in world.get(NODES, "node-1")["spec"]
+
+
+def test_nodes_are_registered_and_carry_the_former_names_of_labels() -> None:
+    with World(nodes=0, heartbeats=True) as world:
+        world.apply(NODES, {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}})
+        assert world.get(NODES, "n")["metadata"]["labels"]["beta.kubernetes.io/os"] == "linux"
+        world.delete(NODES, "n")
+        world.advance(1)
+        told = [event["message"] for event in world.list(EVENTS) if event["involvedObject"]["kind"] == "Node"]
+        assert told == [
+            "Node n event: Registered Node n in Controller",
+            "Node n event: Removing Node n from Controller",
+        ]
 
 
 def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.controllers.world import World, workload
 
 from wharfinger.api.kinds.builtin import (
@@ -11,8 +12,13 @@ from wharfinger.api.kinds.builtin import (
     DAEMON_SETS,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
+    PODS,
     STATEFUL_SETS,
 )
+from wharfinger.api.registry import Resource
+from wharfinger.api.views import ObjectMeta, StatefulSet, view
+from wharfinger.api.views.meta import OwnerReference
+from wharfinger.controllers.stateful_claims import owners as claim_owners
 from wharfinger.node.samples import Sample, sample_node
 
 
@@ -95,6 +101,97 @@ def test_claims_go_with_the_pods_where_that_is_wanted() -> None:
         world.delete(STATEFUL_SETS, "db", propagation="Background")
         world.advance(1)
         assert world.list(PERSISTENT_VOLUME_CLAIMS) == []
+
+
+def owners(world: World) -> list[list[tuple[str, str]]]:
+    return [
+        [(owner["kind"], owner["name"]) for owner in claim["metadata"].get("ownerReferences") or ()]
+        for claim in world.list(PERSISTENT_VOLUME_CLAIMS)
+    ]
+
+
+def test_a_changed_retention_policy_counts_for_claims_that_are_there() -> None:
+    with World() as world:
+        world.apply(STATEFUL_SETS, workload(STATEFUL_SETS, "db", replicas=2, volumeClaimTemplates=[claim_template()]))
+        assert owners(world) == [[], []]
+        world.patch(
+            PERSISTENT_VOLUME_CLAIMS,
+            "data-db-0",
+            {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}]}},
+        )
+        policy = {"whenScaled": "Retain", "whenDeleted": "Delete"}
+        world.patch(STATEFUL_SETS, "db", {"spec": {"persistentVolumeClaimRetentionPolicy": policy}})
+        assert owners(world) == [[("ConfigMap", "c"), ("StatefulSet", "db")], [("StatefulSet", "db")]]
+        policy = {"whenScaled": "Retain", "whenDeleted": "Retain"}
+        world.patch(STATEFUL_SETS, "db", {"spec": {"persistentVolumeClaimRetentionPolicy": policy}})
+        assert owners(world) == [[("ConfigMap", "c")], []]
+
+
+def reference(resource: Resource, name: str, uid: str, *, controller: bool = True) -> OwnerReference:
+    return OwnerReference(resource.api_version, resource.kind, name, uid, controller, controller)
+
+
+SET, OLD_SET = reference(STATEFUL_SETS, "db", "set"), reference(STATEFUL_SETS, "db", "former")
+POD, OLD_POD = reference(PODS, "db-1", "pod"), reference(PODS, "db-1", "former")
+OTHER = reference(CONTROLLER_REVISIONS, "x", "x")
+
+
+@pytest.mark.parametrize(
+    ("scaled", "deleted", "leaving", "having", "expected"),
+    [
+        ("Retain", "Retain", False, [], None),
+        ("Retain", "Retain", False, [SET], []),
+        ("Retain", "Retain", True, [POD, OTHER], ["x"]),
+        ("Retain", "Delete", False, [], ["db"]),
+        ("Retain", "Delete", True, [], ["db"]),
+        ("Retain", "Delete", True, [SET], None),
+        ("Delete", "Retain", False, [], None),
+        ("Delete", "Retain", True, [], ["db-1"]),
+        ("Delete", "Retain", False, [POD], []),
+        ("Delete", "Delete", False, [], ["db"]),
+        ("Delete", "Delete", True, [SET], ["db-1"]),
+        ("Delete", "Delete", False, [POD], ["db"]),
+        ("Delete", "Delete", False, [reference(STATEFUL_SETS, "db", "set", controller=False)], ["db"]),
+        ("Delete", "Delete", True, [OLD_SET], None),  # from before the set was replaced: not ours to touch
+        ("Delete", "Delete", True, [OLD_POD], None),
+        ("Delete", "Delete", False, [OTHER], None),  # another controller has it
+        ("Delete", "Delete", False, [OTHER, SET], ["x"]),
+    ],
+)
+def test_who_owns_a_claim(
+    scaled: str, deleted: str, leaving: bool, having: list[OwnerReference], expected: list[str] | None
+) -> None:
+    policy = {"whenScaled": scaled, "whenDeleted": deleted}
+    document = workload(STATEFUL_SETS, "db", persistentVolumeClaimRetentionPolicy=policy)
+    document["metadata"]["uid"] = "set"
+    found = claim_owners(
+        view(document, StatefulSet), having, ObjectMeta(name="db-1", namespace="default", uid="pod"), leaving=leaving
+    )
+    assert (None if found is None else [owner["name"] for owner in found]) == expected
+    assert all(owner["controller"] for owner in found or ())
+
+
+def test_a_pod_gets_its_name_and_its_claim_back() -> None:
+    with World(nodes=0) as world:  # the pod waits, so that nothing protects the claim
+        document = workload(STATEFUL_SETS, "db", replicas=1, volumeClaimTemplates=[claim_template()])
+        world.apply(STATEFUL_SETS, document)
+        first = world.get(PERSISTENT_VOLUME_CLAIMS, "data-db-0")["metadata"]["uid"]
+        world.delete(PERSISTENT_VOLUME_CLAIMS, "data-db-0")
+        assert [claim["metadata"]["uid"] != first for claim in world.list(PERSISTENT_VOLUME_CLAIMS)] == [True]
+        world.patch(PODS, "db-0", {"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": None}}})
+        assert world.pods()[0]["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "db-0"
+
+
+def test_a_revision_tells_why_it_was_made() -> None:
+    with World() as world:
+        for resource, name in ((STATEFUL_SETS, "db"), (DAEMON_SETS, "agent")):
+            document = workload(resource, name)
+            document["metadata"]["annotations"] = {"kubernetes.io/change-cause": name}
+            world.apply(resource, document)
+        causes = [
+            each["metadata"]["annotations"]["kubernetes.io/change-cause"] for each in world.list(CONTROLLER_REVISIONS)
+        ]
+        assert sorted(causes) == ["agent", "db"]
 
 
 def test_a_daemon_runs_on_every_node_that_wants_one() -> None:

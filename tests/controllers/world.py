@@ -116,7 +116,10 @@ class World:
         sample: Sample | None = None,
         setup: Callable[[Store], None] | None = None,
         failing: float = 0.0,
+        heartbeats: bool = False,
     ) -> None:
+        """`failing` is the share of writes that fail; with `heartbeats` nodes renew leases, as they do live."""
+        self._heartbeats = heartbeats
         self.loop = VirtualLoop()
         self.clock = LoopClock(START, self.loop)
         self.store = Store(registry(), now=self.clock.now, source=random.Random(7))
@@ -160,12 +163,12 @@ class World:
             clock=self.clock,
             configuration=self.configuration,
             random=random.Random(2),
-            implicit_heartbeats=True,
+            implicit_heartbeats=not self._heartbeats,
         )
         self.controllers = [
             *make_controllers(context, self._names),
             Kubelets(self._worker, informers, self.clock),
-            Heartbeats(self._worker, informers, self.clock, implicit=True),
+            Heartbeats(self._worker, informers, self.clock, implicit=not self._heartbeats),
             Scheduler(self._worker, informers),
         ]
         self._running.append(asyncio.create_task(run_controllers(self.controllers, informers)))
@@ -191,6 +194,10 @@ class World:
     def advance(self, seconds: float) -> None:
         self.loop.run_to(self.loop.time() + seconds)
         self.settle()
+
+    def set_clock(self, seconds: float) -> None:
+        """The wall clock jumps; the loop's own time goes on."""
+        self.clock._start += seconds
 
     def create(self, resource: Resource, document: Document, namespace: str = "default") -> Document:
         return self._do(self.client.create(resource, document, namespace if resource.namespaced else ""))

@@ -164,17 +164,17 @@ class Hub:
     def start(self) -> None:
         async def begin() -> None:
             client = self.controllers_client
+            self.recorder = EventRecorder(client, "placement", self.clock)
             context = ControllerContext(
                 client,
                 InformerSet(client),
-                EventRecorder(client, "placement", self.clock),
+                self.recorder,
                 self.registry,
                 self.clock,
                 self._configuration,
                 implicit_heartbeats=self._implicit,
             )
-            context.recorder.start()
-            self.recorder = context.recorder
+            self.recorder.start()
             self.controllers = placement_controllers(context, self.measured)
             self.task = asyncio.create_task(run_controllers(self.controllers, context.informers))
 

@@ -1,7 +1,7 @@
 """Cron schedules: five fields or a macro, in a time zone. Pure.
 
 After robfig/cron, which Kubernetes uses: when both the day of the month and the day of the week are restricted, either
-is enough. A time that a change of the clocks leaves out is skipped.
+is enough. A time that a change of the clocks leaves out is skipped; one that it brings twice counts twice.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _BOUNDS: tuple[tuple[int, int, dict[str, int]], ...] = (
     (0, 6, _DAYS),
 )
 _SEARCH_YEARS = 5
+_MINUTE, _HOUR = 60, 3600
 
 
 class BadSchedule(ValueError):
@@ -63,23 +64,21 @@ class Schedule:
         """The first time of the schedule after this moment, in seconds since the epoch; None if it never comes."""
         if self.every:
             return float(int(after) + int(self.every))
-        moment = datetime.fromtimestamp(int(after), self.zone).replace(second=0, tzinfo=None) + timedelta(minutes=1)
+        moment = self._at((int(after) // _MINUTE + 1) * _MINUTE)
         limit = moment.year + _SEARCH_YEARS
         while moment.year <= limit:
             if moment.month not in self.months:
-                first = moment.replace(day=1, hour=0, minute=0)
-                moment = (first + timedelta(days=32)).replace(day=1)
+                following = moment.replace(day=1) + timedelta(days=32)
+                moment = self._midnight(following.year, following.month, 1)
             elif not self._day_matches(moment):
-                moment = moment.replace(hour=0, minute=0) + timedelta(days=1)
+                following = moment + timedelta(days=1)
+                moment = self._midnight(following.year, following.month, following.day)
             elif moment.hour not in self.hours:
-                moment = moment.replace(minute=0) + timedelta(hours=1)
+                moment = self._at(int(moment.timestamp()) + _HOUR - moment.minute * _MINUTE)
             elif moment.minute not in self.minutes:
-                moment += timedelta(minutes=1)
+                moment = self._at(int(moment.timestamp()) + _MINUTE)
             else:
-                found = self._instant(moment)
-                if found is not None and found > after:
-                    return found
-                moment += timedelta(minutes=1)
+                return moment.timestamp()
         return None
 
     def _day_matches(self, moment: datetime) -> bool:
@@ -87,19 +86,19 @@ class Schedule:
         by_weekday = moment.isoweekday() % 7 in self.weekdays
         return by_day and by_weekday if self.any_day or self.any_weekday else by_day or by_weekday
 
-    def _instant(self, moment: datetime) -> float | None:
-        """The instant of a local time; None where the clocks jump over it."""
-        aware = moment.replace(tzinfo=self.zone)
-        if datetime.fromtimestamp(aware.timestamp(), self.zone).replace(tzinfo=None) != moment:
-            return None
-        return aware.timestamp()
+    def _at(self, second: int) -> datetime:
+        return datetime.fromtimestamp(second, self.zone)
+
+    def _midnight(self, year: int, month: int, day: int) -> datetime:
+        """The first moment of a day, which is later than midnight where the clocks jump over that."""
+        return self._at(int(datetime(year, month, day, tzinfo=self.zone).timestamp()))
 
 
 def parse_schedule(text: str, zone: str | None = None) -> Schedule:
     match = re.match(r"(?:CRON_)?TZ=(\S+)\s+", text)
     if match is not None:
         zone, text = match[1], text[match.end() :]
-    where = _zone(zone)
+    where = zone_of(zone)
     if text.startswith("@every "):
         try:
             return Schedule(every=max(1.0, parse_duration(text.removeprefix("@every "))), zone=where)
@@ -116,7 +115,8 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
     return Schedule(minutes, hours, days, months, weekdays, _is_star(fields[2]), _is_star(fields[4]), zone=where)
 
 
-def _zone(name: str | None) -> tzinfo:
+def zone_of(name: str | None) -> tzinfo:
+    """The time zone of that name; UTC without one."""
     if not name:
         return UTC
     try:

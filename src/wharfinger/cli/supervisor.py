@@ -121,7 +121,9 @@ class Supervisor:
             wanted["--controllers"] = ",".join(["*", *(f"-{name}" for name in PLACEMENT_CONTROLLERS)])
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
-        return [part for option, value in wanted.items() if option in known for part in (option, value)]
+        given = [part for option, value in wanted.items() if option in known for part in (option, value)]
+        # Nobody else runs nodes here, so those that people make are simulated too.
+        return [*given, "--all"] if name == "nodes" else given
 
     async def _launch(self, child: _Child, *more: str) -> None:
         command = [sys.executable, "-m", "wharfinger.cli.main", child.state.name, *child.arguments, *more]

@@ -137,14 +137,16 @@ class EventRecorder:
         *,
         action: str = "",
         related: Document | None = None,
+        component: str = "",
     ) -> None:
         """Records an event about `item`, a view or a document of `resource`. Never fails and never waits.
 
-        `action` says what was done, `related` refers to the object it was done to, where that is another one.
+        `action` says what was done, `related` refers to the object it was done to, where that is another one;
+        `component` who tells it, where that is not the recorder's own.
         """
         more = {**({"action": action} if action else {}), **({"related": related} if related else {})}
         try:
-            self._record(reference(resource, item), type, reason, message, more)
+            self._record(reference(resource, item), type, reason, message, component or self._component, more)
         except Exception:
             self.dropped += 1
             log.exception("cannot record the event %s of %s", reason, resource.group_plural)
@@ -167,11 +169,12 @@ class EventRecorder:
     def pending(self) -> int:
         return sum(len(queue) for queue in self._queues) + self._busy
 
-    def _record(self, involved: Document, type: str, reason: str, message: str, more: Document) -> None:
+    def _record(self, involved: Document, type: str, reason: str, message: str, component: str, more: Document) -> None:
         now = self._clock.now()
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 4] + " ..."
-        about = tuple(str(involved.get(name, "")) for name in ("kind", "namespace", "name", "uid", "apiVersion"))
+        object_key = tuple(str(involved.get(name, "")) for name in ("kind", "namespace", "name", "uid", "apiVersion"))
+        about = (component, *object_key)
         key: tuple[str, ...] = (*about, type, reason, message)
         if self._is_similar((*about, type, reason), message, now):
             key = (*about, type, reason)
@@ -182,7 +185,7 @@ class EventRecorder:
             seen.name, seen.first = self._name(str(involved.get("name", "")), now), now
         if not self._allowances[(*about, type)].take(now):
             return
-        self._enqueue({**self._document(involved, type, reason, message, seen, now), **more})
+        self._enqueue({**self._document(involved, type, reason, message, component, seen, now), **more})
 
     def _is_similar(self, key: tuple[str, ...], message: str, now: float) -> bool:
         """Whether this message joins the combined event of its reason."""
@@ -202,8 +205,10 @@ class EventRecorder:
         self._tick = max(self._tick + 1, int(now * 1_000_000_000) >> 16)
         return f"{name[:236]}.{self._tick << 16 | self._own_bits:x}"
 
-    def _document(self, involved: Document, type: str, reason: str, message: str, seen: _Seen, now: float) -> Document:
-        source = {"component": self._component, **({"host": self._host} if self._host else {})}
+    def _document(
+        self, involved: Document, type: str, reason: str, message: str, component: str, seen: _Seen, now: float
+    ) -> Document:
+        source = {"component": component, **({"host": self._host} if self._host else {})}
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -216,7 +221,7 @@ class EventRecorder:
             "lastTimestamp": format_time(now),
             "count": seen.count,
             "type": type,
-            "reportingComponent": self._component,
+            "reportingComponent": component,
             "reportingInstance": self._host,
         }
 
@@ -266,3 +271,26 @@ class EventRecorder:
                 pass  # events expire on the server, or the first one was never accepted
         with suppress(AlreadyExists):  # an earlier try whose answer was lost
             await self._client.create(EVENTS, document, metadata["namespace"])
+
+
+class Speaker:
+    """A recorder as one of several components that share it sees it: what it tells carries that component's name."""
+
+    def __init__(self, recorder: EventRecorder, component: str) -> None:
+        self._recorder = recorder
+        self._component = component
+
+    def event(
+        self,
+        resource: Resource,
+        item: Any,
+        type: EventKind,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
+        related: Document | None = None,
+    ) -> None:
+        self._recorder.event(
+            resource, item, type, reason, message, action=action, related=related, component=self._component
+        )

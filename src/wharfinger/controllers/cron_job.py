@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
+from email.utils import format_datetime
 
-from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule
+from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule, zone_of
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS
 from wharfinger.api.registry import Document
@@ -14,7 +16,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.job_rules import finished
+from wharfinger.controllers.job_rules import COMPLETE, FAILED, finished
 from wharfinger.controllers.parts.base import is_terminating_namespace
 from wharfinger.controllers.parts.ownership import document_owner_index
 from wharfinger.controllers.parts.pods import controller_reference, created_at
@@ -40,33 +42,92 @@ class CronJobController(Controller[Key]):
 
     async def reconcile(self, key: Key) -> None:
         document = self.cron_jobs.get(key[1], key[0])
-        if document is None or document["metadata"].get("deletionTimestamp"):
+        if document is None:
             return
+        jobs = [view(each, Job) for each in self.jobs_by_owner.get(document["metadata"]["uid"])]
+        listed = _listed(document)
+        if any(not finished(job) and job.metadata.uid not in listed for job in jobs):
+            # Made by us a moment ago, most likely: our own view of the status is behind.
+            fresh = await self._fresh(document)
+            if fresh is None:
+                return
+            document = fresh
         cron = view(document, CronJob)
-        owned = self.jobs_by_owner.get(cron.metadata.uid)
-        jobs = [(each, view(each, Job)) for each in owned]
-        await self._limit_history(document, cron, [job for _, job in jobs])
-        status = self._status(document, [job for _, job in jobs])
-        if not cron.spec.suspend:
-            try:
-                schedule = parse_schedule(cron.spec.schedule, cron.spec.time_zone)
-            except BadSchedule as error:
-                reason = "UnknownTimeZone" if "time zone" in str(error) else "UnparseableSchedule"
-                self._event(document, "Warning", reason, f"unparseable schedule: {cron.spec.schedule} : {error}")
-            else:
+        removed = await self._limit_history(document, cron, jobs)
+        status = await self._status(document, jobs, removed)
+        if not cron.metadata.deletion_timestamp and not cron.spec.suspend:
+            schedule = self._parse(document, cron)
+            if schedule is not None:
                 await self._schedule(key, document, cron, schedule, status)
         await patch_status(self.client, CRON_JOBS, document, status, locked=True)
 
-    def _status(self, document: Document, jobs: list[Job]) -> Document:
-        """The jobs that run, and when one last succeeded."""
+    async def _fresh(self, document: Document) -> Document | None:
+        metadata = document["metadata"]
+        try:
+            found = await self.client.get(CRON_JOBS, metadata["name"], metadata["namespace"])
+        except NotFound:
+            return None
+        return found if found["metadata"]["uid"] == metadata["uid"] else None
+
+    async def _status(self, document: Document, jobs: list[Job], removed: set[str]) -> Document:
+        """The jobs that were started and still run, in that order, and when one last succeeded. Jobs that others made are
+        told of, but not counted."""
         old = document.get("status") or {}
-        active = sorted((job for job in jobs if not finished(job)), key=lambda job: job.metadata.name)
-        succeeded = [job.status.completion_time for job in jobs if job.status.completion_time]
-        status: Document = {"active": [_reference(job) for job in active]}
-        latest = max([*succeeded, old.get("lastSuccessfulTime") or ""], default="")
+        by_uid = {job.metadata.uid: job for job in jobs}
+        listed = _listed(document)
+        for job in jobs:
+            if not finished(job) and job.metadata.uid not in listed:
+                message = f"Saw a job that the controller did not create or forgot: {job.metadata.name}"
+                self._event(document, "Warning", "UnexpectedJob", message)
+        active: list[Document] = []
+        for reference in old.get("active") or ():
+            listed_job = by_uid.get(reference.get("uid", ""))
+            if reference.get("uid") in removed:
+                continue
+            if listed_job is None:
+                if await self._is_there(reference, document["metadata"].get("namespace") or ""):
+                    active.append(reference)
+                else:
+                    self._event(document, "Normal", "MissingJob", f"Active job went missing: {reference.get('name')}")
+            elif finished(listed_job):
+                message = f"Saw completed job: {reference['name']}, condition: {_ending(listed_job)}"
+                self._event(document, "Normal", "SawCompletedJob", message)
+            else:
+                active.append(reference)
+        status: Document = {"active": active}
+        succeeded = [job.status.completion_time for job in jobs if _ending(job) == COMPLETE]
+        latest = max([*filter(None, succeeded), old.get("lastSuccessfulTime") or ""])
         if latest:
             status["lastSuccessfulTime"] = latest
         return status
+
+    async def _is_there(self, reference: Document, namespace: str) -> bool:
+        """Whether a job that the informer does not show exists."""
+        try:
+            await self.client.get(JOBS, str(reference.get("name")), namespace)
+        except NotFound:
+            return False
+        return True
+
+    def _parse(self, document: Document, cron: CronJob) -> Schedule | None:
+        """The schedule; None where it makes no sense, which an event tells."""
+        text, zone = cron.spec.schedule, cron.spec.time_zone
+        try:
+            zone_of(zone)
+        except BadSchedule as error:
+            self._event(document, "Warning", "UnknownTimeZone", f'invalid timeZone: "{zone}": {error}')
+            return None
+        if "TZ" in text:
+            message = (
+                f'CRON_TZ or TZ used in schedule "{text}" is not officially supported, see '
+                "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+            )
+            self._event(document, "Warning", "UnsupportedSchedule", message)
+        try:
+            return parse_schedule(text, zone)
+        except BadSchedule as error:
+            self._event(document, "Warning", "UnparseableSchedule", f'unparseable schedule: "{text}" : {error}')
+            return None
 
     async def _schedule(
         self, key: Key, document: Document, cron: CronJob, schedule: Schedule, status: Document
@@ -94,8 +155,10 @@ class CronJobController(Controller[Key]):
     async def _start(self, document: Document, cron: CronJob, moment: float, now: float, status: Document) -> None:
         deadline = cron.spec.starting_deadline_seconds
         if deadline is not None and now > moment + deadline:
-            message = f"Missed scheduled time to start a job: {format_time(moment)}"
+            message = f"Missed scheduled time to start a job: {format_datetime(datetime.fromtimestamp(moment, UTC))}"
             self._event(document, "Warning", "MissSchedule", message)
+            return
+        if any(each.get("name") == _job_name(cron, moment) for each in status["active"]):
             return
         if status["active"] and cron.spec.concurrency_policy == "Forbid":
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -110,27 +173,33 @@ class CronJobController(Controller[Key]):
             created = await self.client.create(JOBS, job, cron.metadata.namespace)
             self._event(document, "Normal", "SuccessfulCreate", f"Created job {created['metadata']['name']}")
         except AlreadyExists:
+            # Ours from before a crash, whose status was not written; or another's, who answers for it.
             created = await self.client.get(JOBS, job["metadata"]["name"], cron.metadata.namespace)
+            controller = view(created, Job).metadata.controller
+            if controller is None or controller.uid != cron.metadata.uid:
+                return
         except ApiError as error:
             if is_terminating_namespace(error):
                 return
             self._event(document, "Warning", "FailedCreate", f"Error creating job: {error}")
             raise
-        if not any(each["uid"] == created["metadata"]["uid"] for each in status["active"]):
-            if not finished(view(created, Job)):
-                status["active"].append(_reference(view(created, Job)))
+        status["active"].append(_reference(created))
         status["lastScheduleTime"] = format_time(moment)
 
-    async def _limit_history(self, document: Document, cron: CronJob, jobs: list[Job]) -> None:
+    async def _limit_history(self, document: Document, cron: CronJob, jobs: list[Job]) -> set[str]:
+        """Deletes the oldest jobs beyond the limits; gives their uids."""
+        removed: set[str] = set()
         for kind, limit in (
-            ("Complete", cron.spec.successful_jobs_history_limit),
-            ("Failed", cron.spec.failed_jobs_history_limit),
+            (COMPLETE, cron.spec.successful_jobs_history_limit),
+            (FAILED, cron.spec.failed_jobs_history_limit),
         ):
-            ended = [job for job in jobs if any(c.type == kind and c.status == "True" for c in job.status.conditions)]
-            ended.sort(key=lambda job: (job.status.start_time, job.metadata.name))
+            ended = [job for job in jobs if _ending(job) == kind]
+            ended.sort(key=lambda job: (not job.status.start_time, job.status.start_time or "", job.metadata.name))
             for job in ended[: max(0, len(ended) - limit)]:
                 if not job.metadata.deletion_timestamp:
                     await self._delete(document, job.metadata.name, job.metadata.namespace)
+                    removed.add(job.metadata.uid)
+        return removed
 
     async def _delete(self, document: Document, name: str, namespace: str) -> None:
         try:
@@ -154,29 +223,46 @@ class CronJobController(Controller[Key]):
                 self.queue.add((document["metadata"].get("namespace") or "", owner["name"]))
 
 
+def _listed(document: Document) -> set[str]:
+    return {each.get("uid", "") for each in (document.get("status") or {}).get("active") or ()}
+
+
+def _ending(job: Job) -> str:
+    """How a job ended; empty while it has not."""
+    return next((c.type for c in job.status.conditions if c.type in (COMPLETE, FAILED) and c.status == "True"), "")
+
+
+def _job_name(cron: CronJob, moment: float) -> str:
+    """It follows from the moment, so that two tries make one job."""
+    return f"{cron.metadata.name}-{int(moment) // 60}"
+
+
 def _job(cron: CronJob, moment: float) -> Document:
-    """The job of one moment. Its name follows from the moment, so that two tries make one job."""
+    """The job of one moment."""
     template = cron.spec.job_template
     metadata = template.get("metadata") or {}
+    local = datetime.fromtimestamp(moment, zone_of(cron.spec.time_zone)).isoformat().replace("+00:00", "Z")
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
         "metadata": {
-            "name": f"{cron.metadata.name}-{int(moment) // 60}",
+            "name": _job_name(cron, moment),
             "namespace": cron.metadata.namespace,
             "labels": dict(metadata.get("labels") or {}),
-            "annotations": {**(metadata.get("annotations") or {}), SCHEDULED_AT: format_time(moment)},
+            "annotations": {**(metadata.get("annotations") or {}), SCHEDULED_AT: local},
             "ownerReferences": [controller_reference(CRON_JOBS, cron.metadata)],
         },
         "spec": copy.deepcopy(template.get("spec") or {}),
     }
 
 
-def _reference(job: Job) -> Document:
+def _reference(job: Document) -> Document:
+    metadata = job["metadata"]
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
-        "name": job.metadata.name,
-        "namespace": job.metadata.namespace,
-        "uid": job.metadata.uid,
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "resourceVersion": metadata["resourceVersion"],
+        "uid": metadata["uid"],
     }

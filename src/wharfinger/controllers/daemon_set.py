@@ -94,10 +94,10 @@ class DaemonSetController(PodOwner):
         for pod in plan.failed:
             if pod in plan.delete:
                 self._tell_ended(document, pod)
-        return await self._carry_out(key, document, spec, plan, revision)
+        return await self._carry_out(key, document, spec, plan, history.update)
 
     async def _carry_out(
-        self, key: Key, document: Document, spec: DaemonSet, plan: rules.Plan, revision: str
+        self, key: Key, document: Document, spec: DaemonSet, plan: rules.Plan, revision: ControllerRevision
     ) -> Exception | None:
         create, delete = plan.create[:BURST], plan.delete[:BURST]
         names = [pod.metadata.name for pod in delete]
@@ -108,8 +108,8 @@ class DaemonSetController(PodOwner):
             pod = pod_from_template(spec.spec.template, owner, prefix=generated_prefix(spec.metadata.name))
             pod["metadata"]["labels"] = {
                 **pod["metadata"].get("labels", {}),
-                REVISION_HASH: revision,
-                GENERATION: str(spec.metadata.generation),
+                REVISION_HASH: revision_hash(revision),
+                GENERATION: str(revision.revision),  # both count the templates there have been
             }
             pod["spec"] = rules.for_node(rules.with_tolerations(pod["spec"]), create[index])
             if await self.create_pod(document, pod) is None:

@@ -166,7 +166,7 @@ class DeploymentController(Controller[Key]):
         annotations = rules.new_set_annotations(deployment, new.metadata.annotations, number)
         seconds = deployment.spec.min_ready_seconds
         if annotations != new.metadata.annotations or new.spec.min_ready_seconds != seconds:
-            change = {"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": seconds}}
+            change = {"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": seconds or None}}
             new = await self._patch_set(new, change)
             rollout.replace(new)
         await self._annotate_revision(rollout, new.metadata.annotations.get(rules.REVISION, ""))
@@ -243,7 +243,7 @@ class DeploymentController(Controller[Key]):
             },
             "spec": {
                 "replicas": rules.new_size(deployment, rollout.old, 0),
-                "minReadySeconds": deployment.spec.min_ready_seconds,
+                **({"minReadySeconds": seconds} if (seconds := deployment.spec.min_ready_seconds) else {}),
                 "selector": selector,
                 "template": template,
             },

@@ -19,6 +19,7 @@ from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
 from wharfinger.client.controller import Controller
+from wharfinger.client.events import EventKind
 from wharfinger.client.informer import Key
 from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
@@ -132,6 +133,8 @@ class DisruptionController(Controller[Key]):
     async def _sync(self, key: Key, document: Document, budget: PodDisruptionBudget) -> None:
         now = self.context.now()
         pods = self._selected(budget)
+        if not pods:
+            self._event(document, "NoPods", "No matching pods found", type="Normal")
         expected = await self._expected(document, pods) if needs_scale(budget) else len(pods)
         disrupted = still_disrupted(pods, budget.status.disrupted_pods, now)
         numbers = Numbers(healthy(pods, disrupted, now), desired_healthy(budget, expected), expected)
@@ -148,7 +151,7 @@ class DisruptionController(Controller[Key]):
         }
         if disrupted != budget.status.disrupted_pods:
             gone = {name: None for name in budget.status.disrupted_pods if name not in disrupted}
-            status["disruptedPods"] = {**disrupted, **gone}
+            status["disruptedPods"] = {**disrupted, **gone} if disrupted else None
         await patch_status(self.client, POD_DISRUPTION_BUDGETS, document, status, locked=True)
         if disrupted:
             first = min(parse_time(moment) for moment in disrupted.values())
@@ -182,7 +185,8 @@ class DisruptionController(Controller[Key]):
             self._event(
                 document,
                 "UnmanagedPods",
-                "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the "
+                f"Pods selected by this PodDisruptionBudget (selector: {_in_go(document)}) were found to be unmanaged. "
+                "As a result, the status of the "
                 "PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods "
                 'please set ".spec.minAvailable" field of the PDB to an integer value.',
             )
@@ -257,8 +261,8 @@ class DisruptionController(Controller[Key]):
 
     # Events of informers
 
-    def _event(self, document: Document, reason: str, message: str) -> None:
-        self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, "Warning", reason, message)
+    def _event(self, document: Document, reason: str, message: str, *, type: EventKind = "Warning") -> None:
+        self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, type, reason, message)
 
     def _enqueue(self, document: Document) -> None:
         metadata = document["metadata"]
@@ -292,6 +296,19 @@ class DisruptionController(Controller[Key]):
         for document in self.budgets:
             if document["metadata"].get("namespace") == namespace:
                 self._enqueue(document)
+
+
+def _in_go(document: Document) -> str:
+    """The selector as upstream's messages print it."""
+    selector = document["spec"].get("selector") or {}
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.get('key', '')},Operator:{each.get('operator', '')},"
+        f"Values:[{' '.join(each.get('values') or ())}],}},"
+        for each in selector.get("matchExpressions") or ()
+    )
+    labels_text = f"map[string]string{{{labels}}}"
+    return f"&LabelSelector{{MatchLabels:{labels_text},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
 
 
 def stale_target_in(pod: Pod, now: float) -> float | None:

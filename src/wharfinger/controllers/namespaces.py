@@ -85,7 +85,7 @@ class NamespaceController(Controller[str]):
             remains.failures.append(f"{resource.group_plural}: {error}")
             return
         if left:
-            remains.objects[resource.group_plural] = len(left)
+            remains.objects[f"{resource.plural}.{resource.group}"] = len(left)
         for item in left:
             for finalizer in item.metadata.finalizers:
                 remains.finalizers[finalizer] = remains.finalizers.get(finalizer, 0) + 1

@@ -1,11 +1,14 @@
 """Node lifecycle: a node that gives no sign of life becomes Unknown, and conditions become taints.
 
-Signs of life are the node's lease and its Ready condition, timed by when this process saw them change. Where heartbeats
+Signs of life are the node's lease and its Ready condition, timed by when this process saw them change, on its loop's own
+clock: a wall clock that is set must not make nodes die, or live on. Where heartbeats
 are implicit (simulation), a node is alive until its annotation says that it is down. There is no limit on how many nodes
 are tainted at a time.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
@@ -20,6 +23,7 @@ from wharfinger.controllers.parts.taints import is_managed, wanted_taints
 GRACE = 50.0  # seconds without a sign of life; kube-controller-manager's --node-monitor-grace-period
 LEASE_NAMESPACE = "kube-node-lease"
 DOWN = "wharfinger.dev/down"
+_FORMER_LABELS = (("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
 _KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -45,13 +49,14 @@ class NodeLifecycleController(Controller[str]):
         if node is None or node.metadata.deletion_timestamp:
             return
         now = self.context.now()
-        silent_at = self._alive_at.setdefault(key, now) + GRACE
+        left = self._alive_at.setdefault(key, _elapsed()) + GRACE - _elapsed()
         if self._watched(node) and self._says_alive(node):
-            if now >= silent_at:
+            if left <= 0:
                 await self._declare_unknown(node, now)
                 return  # the echo brings us back, to the taints
-            self.queue.add_after(key, silent_at - now, background=not self.context.implicit_heartbeats)
+            self.queue.add_after(key, left, background=not self.context.implicit_heartbeats)
         await self._mark_pods(node, now)
+        await self._label(node)
         await self._taint(node, now)
 
     def _watched(self, node: Node) -> bool:
@@ -118,9 +123,20 @@ class NodeLifecycleController(Controller[str]):
             for taint in node.spec.taints
             if not is_managed(taint) or (taint.key, taint.effect) in wanted
         ]
-        added = [_document(key, "", effect, format_time(now)) for key, effect in sorted(wanted - present)]
-        change = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": kept + added}}
+        missing = sorted(wanted - present, key=lambda each: (each[1] != "NoSchedule", each))
+        added = [_document(key, "", effect, format_time(now)) for key, effect in missing]
+        taints = kept + added or None
+        change = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
         await self._patch_node(node, change, merge=True)
+
+    async def _label(self, node: Node) -> None:
+        """The former names of two labels follow the present ones: old manifests select by them."""
+        if self.context.implicit_heartbeats:
+            return  # in a simulation nodes are what they are given as
+        labels = node.metadata.labels
+        late = {old: labels[new] for new, old in _FORMER_LABELS if new in labels and labels.get(old) != labels[new]}
+        if late:
+            await self._patch_node(node, {"metadata": {"labels": late}}, merge=True)
 
     async def _patch_node(self, node: Node, change: Document, *, subresource: str = "", merge: bool = False) -> None:
         try:
@@ -137,26 +153,38 @@ class NodeLifecycleController(Controller[str]):
     # Events of informers
 
     def _node_added(self, node: Node) -> None:
-        self._alive_at[node.metadata.name] = self.context.now()
+        self._alive_at[node.metadata.name] = _elapsed()
+        self._tell(node, "RegisteredNode", "Registered Node {} in Controller")
         self.queue.add(node.metadata.name)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         if (_is_down(new) and not _is_down(old)) or (
             not self.context.implicit_heartbeats and _heartbeat(old) != _heartbeat(new)
         ):
-            self._alive_at[new.metadata.name] = self.context.now()
+            self._alive_at[new.metadata.name] = _elapsed()
         self.queue.add(new.metadata.name)
 
     def _node_deleted(self, node: Node) -> None:
         self._alive_at.pop(node.metadata.name, None)
+        self._tell(node, "RemovingNode", "Removing Node {} from Controller")
+
+    def _tell(self, node: Node, reason: str, what: str) -> None:
+        name = node.metadata.name
+        if self.context.implicit_heartbeats:
+            return
+        self.context.recorder.event(NODES, node, "Normal", reason, f"Node {name} event: {what.format(name)}")
 
     def _lease_seen(self, lease: Lease) -> None:
         if lease.metadata.name in self._alive_at:
-            self._alive_at[lease.metadata.name] = self.context.now()
+            self._alive_at[lease.metadata.name] = _elapsed()
 
     def _lease_renewed(self, old: Lease, new: Lease) -> None:
         if old.spec.renew_time != new.spec.renew_time:
             self._lease_seen(new)
+
+
+def _elapsed() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_down(node: Node) -> bool:
@@ -175,6 +203,6 @@ def _document(key: str, value: str, effect: str, added: str) -> Document:
     document: Document = {"key": key, "effect": effect}
     if value:
         document["value"] = value
-    if added and effect == "NoExecute":
+    if added:
         document["timeAdded"] = added
     return document

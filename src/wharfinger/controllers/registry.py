@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller
+from wharfinger.client.events import EventRecorder, Speaker
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
@@ -82,6 +83,23 @@ FACTORIES: dict[str, Factory] = {
 }
 BY_NAME_ONLY = frozenset({"reservedquota"})
 """Not among `*`: for clusters whose own controllers do not do what ours of all do."""
+SPEAKERS = {
+    "replicaset": "replicaset-controller",
+    "replicationcontroller": "replication-controller",
+    "deployment": "deployment-controller",
+    "statefulset": "statefulset-controller",
+    "daemonset": "daemonset-controller",
+    "job": "job-controller",
+    "cronjob": "cronjob-controller",
+    "disruption": "controllermanager",
+    "garbagecollector": "garbage-collector-controller",
+    "nodelifecycle": "node-controller",
+    "tainteviction": "taint-eviction-controller",
+    "persistentvolume-binder": "persistentvolume-controller",
+    "ephemeral-volume": "ephemeral_volume",
+    "ttlafterfinished": "ttl-after-finished-controller",
+}
+"""Whom events name as their source, where a kube-controller-manager has such a controller."""
 
 
 class UnknownController(ValueError):
@@ -105,7 +123,10 @@ def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) 
     made = []
     for name in chosen(names):
         informers = _Noting(context.informers)
-        controller = FACTORIES[name](replace(context, informers=informers))
+        recorder = context.recorder
+        if name in SPEAKERS and isinstance(recorder, EventRecorder):
+            recorder = Speaker(recorder, SPEAKERS[name])
+        controller = FACTORIES[name](replace(context, informers=informers, recorder=recorder))
         controller.needs = informers.asked
         made.append(controller)
     return made

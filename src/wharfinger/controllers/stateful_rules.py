@@ -20,7 +20,8 @@ from wharfinger.controllers.parts.revisions import REVISION_HASH
 class Plan:
     create: list[int] = field(default_factory=list)  # ordinals
     delete: list[Pod] = field(default_factory=list)
-    condemned: list[Pod] = field(default_factory=list)  # all pods beyond the size, the highest ordinal first
+    keep: list[Pod] = field(default_factory=list)  # within the size, as far as this step looks
+    condemned: list[Pod] = field(default_factory=list)  # beyond the size, once it is their turn; the highest first
 
 
 def ordinal(name: str, pod_name: str) -> int | None:
@@ -59,7 +60,7 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
         else:
             beyond.append((number, pod))
     condemned = [pod for _, pod in sorted(beyond, key=lambda each: -each[0])]
-    result = Plan(condemned=condemned)
+    result = Plan()
 
     def healthy(pod: Pod | None) -> bool:
         return (
@@ -75,10 +76,13 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
         elif replica.terminal:
             if not replica.terminating:
                 result.delete.append(replica)
-        elif healthy(replica) or not ordered:
-            continue
+        else:
+            result.keep.append(replica)
+            if healthy(replica) or not ordered:
+                continue
         if ordered:
             return result
+    result.condemned = condemned
     for pod in condemned:
         if pod.terminating:
             if ordered:

@@ -10,11 +10,12 @@ from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
-from wharfinger.api.views import ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet, view
+from wharfinger.api.views import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, StatefulSet, view
 from wharfinger.client.informer import Key
+from wharfinger.controllers import stateful_claims as claims
 from wharfinger.controllers import stateful_rules as rules
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import PodOwner, selector_of
+from wharfinger.controllers.parts.base import PodOwner, is_terminating_namespace, selector_of
 from wharfinger.controllers.parts.history import History, sync_history, template_of, truncate
 from wharfinger.controllers.parts.ownership import claim, owner_index
 from wharfinger.controllers.parts.pods import controller_reference, next_availability, pod_from_template
@@ -23,6 +24,7 @@ from wharfinger.controllers.parts.statuses import patch_status
 
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
+HISTORY_HASH = "controller.kubernetes.io/hash"
 
 
 class StatefulSetController(PodOwner):
@@ -33,8 +35,8 @@ class StatefulSetController(PodOwner):
         super().__init__(context)
         self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
         self._awaited: dict[Key, Key] = {}  # claims that have to go or to change before a pod comes, and their set
-        claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
-        claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_changed)
+        self.claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self.claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_gone)
 
     async def reconcile(self, key: Key) -> None:
         document = self.owners.get(key[1], key[0])
@@ -64,6 +66,7 @@ class StatefulSetController(PodOwner):
             labels=(spec.spec.template.get("metadata") or {}).get("labels") or {},
             matches=lambda labels: matches(selector, labels),
             collisions=spec.status.collision_count or 0,
+            hash_label=HISTORY_HASH,
         )
         update = history.update
         current = history.named(spec.status.current_revision) or update
@@ -86,13 +89,16 @@ class StatefulSetController(PodOwner):
         current: ControllerRevision,
         update: ControllerRevision,
     ) -> None:
+        for pod in plan.keep:
+            if not pod.terminating and not await self._restore(document, spec, pod):
+                return
         for number in plan.create:
             chosen = current if rules.needs_current(spec, number) else update
             if not await self._create(document, spec, chosen, number):
                 return
+        for pod in plan.condemned:
+            await self._own_claims(document, spec, pod.metadata, leaving=True)
         for pod in plan.delete:
-            if pod in plan.condemned:
-                await self._release_claims(spec, pod)
             await self.delete_pod(document, pod)
 
     async def _report(
@@ -130,11 +136,29 @@ class StatefulSetController(PodOwner):
             await self.create_pod(document, pod)
         return True
 
+    async def _restore(self, document: Document, spec: StatefulSet, pod: Pod) -> bool:
+        """Gives a pod back what is its own: its name as a label, claims that are gone while it waits for them, and their
+        owners by the policy. False when a claim is still on its way out."""
+        name = pod.metadata.name
+        if pod.status.phase == "Pending":
+            for template in spec.spec.volume_claim_templates:
+                there = self.claims.get(f"{template['metadata']['name']}-{name}", pod.metadata.namespace)
+                if there is None and not await self._create_claim(document, spec, template, name):
+                    return False
+        changed = await self._own_claims(document, spec, pod.metadata, leaving=False)
+        if pod.metadata.labels.get(POD_NAME) != name:
+            labels = {POD_NAME: name, POD_INDEX: name.rpartition("-")[2]}
+            change = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
+            await self.client.patch(PODS, name, change, pod.metadata.namespace)
+            changed = True
+        if changed and pod.status.phase != "Pending":
+            self._tell(document, "Update", name)
+        return True
+
     def _pod(self, spec: StatefulSet, revision: ControllerRevision, name: str, number: int) -> Document:
         owner = controller_reference(STATEFUL_SETS, spec.metadata)
-        pod = pod_from_template(template_of(revision), owner, prefix="")
+        pod = pod_from_template(template_of(revision), owner, prefix=f"{spec.metadata.name}-")
         metadata = pod["metadata"]
-        del metadata["generateName"]
         metadata["name"] = name
         metadata["labels"] = {
             **metadata.get("labels", {}),
@@ -145,9 +169,9 @@ class StatefulSetController(PodOwner):
         pod["spec"]["hostname"] = name
         if spec.spec.service_name:
             pod["spec"]["subdomain"] = spec.spec.service_name
-        claims = {template["metadata"]["name"] for template in spec.spec.volume_claim_templates}
-        kept = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in claims]
-        own = [{"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in sorted(claims)]
+        claimed = {template["metadata"]["name"] for template in spec.spec.volume_claim_templates}
+        kept = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in claimed]
+        own = [{"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in sorted(claimed)]
         if kept or own:
             pod["spec"]["volumes"] = own + kept
         return pod
@@ -167,15 +191,18 @@ class StatefulSetController(PodOwner):
             **({"annotations": metadata["annotations"]} if metadata.get("annotations") else {}),
         }
         if spec.spec.persistent_volume_claim_retention_policy.when_deleted == "Delete":
-            owner = controller_reference(STATEFUL_SETS, spec.metadata)
-            claim_document["metadata"]["ownerReferences"] = [
-                {key: value for key, value in owner.items() if key not in ("controller", "blockOwnerDeletion")}
-            ]
+            claim_document["metadata"]["ownerReferences"] = [controller_reference(STATEFUL_SETS, spec.metadata)]
         try:
             await self.client.create(PERSISTENT_VOLUME_CLAIMS, claim_document, spec.metadata.namespace)
         except AlreadyExists:
             return await self._is_usable(document, spec, name, pod)
-        message = f"create Claim {name} Pod {pod} in StatefulSet {spec.metadata.name} success"
+        except ApiError as error:
+            if not is_terminating_namespace(error):
+                self._tell(document, "Create", pod, f"failed to create PVC {name}: {error}")
+                why = f"Create Claim {name} for Pod {pod} in StatefulSet {spec.metadata.name} failed error: {error}"
+                self.event(document, "Warning", "FailedCreate", why)
+            raise
+        message = f"Create Claim {name} Pod {pod} in StatefulSet {spec.metadata.name} success"
         self.event(document, "Normal", "SuccessfulCreate", message)
         return True
 
@@ -188,13 +215,11 @@ class StatefulSetController(PodOwner):
         except NotFound:
             self.queue.add(spec.metadata.key)
             return False
-        if spec.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete" and any(
-            owner.kind == "Pod" and owner.name == pod for owner in found.metadata.owner_references
-        ):
+        scaled = spec.spec.persistent_volume_claim_retention_policy.when_scaled
+        if scaled == "Delete" and claims.is_stale(found.metadata.owner_references, PODS, pod):
             return False
         if found.metadata.deletion_timestamp:
-            why = f"Create Pod {pod} in StatefulSet {spec.metadata.name} failed error: pvc {name} is being deleted"
-            self.event(document, "Warning", "FailedCreate", why)
+            self._tell(document, "Create", pod, f"pvc {name} is being deleted")
             return False
         self._awaited.pop(key, None)
         return True
@@ -204,19 +229,69 @@ class StatefulSetController(PodOwner):
         if waiting is not None:
             self.queue.add(waiting)
 
-    async def _release_claims(self, spec: StatefulSet, pod: Pod) -> None:
-        """Claims that are to go with a scale-in belong to the leaving pod, whose end then takes them along."""
-        if spec.spec.persistent_volume_claim_retention_policy.when_scaled != "Delete":
-            return
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        for template in spec.spec.volume_claim_templates:
-            name = f"{template['metadata']['name']}-{pod.metadata.name}"
-            try:
-                await self.client.patch(
-                    PERSISTENT_VOLUME_CLAIMS,
-                    name,
-                    {"metadata": {"ownerReferences": [owner]}},
-                    pod.metadata.namespace,
-                )
-            except NotFound:
+    def _claim_gone(self, claim: PersistentVolumeClaim) -> None:
+        """A pod that waits may miss it."""
+        self._claim_changed(claim)
+        for owner in self.owners:
+            if owner["metadata"].get("namespace") != claim.metadata.namespace:
                 continue
+            for template in owner["spec"].get("volumeClaimTemplates") or ():
+                prefix = f"{template['metadata']['name']}-{owner['metadata']['name']}"
+                if rules.ordinal(prefix, claim.metadata.name) is not None:
+                    self.enqueue(owner)
+
+    async def _own_claims(self, document: Document, spec: StatefulSet, pod: ObjectMeta, *, leaving: bool) -> bool:
+        """Sets the owners of a pod's claims as the retention policy wants them; says whether it had to."""
+        changed = False
+        for template in spec.spec.volume_claim_templates:
+            claim = self.claims.get(f"{template['metadata']['name']}-{pod.name}", pod.namespace)
+            if claim is None:
+                continue
+            metadata = claim.metadata
+            owners = claims.owners(spec, metadata.owner_references, pod, leaving=leaving)
+            if owners is None:
+                continue
+            if claims.has_conflict(spec, metadata.owner_references, pod):
+                self.event(document, "Warning", "ConflictingController", claims.CONFLICT.format(metadata.name))
+            change = {"resourceVersion": metadata.resource_version, "ownerReferences": owners}
+            with suppress(NotFound):
+                await self.client.patch(
+                    PERSISTENT_VOLUME_CLAIMS, metadata.name, {"metadata": change}, metadata.namespace
+                )
+                changed = True
+        return changed
+
+    # What is told of pods, in upstream's words
+
+    async def create_pod(self, owner: Document, pod: Document) -> Document | None:
+        name = pod["metadata"]["name"]
+        try:
+            created = await self.client.create(PODS, pod, owner["metadata"]["namespace"])
+        except AlreadyExists:
+            raise
+        except ApiError as error:
+            if is_terminating_namespace(error):
+                return None
+            self._tell(owner, "Create", name, str(error))
+            raise
+        self._tell(owner, "Create", name)
+        return created
+
+    async def delete_pod(self, owner: Document, pod: Pod) -> bool:
+        name = pod.metadata.name
+        try:
+            await self.client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid)
+        except NotFound:
+            return False
+        except ApiError as error:
+            self._tell(owner, "Delete", name, str(error))
+            raise
+        self._tell(owner, "Delete", name)
+        return True
+
+    def _tell(self, document: Document, verb: str, pod: str, failure: str = "") -> None:
+        what = f"{verb} Pod {pod} in StatefulSet {document['metadata']['name']}"
+        if failure:
+            self.event(document, "Warning", f"Failed{verb}", f"{what} failed error: {failure}")
+        else:
+            self.event(document, "Normal", f"Successful{verb}", f"{what} successful")

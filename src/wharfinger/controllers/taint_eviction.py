@@ -24,9 +24,10 @@ class TaintEvictionController(Controller[Key]):
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self._waiting: set[Key] = set()  # pods that will leave unless the taint does
         self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: since when we know its NoExecute taints
         self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)
-        self.pods.add_handler(self._pod_seen, self._pod_updated)
+        self.pods.add_handler(self._pod_seen, self._pod_updated, self._pod_gone)
 
     async def reconcile(self, key: Key) -> None:
         pod = self.pods.get(key[1], key[0])
@@ -36,18 +37,27 @@ class TaintEvictionController(Controller[Key]):
         now = self.context.now()
         moment = evicted_at(pod.spec.tolerations, node.spec.taints, now, self._seen.get(node.metadata.name, {}))
         if moment is None:
+            if key in self._waiting:
+                self._waiting.discard(key)
+                self._tell(pod, "Cancelling deletion of Pod")
             return
         if moment > now:
+            self._waiting.add(key)
             self.queue.add_after(key, moment - now, background=True)
             return
+        self._waiting.discard(key)
         await self._evict(pod, now)
+
+    def _tell(self, pod: Pod, what: str) -> None:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self.context.recorder.event(PODS, pod, "Normal", "TaintManagerEviction", f"{what} {name}")
 
     async def _evict(self, pod: Pod, now: float) -> None:
         metadata = pod.metadata
-        name = f"{metadata.namespace}/{metadata.name}"
-        self.context.recorder.event(PODS, pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {name}")
+        self._tell(pod, "Marking for deletion Pod")
         condition = {
             "type": "DisruptionTarget",
+            "observedGeneration": metadata.generation,
             "status": "True",
             "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint",
@@ -72,7 +82,8 @@ class TaintEvictionController(Controller[Key]):
         if taints:
             now = self.context.now()
             self._seen[node.metadata.name] = {taint: before.get(taint, now) for taint in taints}
-            for pod in self.pods_by_node.get(node.metadata.name):
+        for pod in self.pods_by_node.get(node.metadata.name):
+            if taints or pod.metadata.key in self._waiting:
                 self.queue.add(pod.metadata.key)
 
     def _node_updated(self, old: Node, new: Node) -> None:
@@ -86,6 +97,9 @@ class TaintEvictionController(Controller[Key]):
         node = self.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
         if node is not None and any(taint.effect == "NoExecute" for taint in node.spec.taints):
             self.queue.add(pod.metadata.key)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        self._waiting.discard(pod.metadata.key)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         if old.spec.node_name != new.spec.node_name or old.spec.tolerations != new.spec.tolerations:

@@ -9,7 +9,7 @@ from wharfinger.api.times import BadTime, parse_duration
 PREFIX = "wharfinger.dev/"
 
 # On nodes
-SIMULATED = PREFIX + "simulated"  # label or annotation `true`: this node is ours to simulate
+SIMULATED = PREFIX + "simulated"  # label or annotation, `true` or `false`: whether this node is ours to simulate
 SAMPLE = PREFIX + "sample"  # label: made by `wharf nodes --count`, with the prefix of its name
 DOWN = PREFIX + "down"  # annotation `true`: the node has failed
 

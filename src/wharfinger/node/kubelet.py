@@ -29,12 +29,13 @@ from wharfinger.node.fitting import Room
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """Which nodes are ours: those that say so, or all."""
+    """Which nodes are ours: those that say so, or all that do not say they are not."""
 
     everything: bool = False
 
     def __call__(self, node: Node) -> bool:
-        return self.everything or is_true(node.metadata.labels.get(SIMULATED, node.metadata.annotations.get(SIMULATED)))
+        told = node.metadata.labels.get(SIMULATED, node.metadata.annotations.get(SIMULATED))
+        return self.everything if told is None else is_true(told)
 
 
 def is_down(node: Node) -> bool:
@@ -89,6 +90,8 @@ class Kubelets(Controller[Key]):
                 return
             self._room(node).put(pod.metadata.uid, requests(pod))
             bound_at = self._seen[pod.metadata.uid] = now
+        elif bound_at > now:
+            bound_at = self._seen[pod.metadata.uid] = now  # the clock was set back: nobody waits for it to catch up
         step = lifecycle.next_step(
             pod,
             bound_at=bound_at,

@@ -31,6 +31,8 @@ def sample_node(sample: Sample, index: int) -> Document:
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
         "topology.kubernetes.io/region": sample.region,
         SIMULATED: "true",
         SAMPLE: sample.prefix,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.compute_resources import RECORD, BadRecord, as_fields, is_class_name, parse_record
+from wharfinger.api.defaults.walk import child, children
 from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.quota import shown
@@ -119,12 +120,12 @@ def with_reserved(document: Document) -> Document:
 
 def unqualified(document: Document) -> Iterable[str]:
     """Resource names of a pod's or a template's containers, or of a quota, that real API servers refuse."""
-    spec = document.get("spec") or {}
+    spec = child(document, "spec")
     if document.get("kind") == "ResourceQuota":
-        yield from filter(is_class_name, spec.get("hard") or {})
+        yield from filter(is_class_name, child(spec, "hard"))
         return
-    while isinstance(inner := spec.get("template") or spec.get("jobTemplate"), dict) and "containers" not in spec:
-        spec = inner.get("spec") or {}
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    while "containers" not in spec and (inner := child(spec, "template") or child(spec, "jobTemplate")):
+        spec = child(inner, "spec")
+    for container in (*children(spec, "initContainers"), *children(spec, "containers")):
         for part in ("requests", "limits"):
-            yield from filter(is_class_name, (container.get("resources") or {}).get(part) or {})
+            yield from filter(is_class_name, child(child(container, "resources"), part))

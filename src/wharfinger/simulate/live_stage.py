@@ -51,6 +51,7 @@ BUSY = 5.0  # the same, as a multiple of the time that one look at the cluster t
 STABLE_RULES = 3.0  # the same where roles and policies are made: those who apply them follow at their own pace
 COMPONENTS = ("scheduler", "controllers")  # that a scenario may restart
 LABEL = "wharfinger.dev/scenario-run"
+EMBEDDED = b"+wharfinger"  # in the version of an embedded server
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _POLL = 0.2
 _RULES = (SCHEDULING_POLICIES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
@@ -83,6 +84,7 @@ class LiveStage:
         self._patience = patience
         self._rewrites = rewrites
         self._restart_command = restart
+        self._embedded = False
         self._names = ClassNames(())
         self._finalizers: set[str] = set()  # that the scenario gives to objects
         self._admin = HttpClient(access, component="wharf-test")
@@ -111,12 +113,11 @@ class LiveStage:
             for document in await self.objects(kind):
                 metadata = document["metadata"]
                 self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
-        if not self._rewrites and (name := next((name for each in documents for name in unqualified(each)), "")):
-            raise NotPlayable(
-                f"it asks for {name}, and real API servers refuse resource names without a domain: "
-                "let the webhook rewrite them (resourceClass.rewriteNames)"
-            )
-        await self._check_provisioners(documents)
+        # A `wharf up`: its API server knows classes by name and applies rules at once; its controllers make any volume.
+        self._embedded = EMBEDDED in await self._admin.fetch("/version")
+        if not self._embedded:
+            self._check_names(documents)
+            await self._check_provisioners(documents)
         brings_nodes = any(document.get("kind") == "Node" for document in documents)
         others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
         if brings_nodes and others:
@@ -131,6 +132,13 @@ class LiveStage:
             await self._ensure_namespace(namespace)
         self._began = time.monotonic()
         return self._names.scenario(scenario)
+
+    def _check_names(self, documents: Iterable[Document]) -> None:
+        if not self._rewrites and (name := next((name for each in documents for name in unqualified(each)), "")):
+            raise NotPlayable(
+                f"it asks for {name}, and real API servers refuse resource names without a domain: "
+                "let the webhook rewrite them (resourceClass.rewriteNames)"
+            )
 
     async def _check_provisioners(self, documents: Iterable[Document]) -> None:
         """Volumes are made on demand by drivers that the cluster must have already."""
@@ -164,7 +172,7 @@ class LiveStage:
     async def settle(self) -> None:
         """Until nothing of what the scenario speaks of has changed for a moment, which is longer on a busy cluster."""
         began = time.monotonic()
-        stable = STABLE if self._kinds.isdisjoint(_RULES) else STABLE_RULES
+        stable = STABLE if self._embedded or self._kinds.isdisjoint(_RULES) else STABLE_RULES
         seen = await self._versions()
         since = time.monotonic()
         stable = max(stable, BUSY * (since - began))

@@ -61,7 +61,8 @@ def default_job(document: Document) -> None:
     labels = child(child(child(spec, "template"), "metadata"), "labels")
     metadata = child(document, "metadata")
     if labels and not metadata.get("labels"):
-        metadata["labels"] = dict(labels)
+        # The very same, as upstream: what the server adds to the template's then belongs to the job as well.
+        metadata["labels"] = labels
 
 
 def _job_spec(spec: Document) -> None:
@@ -96,6 +97,8 @@ def prepare_job(document: Document) -> None:
         labels.setdefault(key, uid)
     for key in ("job-name", "batch.kubernetes.io/job-name"):
         labels.setdefault(key, name)
+    if metadata.get("labels") is labels:
+        metadata["labels"] = dict(labels)
     selector = made_child(spec, "selector")
     made_child(selector, "matchLabels").setdefault("batch.kubernetes.io/controller-uid", uid)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--resource", "resources", multiple=True, metavar="NAME=QUANTITY", help="Further capacity; may be repeated."
 )
 @click.option("--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="A taint; may be repeated.")
-@click.option("--all", "everything", is_flag=True, help="Simulate every node, not only those labelled as simulated.")
+@click.option("--all", "everything", is_flag=True, help="Simulate every node that is not labelled otherwise.")
 @running_options
 def command(
     kubeconfig: str | None,

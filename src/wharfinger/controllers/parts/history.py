@@ -52,8 +52,10 @@ async def sync_history(
     labels: dict[str, str],
     matches: Any,
     collisions: int,
+    hash_label: str = REVISION_HASH,
 ) -> History:
-    """Finds the revision of the template among the owner's, or makes it; an old one that is wanted again becomes newest."""
+    """Finds the revision of the template among the owner's, or makes it; an old one that is wanted again becomes newest.
+    `hash_label` is where a revision carries its hash."""
     found = await claim(
         client,
         owner=owner,
@@ -76,7 +78,9 @@ async def sync_history(
             update = view(document, ControllerRevision)
         rest = [each for each in ordered if each.metadata.uid != update.metadata.uid]
         return History((*rest, update), update, collisions)
-    update, collisions = await _create(client, owner, resource, data, template, labels, newest + 1, collisions)
+    update, collisions = await _create(
+        client, owner, resource, data, template, labels, newest + 1, collisions, hash_label
+    )
     return History((*ordered, update), update, collisions)
 
 
@@ -89,6 +93,7 @@ async def _create(
     labels: dict[str, str],
     number: int,
     collisions: int,
+    hash_label: str,
 ) -> tuple[ControllerRevision, int]:
     while True:
         digest = template_hash(template, collisions)
@@ -98,7 +103,9 @@ async def _create(
             "metadata": {
                 "name": f"{owner.name}-{digest}",
                 "namespace": owner.namespace,
-                "labels": {**labels, REVISION_HASH: digest},
+                "labels": {**labels, hash_label: digest},
+                # `kubectl rollout history` shows why a revision was made from them.
+                **({"annotations": owner.annotations} if owner.annotations else {}),
                 "ownerReferences": [controller_reference(resource, owner)],
             },
             "data": data,

@@ -9,8 +9,6 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 
 _SHOWN_ZEROS = {
-    "replicas",
-    "availableReplicas",
     "terminatingReplicas",
     "collisionCount",
     "currentNumberScheduled",
@@ -24,8 +22,14 @@ _SHOWN_ZEROS = {
     "ready",
     "terminating",
     "failedIndexes",
+    "uncountedTerminatedPods",
 }
-"""Counts that Kubernetes writes even when they are nothing; others it leaves out."""
+_SHOWN_OF_KIND = {
+    "ReplicaSet": {"replicas"},
+    "ReplicationController": {"replicas"},
+    "StatefulSet": {"replicas", "availableReplicas"},
+}
+"""Counts that Kubernetes writes even when they are nothing, of every kind and of some; others it leaves out."""
 
 
 def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -49,7 +53,8 @@ async def patch_status(
     identity = {"uid": metadata["uid"]}
     if locked:
         identity["resourceVersion"] = metadata["resourceVersion"]
-    shown = {key: value if value or key in _SHOWN_ZEROS else None for key, value in status.items()}
+    zeros = _SHOWN_ZEROS | _SHOWN_OF_KIND.get(resource.kind, set())
+    shown = {key: value if value or key in zeros else None for key, value in status.items()}
     patch = {"metadata": identity, "status": shown}
     return await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
 
