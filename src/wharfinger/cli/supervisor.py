@@ -54,6 +54,7 @@ class _Child:
     state: ComponentState
     arguments: list[str]
     process: asyncio.subprocess.Process | None = None
+    log_start: int = 0  # bytes that the log had before the process was started
     failures: int = field(default=0)
 
 
@@ -65,6 +66,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._children: list[_Child] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._mute = False  # whether it was said that the state cannot be written
         config = "" if plan.config is None else str(plan.config)
         self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config, nodes=plan.nodes)
 
@@ -85,7 +87,7 @@ class Supervisor:
             child = self._add(name, self._arguments(name))
             await self._launch(child)
             self._watch(child)
-        self.state.write()
+        self._note()
 
     async def run(self) -> None:
         """Until a signal: then ends all components, the API server last."""
@@ -96,10 +98,21 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._end([child for child in self._children if child.state.name != SERVER])
         await self._end([child for child in self._children if child.state.name == SERVER])
-        self.state.write()
+        self._note()
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _note(self) -> None:
+        """Writes down what runs. Where that is not possible (a full disk), what runs goes on; it is said once."""
+        try:
+            self.state.write()
+        except OSError as error:
+            if not self._mute:
+                self._say(f"cannot write {self._plan.data_dir}: {error.strerror}; `wharf status` may show what was")
+            self._mute = True
+        else:
+            self._mute = False
 
     def _add(self, name: str, arguments: list[str]) -> _Child:
         log = self._logs / f"{name}.log"
@@ -128,6 +141,7 @@ class Supervisor:
     async def _launch(self, child: _Child, *more: str) -> None:
         command = [sys.executable, "-m", "wharfinger.cli.main", child.state.name, *child.arguments, *more]
         descriptor = open_log(Path(child.state.log))
+        child.log_start = os.fstat(descriptor).st_size
         try:
             child.process = await asyncio.create_subprocess_exec(
                 *command,
@@ -141,7 +155,7 @@ class Supervisor:
         finally:
             os.close(descriptor)
         child.state.pid, child.state.since, child.state.state = child.process.pid, time.time(), "running"
-        self.state.write()
+        self._note()
 
     async def _await_server(self, server: _Child) -> None:
         assert server.process is not None
@@ -152,13 +166,13 @@ class Supervisor:
                 found = read_server(self._plan.data_dir)
                 if found is not None and found.pid == server.process.pid:
                     self.state.address, self.state.kubeconfig = found.address, found.kubeconfig
-                    self.state.write()
+                    self._note()
                     return
                 if ending.done():
                     break
                 await asyncio.sleep(0.05)
             await self._end([server])
-            raise StartFailed(f"the API server did not start:\n{tail(Path(server.state.log))}")
+            raise StartFailed(f"the API server did not start:\n{tail(Path(server.state.log), server.log_start)}")
         finally:
             ending.cancel()
 
@@ -174,14 +188,20 @@ class Supervisor:
             child.failures = 1 if time.time() - state.since > _SOUND else child.failures + 1
             delay = min(_LONGEST, _SHORTEST * 2 ** (child.failures - 1))
             state.state, state.pid, state.last_exit = "waiting", 0, describe_exit(code)
-            self.state.write()
+            self._note()
             self._say(
                 f"{state.name} ended ({state.last_exit}); starting it again in {delay:g} s. The end of {state.log}:\n"
-                f"{tail(Path(state.log))}"
+                f"{tail(Path(state.log), child.log_start)}"
             )
             await asyncio.sleep(delay)
             state.restarts += 1
-            await self._launch(child)
+            while True:
+                try:
+                    await self._launch(child)
+                    break
+                except OSError as error:  # no room for a process or its log
+                    self._say(f"{state.name} cannot be started: {error}; trying again in {_LONGEST:g} s")
+                    await asyncio.sleep(_LONGEST)
 
     async def _end(self, children: list[_Child]) -> None:
         running = [child for child in children if child.process is not None and child.process.returncode is None]
@@ -228,12 +248,12 @@ def describe_exit(code: int) -> str:
         return f"signal {-code}"
 
 
-def tail(log: Path, lines: int = _SHOWN_LINES) -> str:
-    """The last lines of a log, indented for the terminal."""
+def tail(log: Path, start: int = 0, lines: int = _SHOWN_LINES) -> str:
+    """The last lines of a log from a position on, indented for the terminal."""
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 16 * 1024))
+            file.seek(max(start, file.tell() - 16 * 1024))
             text = file.read().decode(errors="replace")
     except OSError:
         return "  (no log)"

@@ -47,3 +47,5 @@ def command(data_dir: Path, port: int | None, host: str, config: str | None) -> 
         run(settings, started)
     except (CannotServe, BadTokenFile, DataFileError) as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:  # a full disk, most likely
+        raise click.ClickException(f"cannot use {settings.data_dir}: {error.strerror or error}") from error

@@ -63,6 +63,8 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
             asyncio.run(_run(plan, sample))
     except (AlreadyRuns, StartFailed) as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"cannot use {directory}: {error.strerror or error}") from error
 
 
 async def _run(plan: Plan, sample: bool) -> None:
