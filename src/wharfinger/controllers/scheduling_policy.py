@@ -47,7 +47,8 @@ async def provision_if_allowed(client: Client) -> None:
         for line in await provision(client):
             log.info(line)
     except Forbidden as error:
-        log.info("the shipped policies are left to others: %s", error)
+        log.info("the shipped policies are left to those who may hand out permissions")
+        log.debug("what we may not: %s", error)
 
 
 async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[str]:
