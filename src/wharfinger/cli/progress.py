@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 0.7  # seconds before anything is shown: short work needs no bar
@@ -12,29 +12,39 @@ _BETWEEN = 0.1  # seconds between two drawings
 _WIDTH = 30
 
 
-@contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Gives a function (what, done, total) that draws one line and takes it away at the end; none where nobody looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    drawn, next_drawing = False, time.monotonic() + _PATIENCE
+class Progress:
+    """Draws one line, over and over; `clear` takes it away, for a line that is to stay."""
 
-    def tell(what: str, done: int, total: int) -> None:
-        nonlocal drawn, next_drawing
+    def __init__(self) -> None:
+        self._drawn = False
+        self._next_drawing = time.monotonic() + _PATIENCE
+
+    def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if now < next_drawing:
+        if now < self._next_drawing:
             return
-        next_drawing = now + _BETWEEN
+        self._next_drawing = now + _BETWEEN
         filled = _WIDTH * done // total if total else 0
         bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {done}/{total}" if total else f"{done}"
         sys.stderr.write(f"\r\033[K{what} {bar}")
         sys.stderr.flush()
-        drawn = True
+        self._drawn = True
 
-    try:
-        yield tell
-    finally:
-        if drawn:
+    def clear(self) -> None:
+        if self._drawn:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+            self._drawn = False
+
+
+@contextmanager
+def progress() -> Iterator[Progress | None]:
+    """What long work tells its progress to; none where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    told = Progress()
+    try:
+        yield told
+    finally:
+        told.clear()

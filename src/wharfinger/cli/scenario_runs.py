@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,6 +29,15 @@ class Verdict:
     def ok(self) -> bool:
         return not self.problems
 
+    def document(self) -> dict[str, object]:
+        result = "skipped" if self.skipped else "passed" if self.ok else "failed"
+        found: dict[str, object] = {"name": self.name, "file": self.file, "result": result, "seconds": self.seconds}
+        if self.skipped:
+            found["why"] = self.skipped
+        if self.problems:
+            found["problems"] = list(self.problems)
+        return found
+
 
 def collect(paths: Iterable[str]) -> list[Path]:
     """The files that hold scenarios: those named, and those in folders that mention one."""
@@ -48,10 +58,14 @@ def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verd
         for file in files:
             yield from run_file(file, seed)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # Ctrl-C reaches the players, too: they are to end at once and without a word.
+    with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
         running = [pool.submit(run_file, file, seed) for file in files]
-        for done in as_completed(running):
-            yield from done.result()
+        try:
+            for done in as_completed(running):
+                yield from done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def run_file(file: Path, seed: int) -> list[Verdict]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.live_scenarios import Cluster
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     metavar="COMMAND",
     help='Restarts a component there, "scheduler" or "controllers", which is added to it as last argument.',
 )
+@output_option("text", "json", "yaml", default="text")
 def command(
     paths: tuple[str, ...],
     junit: Path | None,
@@ -49,6 +53,7 @@ def command(
     config: str | None,
     patience: float | None,
     restart: str | None,
+    output: str,
 ) -> None:
     """Run the scenarios in these files and folders: unit tests for scheduling policies.
 
@@ -65,7 +70,8 @@ def command(
       wharf test scenarios/resource-policy --kubeconfig admin.conf --config config.yaml
     """
     from wharfinger.cli.live_scenarios import run_live
-    from wharfinger.cli.output import paint
+    from wharfinger.cli.output import emit, paint
+    from wharfinger.cli.progress import progress
     from wharfinger.cli.scenario_runs import collect, junit_xml, run_all
 
     files = collect(paths)
@@ -81,16 +87,18 @@ def command(
         played = run_all(files, seed, jobs)
     else:
         played = run_live(files, _cluster(kubeconfig, context, config, patience, restart))
-    for verdict in played:
-        verdicts.append(verdict)
-        if verdict.skipped:
-            click.echo(f"{paint('SKIP', 'yellow')} {verdict.name}: {verdict.skipped}")
-        elif verdict.ok and verbose:
-            click.echo(f"{paint('PASS', 'green')} {verdict.name} ({verdict.seconds:.1f} s)")
-        elif not verdict.ok:
-            click.echo(f"{paint('FAIL', 'red', bold=True)} {verdict.name}")
-            for line in verdict.problems:
-                click.echo(f"     {line}")
+    files_played: set[str] = set()
+    with progress() as told:
+        for verdict in played:
+            verdicts.append(verdict)
+            lines = list(_lines(verdict, verbose)) if output == "text" else []
+            if told is not None:
+                if lines:
+                    told.clear()
+                files_played.add(verdict.file)
+                told("played", len(files_played), len(files))
+            for line in lines:
+                click.echo(line)
     if junit is not None:
         junit.write_text(junit_xml(verdicts))
     failed = sum(not verdict.ok for verdict in verdicts)
@@ -98,8 +106,24 @@ def command(
     summary = f"{len(verdicts) - failed - skipped} passed, {failed} failed" + (
         f", {skipped} skipped" if skipped else ""
     )
-    click.echo(paint(summary, "red" if failed else "green", bold=True))
+    if output == "text":
+        click.echo(paint(summary, "red" if failed else "green", bold=True))
+    else:
+        emit([verdict.document() for verdict in verdicts], output)
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
+
+
+def _lines(verdict: Verdict, verbose: bool) -> Iterator[str]:
+    """What a person wants to know of it at once."""
+    from wharfinger.cli.output import paint
+
+    if verdict.skipped:
+        yield f"{paint('SKIP', 'yellow')} {verdict.name}: {verdict.skipped}"
+    elif verdict.ok and verbose:
+        yield f"{paint('PASS', 'green')} {verdict.name} ({verdict.seconds:.1f} s)"
+    elif not verdict.ok:
+        yield f"{paint('FAIL', 'red', bold=True)} {verdict.name}"
+        yield from (f"     {line}" for line in verdict.problems)
 
 
 def _cluster(
