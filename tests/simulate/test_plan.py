@@ -50,3 +50,82 @@ def test_bad_input_is_an_error_not_a_change(tmp_path: Path) -> None:
     status, found = plan(tmp_path, [NODE], ["kind: ["])
     assert status == 1
     assert "change.yaml" in str(found["stderr"])
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, uid: d-1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+"""
+BUDGET = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: shop}
+spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}
+"""
+SCALED = "\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec: {replicas: 4}\n"
+TWO_PODS = "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: shop}\nspec: {hard: {pods: '3'}}\n"
+FEWER = """
+apiVersion: wharfinger.dev/v1alpha1
+kind: Scenario
+steps:
+- patch: {kind: Deployment, namespace: shop, name: web, merge: {spec: {replicas: 1}}}
+- expect: [{kind: Pod, namespace: shop, selector: app=web, count: WANTED}]
+"""
+
+
+def asked(tmp_path: Path, cluster: list[str], *question: str) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    (tmp_path / "cluster.yaml").write_text("---".join(cluster))
+    done = wharf("plan", *question, "--cluster", str(tmp_path / "cluster.yaml"), "-o", "json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"stderr": [{"text": done.stderr}]}
+
+
+def test_a_drained_node_shows_where_its_pods_go_and_what_a_budget_keeps_there(tmp_path: Path) -> None:
+    other = NODE.replace("n1", "n2").replace("name: n2", "name: n2, labels: {pool: other}")
+    selected = DEPLOYMENT.replace("spec: {containers", "spec: {nodeSelector: {pool: other}, containers")
+    status, found = asked(tmp_path, [NODE, other, selected], "--drain", "n2")
+    assert status == 2
+    by_sort = sorted((str(each["kind"]), str(each["change"])) for each in found["changes"])
+    assert by_sort == [("Deployment", "changed"), *[("Pod", "gone")] * 2, *[("Pod", "new")] * 2]
+    assert all(each["after"]["node"] is None for each in found["changes"] if each["change"] == "new")  # type: ignore[index]
+
+    status, found = asked(tmp_path, [NODE, other, selected, BUDGET], "--drain", "n2")
+    assert (status, found["changes"]) == (2, [])
+    assert ["disruption budget" in str(each["message"]) for each in found["refused"]] == [True, True]
+
+
+def test_what_is_deleted_is_named_by_kind_and_name(tmp_path: Path) -> None:
+    status, found = asked(tmp_path, [NODE, POD.replace("CPU", "1")], "--delete", "pod/shop/a")
+    assert (status, [each["change"] for each in found["changes"]]) == (2, ["gone"])
+    for question, why in (("pod/shop/b", 'pods "b" not found'), ("thing/a", "no kind is called"), ("node/a/b", "want")):
+        status, found = asked(tmp_path, [NODE], "--delete", question)
+        assert status == 1
+        assert why in str(found["stderr"])
+
+
+def test_part_of_an_object_of_the_snapshot_may_be_changed_and_what_a_quota_refuses_is_told(tmp_path: Path) -> None:
+    status, found = plan(tmp_path, [NODE, DEPLOYMENT, TWO_PODS], [SCALED])
+    assert status == 2
+    workload, pod = found["changes"]  # type: ignore[misc]
+    assert (workload["kind"], workload["before"]["wanted"]) == ("Deployment", 2)
+    assert (workload["after"]["wanted"], workload["after"]["ready"]) == (4, 3)
+    assert "exceeded quota: q" in workload["after"]["message"]
+    assert pod["change"] == "new"
+
+
+def test_scenarios_of_a_change_are_played(tmp_path: Path) -> None:
+    status, found = plan(tmp_path, [NODE, DEPLOYMENT], [FEWER.replace("WANTED", "1")])
+    assert status == 2
+    assert {each["change"] for each in found["changes"]} == {"changed", "gone"}  # type: ignore[attr-defined]
+    status, found = plan(tmp_path, [NODE, DEPLOYMENT], [FEWER.replace("WANTED", "2")])
+    assert status == 1
+    assert "expected 2, found 1" in str(found["failed"])
+
+
+def test_a_slip_in_the_call_is_an_error_not_a_change() -> None:
+    assert wharf("plan").returncode == 1
+    assert wharf("plan", "--nonsense").returncode == 1

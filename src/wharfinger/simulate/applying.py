@@ -91,11 +91,14 @@ async def _get(client: Client, resource: Resource, name: str, namespace: str) ->
 
 
 def _cleaned(document: Document) -> Document:
-    """A copy with the server's own fields taken out, and the note of what was applied put in."""
+    """A copy with the server's own fields taken out, and the note of what is applied put in."""
     metadata = dict(document.get("metadata") or {})
     for key in _SERVER_OWNED:
         metadata.pop(key, None)
     cleaned = {**document, "metadata": metadata}
+    if metadata.get("creationTimestamp"):
+        # A server has stored it: what was applied there, if anything was, stands in it.
+        return cleaned
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(LAST_APPLIED, None)
     plain = {key: value for key, value in cleaned.items() if key != "status"}

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wharfinger.api.errors import ApiError
+from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.fields import show
-from wharfinger.api.kinds.builtin import EVENTS, LEASES, PODS
+from wharfinger.api.kinds.builtin import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS, PLACEMENTS, RESERVATIONS, RESOURCE_POLICIES
 from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
-from wharfinger.simulate import runner
-from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate import report, runner
+from wharfinger.simulate.draining import drain
+from wharfinger.simulate.inputs import BadInput, Inputs
+from wharfinger.simulate.scenario import Target
 from wharfinger.simulate.simulation import Options, apply_manifests, prepare
 from wharfinger.simulate.world import World
 
 _PAGE = 500
+_WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
@@ -51,35 +63,56 @@ class Change:
 class Plan:
     changes: list[Change] = field(default_factory=list)
     refused: list[runner.Rejection] = field(default_factory=list)
+    failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
+    left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
 
     @property
     def empty(self) -> bool:
         return not self.changes and not self.refused
+
+    def numbers(self) -> dict[str, int]:
+        """How many changes there are of each sort."""
+        return dict(Counter(change.what for change in self.changes).most_common())
 
     def document(self) -> Document:
         return {
             "kind": "Plan",
             "apiVersion": "wharfinger.dev/v1alpha1",
             "changes": [change.document() for change in self.changes],
-            "refused": [
-                {"kind": each.kind, "namespace": each.namespace, "name": each.name, "message": each.message}
-                for each in self.refused
-            ],
+            "refused": [_refusal(each) for each in self.refused],
+            "failed": self.failed,
+            "leftOut": [_refusal(each) for each in self.left_out],
         }
 
 
-def plan(cluster: Inputs, change: Inputs, *, start: float | None = None, options: Options | None = None) -> Plan:
-    """Both inputs' manifests are applied one after the other; the configuration is the cluster's."""
+def plan(
+    cluster: Inputs,
+    change: Inputs,
+    *,
+    start: float | None = None,
+    options: Options | None = None,
+    deletions: Sequence[Target] = (),
+    drains: Sequence[str] = (),
+) -> Plan:
+    """The change is applied to the cluster: its manifests, then what is to be deleted and drained, then its scenarios.
+    The configuration is the cluster's. Raises BadInput where something to delete or drain is not there."""
     options = options or Options()
     begin = max(cluster.start(), change.start()) if start is None else start
     world = World(cluster.configuration, start=begin, seed=options.seed)
     try:
-        return world.loop.complete(_plan(world, cluster, change, options))
+        return world.loop.complete(_plan(world, cluster, change, options, deletions, drains))
     finally:
         world.close()
 
 
-async def _plan(world: World, cluster: Inputs, change: Inputs, options: Options) -> Plan:
+async def _plan(
+    world: World,
+    cluster: Inputs,
+    change: Inputs,
+    options: Options,
+    deletions: Sequence[Target],
+    drains: Sequence[str],
+) -> Plan:
     given = runner.Results()
     await prepare(world, [*cluster.manifests, *change.manifests])
     await apply_manifests(world, cluster.manifests, Options(seed=options.seed, once=options.once), given)
@@ -88,8 +121,24 @@ async def _plan(world: World, cluster: Inputs, change: Inputs, options: Options)
     results = runner.Results()
     await apply_manifests(world, change.manifests, options, results)
     await world.settle()
+    client = world.client(options.user, lambda warning: None)
+    try:
+        for target in deletions:
+            await client.delete(target.resource, target.name, target.namespace)
+        for node in drains:
+            results.rejections += await drain(world, client, node, options.user)
+    except NotFound as error:
+        raise BadInput([error.message]) from error
+    for scenario, _ in change.scenarios:
+        await runner.run(scenario, world, results)
+    await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
-    return Plan(list(_compare(before, _state(world), preempted)), results.rejections)
+    return Plan(
+        list(_compare(before, _state(world), preempted)),
+        [each for each in results.rejections if not each.expected],
+        [each for each in report.expectations(results) if not each["ok"]],
+        given.rejections,
+    )
 
 
 async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
@@ -120,8 +169,14 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
 
 
 def _state(world: World) -> dict[Key, dict[str, Any]]:
-    """What is compared: pods and their nodes, reservations, unit counts, placement decisions."""
+    """What is compared: workloads, pods and their nodes, reservations, unit counts, placement decisions."""
     state: dict[Key, dict[str, Any]] = {}
+    for resource in _WORKLOADS:
+        for document in world.objects(resource):
+            if not any(owner.get("controller") for owner in document["metadata"].get("ownerReferences") or ()):
+                state[resource.kind, document["metadata"]["namespace"], document["metadata"]["name"]] = _replicas(
+                    document
+                )
     for pod in world.objects(PODS):
         metadata, status = pod["metadata"], pod.get("status") or {}
         facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
@@ -152,6 +207,17 @@ def _state(world: World) -> dict[Key, dict[str, Any]]:
     return state
 
 
+def _replicas(workload: Document) -> dict[str, Any]:
+    """How many pods a workload wants and has, and why the API lets it have no more."""
+    status = workload.get("status") or {}
+    failure = (each for each in status.get("conditions") or () if each.get("type") == "ReplicaFailure")
+    return {
+        "wanted": (workload.get("spec") or {}).get("replicas", status.get("desiredNumberScheduled", 0)),
+        "ready": status.get("readyReplicas", status.get("numberReady", 0)),
+        "message": next((each.get("message") for each in failure if each.get("status") == "True"), None),
+    }
+
+
 def _compare(before: Mapping[Key, Any], after: Mapping[Key, Any], preempted: set[Key]) -> Iterable[Change]:
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -160,7 +226,7 @@ def _compare(before: Mapping[Key, Any], after: Mapping[Key, Any], preempted: set
 
 
 def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Why a pod waits may be worded anew (there is one node more to count) without anything having changed for it."""
+    """Why something waits may be worded anew (there is one node more to count) without anything having changed for it."""
     return None if facts is None else {key: value for key, value in facts.items() if key != "message"}
 
 
@@ -177,6 +243,10 @@ def _what(key: Key, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
 def _involved(event: Document) -> Key:
     involved = event.get("involvedObject") or {}
     return str(involved.get("kind")), str(involved.get("namespace", "")), str(involved.get("name"))
+
+
+def _refusal(each: runner.Rejection) -> Document:
+    return {"kind": each.kind, "namespace": each.namespace, "name": each.name, "message": each.message}
 
 
 def _facts(facts: Mapping[str, Any] | None) -> str:

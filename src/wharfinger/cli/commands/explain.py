@@ -34,31 +34,36 @@ def _from(function: F) -> F:
             "--filename",
             "paths",
             multiple=True,
+            type=click.Path(),
             metavar="PATH",
             help="Take the state from files instead of a cluster.",
         ),
-        click.option("--all", "everything", is_flag=True, help="Name every node or cluster."),
+        click.option(
+            "-n", "--namespace", default="default", show_default=True, help="The namespace of a name without one."
+        ),
+        click.option("-v", "--all", "everything", is_flag=True, help="Name every node or cluster."),
         output_option("table", "json", "yaml"),
     ):
         function = option(function)
     return cluster_options(function)
 
 
-def _split(text: str, what: str) -> tuple[str, str]:
+def _split(text: str, what: str, default: str) -> tuple[str, str]:
     namespace, slash, name = text.rpartition("/")
     if not name:
-        raise click.UsageError(f"{what}: want NAMESPACE/NAME, not {text!r}")
-    return (namespace if slash else "default"), name
+        raise click.UsageError(f"{what}: want [NAMESPACE/]NAME, not {text!r}")
+    return (namespace if slash else default), name
 
 
 @command.command("pod")
-@click.argument("pod", metavar="NAMESPACE/NAME")
+@click.argument("pod", metavar="[NAMESPACE/]NAME")
 @_from
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
 )
 def pod(
     pod: str,
+    namespace: str,
     paths: tuple[str, ...],
     everything: bool,
     output: str,
@@ -68,6 +73,8 @@ def pod(
 ) -> None:
     """For each node the plugin that refuses the pod and why, or each plugin's score; and the choice.
 
+    The pod need not be pending. Exits with 2 if there is no such pod, with 1 on other errors.
+
     \b
     Examples:
       wharf explain pod shop/web-1 -f cluster.yaml
@@ -76,7 +83,7 @@ def pod(
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.explaining import explain_pod
 
-    namespace, name = _split(pod, "the pod")
+    namespace, name = _split(pod, "the pod", namespace)
     explained = _asked(
         lambda client, clock, configuration, registry: explain_pod(
             client, clock, profiles.load(configuration.scheduler, settings=configuration), registry, namespace, name
@@ -140,10 +147,16 @@ def _asked(
 
 
 @command.command("placement")
-@click.argument("placement", metavar="NAMESPACE/NAME")
+@click.argument("placement", metavar="[NAMESPACE/]NAME")
 @_from
 def placement(
-    placement: str, paths: tuple[str, ...], everything: bool, output: str, kubeconfig: str | None, context: str | None
+    placement: str,
+    namespace: str,
+    paths: tuple[str, ...],
+    everything: bool,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """For each cluster the filter that refuses it and why, or each prioritizer's part of its score; and the choice.
 
@@ -153,7 +166,7 @@ def placement(
     """
     from wharfinger.simulate.explaining import explain_placement
 
-    namespace, name = _split(placement, "the placement")
+    namespace, name = _split(placement, "the placement", namespace)
     story = _asked(
         lambda client, clock, configuration, registry: explain_placement(
             client, clock, configuration, registry, namespace, name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,19 +12,50 @@ from wharfinger.cli.options import cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.planning import Plan
+    from wharfinger.simulate.planning import Change, Plan
+    from wharfinger.simulate.runner import Rejection
+    from wharfinger.simulate.scenario import Target
+
+_MANY = 40  # changes before those beyond are only counted
 
 
-@click.command
+class _Slip(click.UsageError):
+    """A slip in the call: an error like others, since status 2, which click would give it, says that something changes."""
+
+    exit_code = 1
+
+
+class _Plan(click.Command):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _Slip(error.message, error.ctx) from error
+
+
+@click.command(cls=_Plan)
 @click.option(
     "-f",
     "--filename",
     "paths",
     multiple=True,
-    required=True,
     type=click.Path(),
     metavar="CHANGE",
-    help="The change: files, folders, or -.",
+    help="The change: files, folders, or -. Scenarios among them are played.",
+)
+@click.option(
+    "--delete",
+    "deletions",
+    multiple=True,
+    metavar="KIND/[NAMESPACE/]NAME",
+    help="Delete this object, such as node/n1; may be repeated.",
+)
+@click.option(
+    "--drain",
+    "drains",
+    multiple=True,
+    metavar="NODE",
+    help="Drain this node: no new pods, and its pods evicted as disruption budgets allow; may be repeated.",
 )
 @click.option(
     "--cluster",
@@ -36,48 +68,83 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
 @click.option("--as", "user", default="", help="Who makes the change. Default: the administrator.")
+@click.option("-v", "--all", "everything", is_flag=True, help="Show every change.")
 @output_option("table", "json", "yaml")
 def command(
     paths: tuple[str, ...],
+    deletions: tuple[str, ...],
+    drains: tuple[str, ...],
     snapshots: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
     seed: int,
     user: str,
+    everything: bool,
     output: str,
 ) -> None:
     """Show what a change would do: pods that would start, wait, move or go, reservations, units and placements.
 
-    Exits with 0 if nothing changes, with 2 if something does, with 1 on any error.
+    Exits with 0 if nothing changes, with 2 if something does, with 1 on any error or failed expectation of a scenario.
 
     \b
     Examples:
       kubectl get nodes,pods,deployments,replicasets -A -o yaml > cluster.yaml
       wharf plan -f policy.yaml --cluster cluster.yaml
-      wharf plan -f policy.yaml --kubeconfig ~/.kube/config -o json
+      wharf plan --drain node-7 --drain node-8 --cluster cluster.yaml
+      wharf plan --delete deployment/shop/web -f policy.yaml --kubeconfig ~/.kube/config -o json
     """
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing
+    from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
     from wharfinger.simulate.simulation import Options
 
+    if not (paths or deletions or drains):
+        raise click.ClickException("say what changes: with -f, --delete or --drain")
     with bad_input(status=1):
         change = read(paths)
-        refuse_nothing(change, paths)
+        if paths:
+            refuse_nothing(change, paths)
+        if change.configured:
+            raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
+        targets = [_target(each) for each in deletions]
         try:
             cluster, start = (read(snapshots), None) if snapshots else _live(kubeconfig, context)
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progress() as told:
-            found = plan(cluster, change, start=start, options=Options(seed=seed, user=user, progress=told, once=True))
+            options = Options(seed=seed, user=user, progress=told, once=True)
+            found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
+    if cluster.scenarios:
+        click.echo("Note: scenarios in the state of the cluster are not played; only those of the change are", err=True)
+    for each in found.left_out:
+        click.echo(f"Note: of the cluster's state, {_name(each)} was left out: {each.message}", err=True)
     if output == "table":
-        click.echo(_text(found))
+        click.echo(_text(found, everything))
     else:
         from wharfinger.cli.output import emit
 
         emit(found.document(), output)
-    sys.exit(0 if found.empty else 2)
+    sys.exit(1 if found.failed else 0 if found.empty else 2)
+
+
+def _target(text: str) -> Target:
+    from wharfinger.api.kinds import registry
+    from wharfinger.simulate.inputs import BadInput
+    from wharfinger.simulate.scenario import Target
+
+    words = text.split("/")
+    kind = registry().find(words[0])
+    if kind is None:
+        raise BadInput([f'--delete: no kind is called "{words[0]}"'])
+    wanted = 3 if kind.namespaced else 2
+    if kind.namespaced and len(words) == 2:
+        words.insert(1, "default")
+    if len(words) != wanted or not all(words):
+        form = "KIND/NAMESPACE/NAME" if kind.namespaced else "KIND/NAME"
+        raise BadInput([f"--delete: want {form}, not {text!r}"])
+    return Target(kind.storage, words[1] if kind.namespaced else "", words[-1])
 
 
 def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
@@ -99,12 +166,19 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
     return asyncio.run(take()), time.time()
 
 
-def _text(found: Plan) -> str:
+def _name(each: Change | Rejection) -> str:
+    return f"{each.kind} {each.namespace}/{each.name}" if each.namespace else f"{each.kind} {each.name}"
+
+
+def _text(found: Plan, everything: bool) -> str:
     from wharfinger.api.wording import counted
     from wharfinger.cli.output import paint, table
+    from wharfinger.cli.report_text import failure, left_out
 
-    if found.empty:
-        return paint("No changes: every pod, reservation, unit and placement stays as it is.", "green", bold=True)
+    if found.empty and not found.failed:
+        return paint(
+            "No changes: every workload, pod, reservation, unit and placement stays as it is.", "green", bold=True
+        )
     lines = []
     if found.changes:
         rows = [
@@ -116,10 +190,19 @@ def _text(found: Plan) -> str:
             )
             for change in found.changes
         ]
+        numbers = ", ".join(f"{number} {what}" for what, number in found.numbers().items())
+        shown = rows if everything else rows[:_MANY]
         lines += [
-            paint(counted(len(rows), "change"), "yellow", bold=True),
-            table(("change", "kind", "name", "before -> after"), rows),
+            paint(f"{counted(len(rows), 'change')}: {numbers}", "yellow", bold=True),
+            table(("change", "kind", "name", "before -> after"), shown),
         ]
+        if len(shown) < len(rows):
+            lines.append(left_out(len(rows) - len(shown)))
     for refused in found.refused:
-        lines.append(paint(f"Refused: {refused.kind} {refused.name}: {refused.message}", "red"))
+        lines.append(paint(f"Refused: {_name(refused)}: {refused.message}", "red"))
+    if found.failed:
+        lines += [
+            paint("Of the change's scenarios these failed:", "red"),
+            *chain.from_iterable(map(failure, found.failed)),
+        ]
     return "\n".join(lines)
