@@ -200,6 +200,22 @@ def test_who_can_knows_accounts_that_are_bound_as_users(tmp_path: Path) -> None:
     assert [each["identity"] for each in items] == ["system:serviceaccount:shop:robot"]
 
 
+def test_who_can_reserve_is_asked_of_users_and_groups_too(tmp_path: Path) -> None:
+    granted = grant("arch", ("ServiceAccount", "web", "shop"), ("User", "ann"), ("Group", "devs"), namespace="shop")
+    template = {"metadata": {"namespace": "shop"}, "spec": {"nodeSelector": {"arch": "arm64"}}}
+    reservation = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "r"},
+        "spec": {"template": template, "owners": [{"object": {"name": "x"}}]},
+    }
+    documents = [policy("arch", ARCH), *({**each, "apiVersion": RBAC} for each in granted), reservation]
+    path = write(tmp_path / "all.yaml", documents)
+    items = json.loads(wharf("who-can", "-f", path, "-o", "json").stdout)["items"]
+    assert [each["identity"] for each in items] == ["system:serviceaccount:shop:web", "Group devs", "User ann"]
+    assert wharf("check", "-f", path, "--as", "bob").stdout.startswith("Reservation r: admitted, with a warning\n")
+
+
 def test_check_says_when_the_account_asked_about_does_not_count(tmp_path: Path) -> None:
     path = write(tmp_path / "all.yaml", objects(pod({}, namespace="shop")))
     text = wharf("check", "-f", path, "--as", "system:serviceaccount:shop:web").stdout
@@ -219,3 +235,4 @@ def test_suggest_writes_what_admits_the_pods_it_saw(tmp_path: Path) -> None:
     path = write(tmp_path / "all.yaml", [*suggested, *running])
     assert wharf("check", "-f", path).exit_code == 0
     assert wharf("suggest", "-n", "empty", "-f", path).exit_code == 2
+    assert wharf("suggest", "-n", "shop", "-f", path, "--name", "Not A Name").exit_code == 2

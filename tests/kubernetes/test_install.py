@@ -176,7 +176,7 @@ def test_controllers_of_others_are_named_and_the_component_refused(installed: Cl
 
 def test_uninstalling_says_first_what_would_be_lost(installed: Cluster) -> None:
     told = installed.run_wharf("uninstall", check=False, cluster=True)
-    assert "resourcepolicies.scheduling.sigs.x-k8s.io: 1 objects would be lost: default/kept" in told
+    assert "resourcepolicies.scheduling.sigs.x-k8s.io: 1 object would be lost: default/kept" in told
     assert "Nothing was done" in told
     assert installed.get("/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies/kept")
     installed.run_wharf("uninstall", "--keep-definitions", cluster=True)

@@ -201,6 +201,18 @@ def asker(name: str, groups: Iterable[str], namespace: str, account: str) -> Ask
     return Asker(User(name, (*groups, "system:authenticated")), namespace, account)
 
 
+RESERVING = ("Reservation", "ReservationSet")
+"""Kinds whose template nobody runs as yet: who reserves counts."""
+
+
+def namespace_of(document: Document, otherwise: str = "") -> str:
+    """Where the policies for an object must be usable."""
+    subject = template_subject(request_for(document, Asker(User(""), otherwise)), with_requester=False, global_class="")
+    if document["kind"] in RESERVING and subject is not None:
+        return subject.namespace
+    return str(document["metadata"].get("namespace") or otherwise or "default")
+
+
 def request_for(document: Document, who: Asker) -> Request:
     """The request that would create this object. A pod that was read from a cluster is judged as it was made there: before
     a scheduler wrote its node, and by the DaemonSet controller where that made it."""

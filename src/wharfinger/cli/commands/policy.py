@@ -98,15 +98,16 @@ def who_can(
     from copy import deepcopy
 
     from wharfinger.cli.output import emit, table
-    from wharfinger.cli.policy_world import explain, request_for
+    from wharfinger.cli.policy_world import RESERVING, explain, namespace_of, request_for
 
     world = _world(filenames, kubeconfig, context)
     built, rows, lines = world.build(), [], []
     for document in world.judged:
-        own = str(document["metadata"].get("namespace") or namespace or "default")
-        for place in sorted({own, *world.namespaces}) if all_namespaces else [own]:
+        reserves = document["kind"] in RESERVING
+        own = namespace_of(document, namespace)
+        for place in sorted({own, *world.namespaces}) if all_namespaces and not reserves else [own]:
             found = []
-            for identity, who in _identities(world, place):
+            for identity, who in _identities(world, place, reserves):
                 copy = deepcopy(document)
                 if place != own or "namespace" not in document["metadata"]:
                     copy["metadata"]["namespace"] = place
@@ -158,6 +159,7 @@ def suggest(
     from wharfinger.admission.scheduling_policy.suggest import suggest as write
     from wharfinger.api.kinds.ours import SIGS
     from wharfinger.api.kinds.scheduling_policy import DOCUMENT_GROUP
+    from wharfinger.api.names import dns_subdomain
     from wharfinger.cli.output import as_json, as_yaml
     from wharfinger.cli.policy_world import BadInput, pod_of
 
@@ -172,6 +174,8 @@ def suggest(
     if not pods:
         raise BadInput(f"no pod runs in namespace {namespace}")
     name = name or namespace
+    if faults := dns_subdomain(name):
+        raise BadInput(f"--name {name}: {faults[0]}")
     rbac = "rbac.authorization.k8s.io"
     rule = {
         "apiGroups": [SIGS, DOCUMENT_GROUP],
@@ -244,10 +248,10 @@ def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[
     return [(together, accounts[0][1]), *(one for one in found if one not in accounts)]
 
 
-def _identities(world: PolicyWorld, namespace: str) -> list[tuple[str, Any]]:
-    """Everyone who could be told apart in a namespace: its service accounts, the groups they are in, and with the union
-    of identities every user and group that is bound anywhere."""
-    from wharfinger.admission.request import User
+def _identities(world: PolicyWorld, namespace: str, reserves: bool) -> list[tuple[str, Any]]:
+    """Everyone who could be told apart in a namespace: its service accounts, and where who asks counts too (for
+    reservations, and with the union of identities) every user and group that is bound there."""
+    from wharfinger.admission.request import User, service_account
     from wharfinger.cli.policy_world import Asker
 
     names = {name for place, name in world.accounts if place == namespace} | {"default"}
@@ -261,25 +265,30 @@ def _identities(world: PolicyWorld, namespace: str) -> list[tuple[str, Any]]:
                     names.add(str(subject["name"]).rpartition(":")[2])
                 elif subject.get("kind") in ("User", "Group"):
                     others.add((subject["kind"], str(subject.get("name"))))
-    nobody = User("nobody")
-    found = [(f"system:serviceaccount:{namespace}:{name}", Asker(nobody, namespace, name)) for name in sorted(names)]
-    found.append((f"{_OTHERS}{namespace}", Asker(nobody, namespace, "another-account")))
-    if world.settings.identity == "ServiceAccountOrUser":
+
+    def account(name: str) -> Asker:
+        return Asker(service_account(namespace, name)) if reserves else Asker(User("nobody"), namespace, name)
+
+    found = [(f"{_ACCOUNT}{namespace}:{name}", account(name)) for name in sorted(names)]
+    found.append((f"{_OTHERS}{namespace}", account("another-account")))
+    if reserves or world.settings.identity == "ServiceAccountOrUser":
         for kind, name in sorted(others):
             user = User(name, ("system:authenticated",)) if kind == "User" else User("", (name, "system:authenticated"))
-            found.append((f"{kind} {name}", Asker(user, namespace)))
+            found.append((f"{kind} {name}", Asker(user, "" if reserves else namespace)))
     return found
 
 
 def _text(report: dict[str, Any]) -> str:
     from wharfinger.cli.output import as_json, paint
+    from wharfinger.cli.policy_world import RESERVING
 
     verdict = paint("admitted", "green") if report["admitted"] else paint("refused", "red", bold=True)
     mode = "only the shipped ones exist" if report["mode"] == "off" else f"mode {report['mode']}"
     enforced = "" if report["mode"] == "enforce" else f" if policies were enforced ({mode})"
     of_pods = report["admittedWhenEnforced"] and not report["podsAdmittedWhenEnforced"]
     if of_pods:
-        verdict += f", but its pods would be refused{enforced}"
+        reserves = report["object"].split(maxsplit=1)[0] in RESERVING
+        verdict += ", with a warning" if reserves else f", but its pods would be refused{enforced}"
     elif report["admitted"] and not report["admittedWhenEnforced"]:
         verdict += f", but would be refused{enforced}"
     lines = [f"{report['object']}: {verdict}"]
