@@ -177,6 +177,15 @@ def is_fake(pod: Pod) -> bool:
     return pod.metadata.name.startswith(_FAKE)
 
 
+def priority_for_room(pod: Pod) -> int:
+    """A pod's priority where room that is being made for others is concerned. A reservation without a priority of its own
+    is first in the queue, and no more than that; what a preemptor gets reserved stands for the preemptor."""
+    priority = pod.spec.priority or 0
+    if priority == MAX_PRIORITY and is_fake(pod) and PREEMPTOR not in pod.metadata.labels:
+        return 0
+    return priority
+
+
 def reservation_name(fake: Pod) -> str:
     return fake.metadata.annotations[RESERVATION_NAME]
 

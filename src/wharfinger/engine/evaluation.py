@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from wharfinger.api.reservations import priority_for_room
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
@@ -29,7 +30,7 @@ def simulating(filters: Filters) -> list[Prepared]:
 
 def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
     """The pods that are to get room on the node and come before this one, or are its equals."""
-    priority = pod.spec.priority or 0
+    priority = priority_for_room(pod)
     return [
         each
         for each in tables.nominated.get(node_name, {}).values()
