@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -125,6 +126,34 @@ class _Unreachable:
             raise ServiceUnavailable("no route to host")
 
         return refuse
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_next_leads_at_most_a_retry_after_the_lease_of_one_that_fell_silent_ended(seed: int) -> None:
+    """It never sees the last renewal later than one retry period, and tries when what it saw ends, not at its next look."""
+
+    async def main() -> None:
+        client, clock, rng = MemoryClient(), JumpyClock(), random.Random(seed)
+        first = Candidate(client, "first", clock)
+        await asyncio.sleep(rng.random())
+        others = [Candidate(client, f"other {seed} {number}", clock) for number in range(3)]
+        await asyncio.sleep(60 + 10 * rng.random())
+        silent = _Unreachable(client)
+        first.leader._client = silent  # the last renewal is behind it
+        renewed = micro(lease(client)["renewTime"])
+        await asyncio.sleep(30)
+        (new,) = [each for each in others if each.leader.leading]
+        took_over = micro(lease(client)["acquireTime"]) - renewed
+        assert 15 <= took_over <= 15 + 2 + 0.1
+        assert abs(new.reigns[0][0] - (micro(lease(client)["acquireTime"]) - clock.offset)) < 0.1
+        for each in (first, *others):
+            await each.stop()
+
+    run_virtual(main())
+
+
+def micro(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_wakes() -> None:

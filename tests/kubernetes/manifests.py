@@ -44,6 +44,20 @@ def deployment(name: str, namespace: str, replicas: int, **spec: Any) -> Documen
     }
 
 
+def reservation(name: str, ttl: str, **spec: Any) -> Document:
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name},
+        "spec": {
+            "template": {"spec": pod_spec()},
+            "owners": [{"labelSelector": {"matchLabels": {"app": name}}}],
+            "ttl": ttl,
+            **spec,
+        },
+    }
+
+
 def condition(document: Document, type: str) -> Document:
     found = (item for item in (document.get("status") or {}).get("conditions") or () if item["type"] == type)
     return next(found, {})

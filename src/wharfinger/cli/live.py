@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wharfinger.client.http import HttpClient
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
+    from wharfinger.client.leases import Leader
     from wharfinger.client.timers import Clock
 
 LEASE_NAMESPACE = "kube-system"
@@ -88,22 +89,58 @@ async def run_until_stopped(work: Callable[[], Awaitable[None]]) -> None:
             raise
 
 
+Turn = Callable[[], Awaitable[object]]
+"""Waited for by whoever is ready to work: returns when it is this process's turn."""
+
+
+async def at_once() -> None:
+    """The turn of a process that works alone."""
+
+
 async def lead(
     client: Client,
     name: str,
     clock: Clock,
-    work: Callable[[Client], Awaitable[None]],
+    work: Callable[[Client, Turn], Awaitable[None]],
     *,
     namespace: str = LEASE_NAMESPACE,
     **timing: float,
 ) -> None:
-    """Works while this process holds the lease of that name, through a client that refuses to write without it."""
+    """Works while this process holds the lease of that name, through a client that refuses to write without it.
+
+    `work` is started before, so that it can load the cluster while it waits for its turn; it is begun anew after a lease
+    was lost.
+    """
     from wharfinger.client.fence import fenced
     from wharfinger.client.leases import Leader, process_identity
 
     leader = Leader(client, name, namespace, process_identity(), clock, **timing)  # type: ignore[arg-type]  # only floats
     guarded = fenced(client, leader.check)
-    await leader.run(lambda: work(guarded))
+    while not await stand_by_and_lead(leader, lambda turn: work(guarded, turn)):
+        pass
+
+
+async def stand_by_and_lead(leader: Leader, work: Callable[[Turn], Awaitable[None]]) -> bool:
+    """One term of leadership and the time before; whether the work ended by itself."""
+    turn = asyncio.Event()
+    working = asyncio.ensure_future(work(turn.wait))
+
+    async def reign() -> None:
+        turn.set()
+        await working
+
+    election = asyncio.ensure_future(leader.term(reign))
+    try:
+        await asyncio.wait({working, election}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and not turn.is_set():
+            working.result()
+            return True
+        return await election
+    finally:
+        election.cancel()  # ends the work first, then gives the lease up
+        await asyncio.gather(election, return_exceptions=True)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 async def serving_health(
@@ -126,27 +163,30 @@ async def serving_health(
 async def run_component(
     client: HttpClient,
     name: str,
-    work: Callable[[Client, InformerSet], Awaitable[None]],
+    work: Callable[[Client, InformerSet, Turn], Awaitable[None]],
     *,
     clock: Clock,
     metrics: Metrics,
     running: Running,
 ) -> None:
-    """Works with informers of its own until told to stop, as the leader where one is to be elected; closes the client."""
+    """Works with informers of its own until told to stop, as the leader where one is to be elected; closes the client.
+
+    `work` may start the informers at once and must wait for its turn before it acts.
+    """
     from wharfinger.client.informer import InformerSet
 
     current: list[InformerSet] = []
 
-    async def informed(writer: Client) -> None:
+    async def informed(writer: Client, turn: Turn) -> None:
         informers = InformerSet(writer)
         current[:] = [informers]
-        await work(writer, informers)
+        await work(writer, informers, turn)
 
     async def led() -> None:
         if running.leader_elect:
             await lead(client, name, clock, informed, namespace=running.leader_elect_namespace)
         else:
-            await informed(client)
+            await informed(client, at_once)
 
     def ready() -> str:
         return "" if current and current[0].synced else "the cluster is not loaded yet"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from wharfinger.api.errors import ApiError, Conflict
@@ -113,14 +113,21 @@ class Controller(ABC, Generic[K]):
             self.observer.added(self.name)
 
 
-async def run_controllers(controllers: Sequence[Controller[Any]], informers: InformerSet) -> None:
+async def run_controllers(
+    controllers: Sequence[Controller[Any]],
+    informers: InformerSet,
+    turn: Callable[[], Awaitable[object]] | None = None,
+) -> None:
     """Starts the informers and runs the controllers, each as soon as the informers it needs have synced, until cancelled.
 
-    So a kind that the server does not serve holds up only the controllers that need it.
+    So a kind that the server does not serve holds up only the controllers that need it. With `turn`, nothing is worked on
+    before that returns; what is to do is gathered meanwhile.
     """
     informers.start()
     tasks: list[asyncio.Task[None]] = []
     try:
+        if turn is not None:
+            await turn()
         tasks += [
             asyncio.create_task(_run_when_synced(controller, informers), name=controller.name)
             for controller in controllers

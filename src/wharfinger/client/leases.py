@@ -25,6 +25,8 @@ from wharfinger.client.timers import Clock, background_sleep
 
 log = logging.getLogger(__name__)
 
+_LEAST_PAUSE = 0.01  # seconds: two clocks may disagree on whether a moment has come
+
 
 class NotLeading(ApiError):
     """This process does not hold the lease (any more), so it must not write."""
@@ -47,7 +49,12 @@ def process_identity() -> str:
 
 
 class Leader:
-    """One candidate. `run(lead)` waits for the lease and leads while it holds."""
+    """One candidate. `run(lead)` waits for the lease and leads while it holds.
+
+    When a leader ends without giving its lease up, a candidate takes it at most `lease_duration` plus one `retry_period`
+    after it was last renewed, but for the time that requests take: it looks at least once in each retry period, and
+    tries at the very moment when the lease that it saw ends.
+    """
 
     def __init__(
         self,
@@ -82,6 +89,7 @@ class Leader:
         self._deadline = float("-inf")
         self._lease: Document | None = None  # as last read or written
         self._changed_at = 0.0  # when we first saw it so
+        self._ends_at = float("inf")  # when the one that another holds ends, by what we saw
 
     @property
     def leading(self) -> bool:
@@ -97,28 +105,34 @@ class Leader:
 
         Returns when `lead` returns; the lease is given up then, and when this is cancelled.
         """
-        while True:
-            await self._acquire()
-            work = asyncio.ensure_future(lead())
-            renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
-            try:
-                await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
-                if work.done():
-                    work.result()
-                    return
-                log.warning("lost the lease %s/%s", self._namespace, self._name)
-            finally:
-                # Whatever `lead` started must have ended before anybody else may lead.
-                for task in (work, renewal):
-                    task.cancel()
-                await asyncio.gather(work, renewal, return_exceptions=True)
-                if self.leading:
-                    await self._release()
-                self._deadline = float("-inf")
+        while not await self.term(lead):
+            pass
+
+    async def term(self, lead: Callable[[], Awaitable[None]]) -> bool:
+        """Waits for the lease and leads once, until `lead` returns (True) or the lease is lost (False)."""
+        await self._acquire()
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return True
+            log.warning("lost the lease %s/%s", self._namespace, self._name)
+            return False
+        finally:
+            # Whatever `lead` started must have ended before anybody else may lead.
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.gather(work, renewal, return_exceptions=True)
+            if self.leading:
+                await self._release()
+            self._deadline = float("-inf")
 
     async def _acquire(self) -> None:
         while not await self._try(self._take):
-            await background_sleep(self._retry_period * (1 + 1.2 * self._rng.random()))
+            pause = self._retry_period * (0.6 + 0.4 * self._rng.random())  # varied, so that candidates do not meet
+            await background_sleep(max(_LEAST_PAUSE, min(pause, self._ends_at - self._steady())))
         log.info("%s leads by the lease %s/%s", self.identity, self._namespace, self._name)
 
     async def _renew(self) -> None:
@@ -160,9 +174,11 @@ class Leader:
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._steady()
         self._observe(found)
+        self._ends_at = float("inf")  # unless it is another's: then one that fails is tried again at the usual pace
         if self.holder not in ("", self.identity):
-            valid = float(found["spec"].get("leaseDurationSeconds") or 0)
-            if self._steady() < self._changed_at + valid:
+            ends_at = self._changed_at + float(found["spec"].get("leaseDurationSeconds") or 0)
+            if self._steady() < ends_at:
+                self._ends_at = ends_at
                 return False
         return await self._write(found)
 

@@ -76,6 +76,7 @@ class Reservations:
         self._wishes: dict[str, Change] = {}  # by name: the newest of what is to be said of it
         self._writing: set[str] = set()  # names with a writer
         self._said: dict[str, tuple[str, str]] = {}  # uid to the reason and message said last
+        self._speaks = False  # whether everything is known and it is this process that acts
         self._promoting: set[str] = set()
         self._growing: set[str] = set()  # uids whose new size waits for room, or was not written
         self._awaited: dict[str, asyncio.Future[bool]] = {}  # guarantees by name: whether they found their node
@@ -252,7 +253,7 @@ class Reservations:
         self.tell(reservation_name(fake), fake.metadata.uid, reason, message)
 
     def tell(self, name: str, uid: str, reason: str, message: str) -> None:
-        if self._said.get(uid) == (reason, message):
+        if not self._speaks or self._said.get(uid) == (reason, message):
             return
         self._said[uid] = (reason, message)
 
@@ -270,6 +271,9 @@ class Reservations:
 
     def loaded(self) -> None:
         """Everything is known: what changed while nobody looked is caught up with."""
+        self._speaks = True
+        for reservation in self.informer or ():
+            self.pending(reservation)  # those that cannot be scheduled at all are told so
         self.room_made()
         for holding in list(self.ledger.holdings.values()):
             self.resize(holding.reservation)

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -110,24 +110,30 @@ class Scheduler:
 
     # -- running
 
-    async def run(self) -> None:
-        """Schedules until cancelled."""
+    async def run(self, turn: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Schedules until cancelled. With `turn`, it follows the API server and decides nothing before that returns."""
+        try:
+            if turn is not None:
+                self._informers.start()
+                await turn()
+            await self._schedule()
+        finally:
+            await self.stop()
+
+    async def _schedule(self) -> None:
         await self.load()
         if self._alone:
             # What was loaded stays: the collector need not walk it again and again.
             gc.collect()
             gc.freeze()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._binder.run())
-                group.create_task(self._statuses.run())
-                group.create_task(self._flush())
-                group.create_task(self._decide())
-        finally:
-            await self.stop()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._binder.run())
+            group.create_task(self._statuses.run())
+            group.create_task(self._flush())
+            group.create_task(self._decide())
 
     async def load(self) -> None:
-        """Follows the API server until everything it holds is known."""
+        """Follows the API server until everything it holds is known; from then on it may act."""
         self._informers.start()
         await self._informers.wait_synced()
         self._synced = True
@@ -140,7 +146,8 @@ class Scheduler:
 
     @property
     def ready(self) -> bool:
-        return self._synced
+        """Whether it knows the cluster, so that it can schedule as soon as it is its turn."""
+        return self._informers.synced
 
     async def _decide(self) -> None:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.live import Running, read_configuration, run_component, running_options
+from wharfinger.cli.live import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ async def _run(client: HttpClient, names: list[str], configuration: Configuratio
     clock, metrics = SystemClock(), Metrics()
     observer = ControllerMetrics(metrics)
 
-    async def control(writer: Client, informers: InformerSet) -> None:
+    async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:
         recorder = EventRecorder(writer, "wharfinger-controllers", clock)
         recorder.start()
         made = ControllerContext(
             writer, informers, recorder, registry(), clock=clock, configuration=configuration, observer=observer
         )
         try:
-            await run_controllers(make_controllers(made, names), informers)
+            await run_controllers(make_controllers(made, names), informers, turn)
         finally:
             await recorder.stop()
 

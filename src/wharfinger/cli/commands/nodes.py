@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.live import Running, read_configuration, run_component, running_options
+from wharfinger.cli.live import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ async def _run(
     settings = configuration.nodes
     managed = Managed(everything)
 
-    async def simulate(writer: Client, informers: InformerSet) -> None:
+    async def simulate(writer: Client, informers: InformerSet, turn: Turn) -> None:
+        await turn()
         if count is not None:
             await _make_so_many(writer, sample, count)
         kubelets = Kubelets(

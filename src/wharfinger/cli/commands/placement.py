@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wharfinger.cli.live import Running, read_configuration, run_component
+from wharfinger.cli.live import Running, Turn, read_configuration, run_component
 from wharfinger.cli.options import cluster_options, open_client
 
 
@@ -72,7 +72,7 @@ async def _run(
     clock, metrics = SystemClock(), Metrics()
     measured = PlacementMetrics(metrics)
 
-    async def control(writer: Client, informers: InformerSet) -> None:
+    async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:
         recorder = EventRecorder(writer, "placement", clock)
         recorder.start()
         context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
@@ -83,7 +83,7 @@ async def _run(
             debug = DebugServer(PlacementDebug(scheduling), writer, host=metrics_host, port=debug_port)
             await debug.start()
         try:
-            await run_controllers(controllers, informers)
+            await run_controllers(controllers, informers, turn)
         finally:
             if debug is not None:
                 await debug.stop()

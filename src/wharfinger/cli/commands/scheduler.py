@@ -116,7 +116,7 @@ async def _run(
 ) -> None:
     from wharfinger.api.kinds import registry
     from wharfinger.api.metrics import Metrics
-    from wharfinger.cli.live import lead, run_until_stopped, serving_health
+    from wharfinger.cli.live import Turn, at_once, lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import SystemClock
@@ -129,7 +129,7 @@ async def _run(
     name = configuration.profiles[0].scheduler_name
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
 
-    async def schedule(client: Client) -> None:
+    async def schedule(client: Client, turn: Turn) -> None:
         recorder = EventRecorder(client, name, clock) if events else None
         if recorder is not None:
             recorder.start()
@@ -146,14 +146,14 @@ async def _run(
         )
         current[:] = [scheduler]
         try:
-            await scheduler.run()
+            await scheduler.run(turn)
         finally:
             if recorder is not None:
                 await recorder.stop()
 
     async def work() -> None:
         if not leader_elect:
-            await schedule(plain)
+            await schedule(plain, at_once)
             return
         election = configuration.leader_election
         await lead(
