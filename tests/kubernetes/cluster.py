@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from tests.apiserver.running import Api
 from tests.client.certificates import Authority
 from tests.kubernetes.binaries import Binaries
@@ -27,6 +28,7 @@ from tests.kubernetes.binaries import Binaries
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN, MANAGER, SCHEDULER = "admin", "system:kube-controller-manager", "system:kube-scheduler"
 USERS = {ADMIN: "system:masters", MANAGER: "", SCHEDULER: "system:masters"}
+OURS = "wharfinger-system"
 
 
 class Process:
@@ -133,19 +135,8 @@ class Cluster:
     def _kubeconfig_of(self, user: str) -> Path:
         return self.folder / f"{user.rpartition(':')[2]}.conf"
 
-    @property
-    def scheduler_kubeconfig(self) -> Path:
-        """For whoever binds pods: enforced policies let only schedulers do that."""
-        return self._kubeconfig_of(SCHEDULER)
-
     def pid(self, part: str) -> int:
         return self._parts[part].pid
-
-    def kubeconfig_by(self, port: int) -> Path:
-        """The administrator's way in, by another port of this machine."""
-        file = self.folder / f"admin-by-{port}.conf"
-        self._write_kubeconfig(file, self._tokens[ADMIN], f"https://127.0.0.1:{port}")
-        return file
 
     @property
     def port(self) -> int:
@@ -278,12 +269,27 @@ class Cluster:
         assert not check or done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + ("" if check else done.stderr)
 
-    def kubeconfig_of(self, namespace: str, account: str) -> Path:
-        """A way in for a service account, as its pods would have it."""
-        file = self.folder / f"{namespace}-{account}.conf"
-        token = self.kubectl("create", "token", account, "-n", namespace, "--duration", "1h").strip()
-        self._write_kubeconfig(file, token)
+    def kubeconfig_of(self, namespace: str, account: str, port: int = 0) -> Path:
+        """A way in for a service account, as its pods would have it; by another port of this machine, if one is given."""
+        file = self.folder / f"{namespace}-{account}-{port}.conf"
+        token = self.kubectl("create", "token", account, "-n", namespace, "--duration", "2h").strip()
+        self._write_kubeconfig(file, token, f"https://127.0.0.1:{port}" if port else "")
         return file
+
+    def install_rights(self) -> None:
+        """All that `wharf install` prints, but for what would run: the programs are started by hand, as processes."""
+        printed = yaml.safe_load_all(self.run_wharf("install", "--components", "all", "--offline"))
+        self.apply(*(each for each in printed if each["kind"] not in ("Deployment", "PodDisruptionBudget", "Service")))
+        self.until(self._definitions_established, "our definitions are established")
+
+    def _definitions_established(self) -> bool:
+        found = self.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        conditions = ((each.get("status") or {}).get("conditions") or () for each in found)
+        return all(any(c["type"] == "Established" and c["status"] == "True" for c in each) for each in conditions)
+
+    def account_of(self, program: str, port: int = 0) -> Path:
+        """The way in that an installed program of ours has, with the rights that come with it and no others."""
+        return self.kubeconfig_of(OURS, f"wharfinger-{program}", port)
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         command = [str(self.binaries["kubectl"]), "--kubeconfig", str(self.kubeconfig), *arguments]

@@ -1,4 +1,5 @@
-"""All our components on a real cluster, as processes with one configuration; the workload controllers are the real ones."""
+"""All our components on a real cluster, as processes with one configuration, each with the rights that `wharf install` gives
+it and no others; the workload controllers are the real ones."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.cluster import Cluster, Process, free_port, reachable
+from tests.kubernetes.cluster import OURS, Cluster, Process, free_port, reachable
 
 CONTROLLERS = "schedulingpolicy,resourcepolicy,resourceclass,reservation,reservationset,podmigration,reservedquota"
+SCHEDULER = f"system:serviceaccount:{OURS}:wharfinger-scheduler"
 CLASSES = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourceclasses?dryRun=All"
 
 
@@ -62,6 +64,10 @@ def asked(cluster: Cluster) -> bool:
     return changed.status == 201 and "alias" in changed.json["spec"] and made("cpu").status == 422
 
 
+def _lines(log: str, text: str) -> str:
+    return "\n".join([line for line in log.splitlines() if text in line][:10])
+
+
 @dataclass(slots=True)
 class Components:
     """`restart` is a shell command: with a component's name after it, it returns when that was killed and is back."""
@@ -72,9 +78,10 @@ class Components:
 
 @contextmanager
 def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Components]:
-    """Runs them until the block ends."""
+    """Runs them until the block ends, on a cluster that has what `install_rights` brings."""
     file = cluster.folder / "wharfinger.json"
-    file.write_text(json.dumps(configuration))
+    policies = {**configuration.get("schedulingPolicy", {}), "schedulerIdentities": [SCHEDULER]}
+    file.write_text(json.dumps({**configuration, "schedulingPolicy": policies}))
     webhook = cluster.webhook
     ports = {name: str(free_port()) for name in ("nodes", "scheduler", "controllers", "placement")}
     options = {
@@ -83,7 +90,7 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Compone
         "controllers": ["--controllers", CONTROLLERS],
         "placement": ["--no-leader-elect"],
     }
-    ways = {"scheduler": cluster.scheduler_kubeconfig}
+    ways = {name: cluster.account_of(name) for name in ("scheduler", "controllers", "placement", "webhook")}
     started: dict[str, Process] = {}
 
     def start(name: str) -> None:
@@ -101,8 +108,8 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Compone
 
     for name in ports:
         start(name)
-    address = ("--url", f"https://{webhook}", "--bind", webhook)
-    started["webhook"] = cluster.wharf("webhook", *address, "--config", str(file))
+    address = ("--url", f"https://{webhook}", "--bind", webhook, "--namespace", OURS, "--secret", "wharfinger-webhook")
+    started["webhook"] = cluster.wharf("webhook", *address, "--config", str(file), kubeconfig=ways["webhook"])
     wishes = Wishes(cluster.folder / "restarts", restart)
     try:
         for name in ports:
@@ -114,8 +121,10 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Compone
     finally:
         wishes.close()
         # The webhook first, so that no request waits for one that is gone.
-        cluster.kubectl(
-            "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "wharfinger", check=False
-        )
+        for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+            cluster.kubectl("patch", kind, "wharfinger", "--type", "merge", "-p", '{"webhooks": []}', check=False)
         for process in reversed(started.values()):
             cluster.end(process)
+    for process in started.values():
+        log = process.log.read_text()
+        assert "is forbidden" not in log, f"{process.name} lacks a right:\n{_lines(log, 'is forbidden')}"

@@ -88,7 +88,7 @@ class Pair:
         self.running: list[Process] = []
 
     def start(self, proxy: Proxy | None = None) -> Process:
-        way = None if proxy is None else self.cluster.kubeconfig_by(proxy.port)
+        way = self.cluster.account_of("scheduler", 0 if proxy is None else proxy.port)
         name, port = f"scheduler-{len(self.running)}", free_port()
         arguments = ("scheduler", "--config", str(self._config), "--metrics-port", str(port))
         process = self.cluster.wharf(*arguments, name=name, kubeconfig=way)
@@ -160,7 +160,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def nodes(fresh_cluster: Cluster) -> Iterator[Cluster]:
     cluster = fresh_cluster
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=cluster.run_wharf("crds"))
+    cluster.install_rights()
     process = cluster.wharf("nodes", "--count", str(NODES), "--cpu", "2")
     cluster.until(
         lambda: sum(not node["spec"].get("taints") for node in cluster.items("/api/v1/nodes")) == NODES,
@@ -287,10 +287,11 @@ def test_a_server_that_is_slow_and_pods_that_others_bind(pair: Pair) -> None:
 def test_controllers_take_over_from_each_other(pair: Pair, proxy: Proxy, trouble: str) -> None:
     """With the lease of client-go's default length, which `wharf controllers` uses."""
     cluster, lease, port = pair.cluster, Watched(pair.cluster, "wharfinger-controllers"), free_port()
-    first = cluster.wharf(*CONTROLLERS, name="controllers-0", kubeconfig=cluster.kubeconfig_by(proxy.port))
+    first = cluster.wharf(*CONTROLLERS, name="controllers-0", kubeconfig=cluster.account_of("controllers", proxy.port))
     pair.running.append(first)
     cluster.until(lambda: lease.held_by(first), "the first leads")
-    second = cluster.wharf(*CONTROLLERS, "--metrics-port", str(port), name="controllers-1")
+    way = cluster.account_of("controllers")
+    second = cluster.wharf(*CONTROLLERS, "--metrics-port", str(port), name="controllers-1", kubeconfig=way)
     pair.running.append(second)
     cluster.until(lambda: reachable(f"http://127.0.0.1:{port}/readyz"), "the second has loaded the cluster and waits")
     pair.until_seen_to("before")
@@ -313,7 +314,7 @@ def test_controllers_take_over_from_each_other(pair: Pair, proxy: Proxy, trouble
 def test_controllers_survive_restarts_lost_watches_slow_answers_and_conflicts(pair: Pair) -> None:
     """One after the other on one process, which must see to what comes after each."""
     cluster, lease = pair.cluster, Watched(pair.cluster, "wharfinger-controllers")
-    process = cluster.wharf(*CONTROLLERS, name="controllers-0")
+    process = cluster.wharf(*CONTROLLERS, name="controllers-0", kubeconfig=cluster.account_of("controllers"))
     pair.running.append(process)
     cluster.until(lambda: lease.held_by(process), "it leads")
     pair.until_seen_to("at-first")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.kubernetes.cluster import Cluster, Process, free_port
+from tests.apiserver.running import Api
+from tests.kubernetes.cluster import OURS, Cluster, Process, free_port
 from tests.kubernetes.manifests import condition, namespace, pod
 
-OURS = "wharfinger-system"
 POLICY = {
     "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
     "kind": "ResourcePolicy",
@@ -105,6 +106,18 @@ def test_what_is_installed_is_complete(installed: Cluster) -> None:
 def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
     """Every program runs as its service account, with the arguments of its Deployment."""
     running: list[Process] = [installed.wharf("nodes", "--count", "2")]
+    commands: dict[str, list[str]] = {}
+
+    def start(name: str) -> None:
+        account = installed.kubeconfig_of(OURS, name)
+        running.append(installed.wharf(*commands[name], name=name, kubeconfig=account))
+
+    def restart(name: str) -> None:
+        (old,) = (process for process in running if process.name == name)
+        running.remove(old)
+        installed.end(old)
+        start(name)
+
     deployments = installed.items(f"/apis/apps/v1/namespaces/{OURS}/deployments")
     config = installed.folder / "config.yaml"
     config.write_text(
@@ -118,8 +131,8 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
         if arguments[0] == "webhook":
             port = free_port()
             arguments += ["--url", f"https://127.0.0.1:{port}", "--bind", f"127.0.0.1:{port}"]
-        account = installed.kubeconfig_of(OURS, item["metadata"]["name"])
-        running.append(installed.wharf(*arguments, name=item["metadata"]["name"], kubeconfig=account))
+        commands[item["metadata"]["name"]] = arguments
+        start(item["metadata"]["name"])
     try:
         webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/wharfinger"
         installed.until(lambda: installed.get(webhooks).get("webhooks"), "the webhook has registered itself")
@@ -143,6 +156,9 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
             assert process.running, f"{process.name}:\n{process.tail()}"
             log = process.log.read_text()
             assert "forbidden" not in log.lower() and "Traceback" not in log, f"{process.name}:\n{process.tail()}"
+        for name in ("scheduler", "controllers", "placement", "webhook"):
+            check_flows(installed, f"wharfinger-{name}")
+        check_shipped_policies_are_restored(installed, lambda: restart("wharfinger-controllers"))
         # Applying again takes nothing away of what the webhook wrote, and conflicts with nothing.
         apply(installed, install(installed, "all"))
         assert installed.get(webhooks)["webhooks"]
@@ -152,6 +168,35 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
         # No webhook runs any more, and requests must not wait for one.
         for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
             installed.kubectl("patch", kind, "wharfinger", "--type", "merge", "-p", '{"webhooks": []}')
+
+
+def check_flows(cluster: Cluster, account: str) -> None:
+    """The API server says by which schema it classed a request; ours are meant for every one of our programs."""
+    api = Api(cluster.kubeconfig_of(OURS, account))
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/wharfinger-scheduler"
+    for path, schema in (("/api/v1/namespaces", "wharfinger"), (lease, "wharfinger-leader-election")):
+        uid = cluster.get(f"/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/{schema}")["metadata"]["uid"]
+        cluster.until(
+            lambda path=path, uid=uid: api.ask("GET", path).headers.get("x-kubernetes-pf-flowschema-uid") == uid,
+            f"requests of {account} for {path} flow by {schema}",
+        )
+
+
+def check_shipped_policies_are_restored(cluster: Cluster, restart: Callable[[], None]) -> None:
+    """At the next start, unless an administrator keeps one as it is."""
+    policies = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
+    annotation = "rbac.authorization.kubernetes.io/autoupdate"
+    kept = "restricted-multiarch-by-affinity"
+    shipped = cluster.get(f"{policies}/restricted")["spec"]
+    cluster.kubectl("delete", "schedulingpolicy", "privileged")
+    changed = '{"spec": {"allowed": {"schedulerNames": ["other"]}}}'
+    for name in ("restricted", kept):
+        cluster.kubectl("patch", "schedulingpolicy", name, "--type=merge", "-p", changed)
+    cluster.kubectl("annotate", "--overwrite", "schedulingpolicy", kept, f"{annotation}=false")
+    restart()
+    cluster.until(lambda: cluster.api().ask("GET", f"{policies}/privileged").status == 200, "what was deleted is back")
+    cluster.until(lambda: cluster.get(f"{policies}/restricted")["spec"] == shipped, "what was changed is as shipped")
+    assert cluster.get(f"{policies}/{kept}")["spec"]["allowed"]["schedulerNames"] == ["other"]
 
 
 def test_roles_that_an_administrator_keeps_are_not_taken_back(installed: Cluster) -> None:

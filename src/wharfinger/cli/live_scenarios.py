@@ -29,6 +29,7 @@ class Cluster:
     configuration: Configuration
     patience: float
     restart: Sequence[str] = ()  # the command that restarts a component, whose name is added to it
+    webhook: str = ""  # host and port here where its API server can ask about bindings
 
 
 def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
@@ -60,7 +61,7 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         title = f"{file}: {name}" if name else str(file)
         if reason := _other_configuration(inputs.configuration, cluster.configuration) or why_not(
-            scenario, restarts=bool(cluster.restart)
+            scenario, restarts=bool(cluster.restart), webhook=bool(cluster.webhook)
         ):
             yield Verdict(title, str(file), skipped=reason)
             continue
@@ -80,13 +81,19 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
     from wharfinger.simulate.live_stage import LiveStage
 
     rewrites = cluster.configuration.resource_class.rewrite_names
-    stage = LiveStage(cluster.access, run, patience=cluster.patience, rewrites=rewrites, restart=cluster.restart)
+    stage = LiveStage(
+        cluster.access,
+        run,
+        patience=cluster.patience,
+        rewrites=rewrites,
+        restart=cluster.restart,
+        webhook=cluster.webhook,
+    )
     results = runner.Results()
     try:
-        scenario = await stage.open(scenario, inputs.manifests)
+        scenario, documents = await stage.open(scenario, inputs.manifests)
         admin = stage.client("", lambda warning: None)
-        for manifest in inputs.manifests:
-            document = manifest.document
+        for manifest, document in zip(inputs.manifests, documents, strict=True):
             refused = await runner.request(document, "", applying.apply(admin, document, stage.registry))
             results.failures += [(str(manifest.source), runner.refusal(each)) for each in refused]
         await runner.run(scenario, stage, results)
@@ -97,12 +104,14 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
 
 def _other_configuration(wanted: Configuration, running: Configuration) -> str:
     """Which block of a scenario's configuration differs from what runs. How nodes are simulated makes no difference, nor
-    how classes are named where an API server refuses their own names."""
+    how classes are named where an API server refuses their own names, nor as whom schedulers run."""
     import msgspec
 
-    names = running.resource_class.rewrite_names
-    same = msgspec.structs.replace(wanted.resource_class, rewrite_names=names)
-    wanted = msgspec.structs.replace(wanted, resource_class=same)
+    replace = msgspec.structs.replace
+    classes = replace(wanted.resource_class, rewrite_names=running.resource_class.rewrite_names)
+    identities = running.scheduling_policy.scheduler_identities
+    policies = replace(wanted.scheduling_policy, scheduler_identities=identities)
+    wanted = replace(wanted, resource_class=classes, scheduling_policy=policies)
     for field in msgspec.structs.fields(type(wanted)):
         if field.name in ("metadata", "nodes"):
             continue

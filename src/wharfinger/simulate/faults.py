@@ -1,4 +1,4 @@
-"""Faults on purpose: a client that lets some bindings fail or come late."""
+"""Faults on purpose: bindings that fail or come late, and a client that lets them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,31 @@ from wharfinger.api.errors import InternalError
 from wharfinger.api.kinds.ours import RESERVATIONS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.local import LocalClient
+from wharfinger.simulate.scenario import Fault
 
 
 class BindFaults:
-    """What is still to go wrong; shared between a scenario and the scheduler's client."""
+    """What is still to go wrong; shared between a scenario and whoever every binding passes."""
 
     def __init__(self) -> None:
-        self.failures = 0
-        self.delays = 0
-        self.delay = 0.0
+        self._failures = 0
+        self._delays = 0
+        self._delay = 0.0
+
+    def add(self, fault: Fault) -> None:
+        if fault.bind == "fail":
+            self._failures += fault.count
+        else:
+            self._delays, self._delay = self._delays + fault.count, fault.delay
+
+    async def go_wrong(self) -> None:
+        """To be called for each binding: fails, or returns late, as long as that is wanted."""
+        if self._failures > 0:
+            self._failures -= 1
+            raise InternalError("the binding was made to fail")
+        if self._delays > 0:
+            self._delays -= 1
+            await asyncio.sleep(self._delay)
 
 
 class FaultyClient(LocalClient):
@@ -29,7 +45,7 @@ class FaultyClient(LocalClient):
 
     async def create(self, resource: Resource, document: Document, namespace: str = "", **options: Any) -> Document:
         if options.get("subresource") == "binding":
-            await self._go_wrong()
+            await self._faults.go_wrong()
         return await super().create(resource, document, namespace, **options)
 
     async def patch(self, resource: Resource, name: str, patch: Any, namespace: str = "", **options: Any) -> Document:
@@ -39,14 +55,5 @@ class FaultyClient(LocalClient):
             and options.get("subresource") == "status"
             and "nodeName" in patch.get("status", {})
         ):
-            await self._go_wrong()
+            await self._faults.go_wrong()
         return await super().patch(resource, name, patch, namespace, **options)
-
-    async def _go_wrong(self) -> None:
-        faults = self._faults
-        if faults.failures > 0:
-            faults.failures -= 1
-            raise InternalError("the binding was made to fail")
-        if faults.delays > 0:
-            faults.delays -= 1
-            await asyncio.sleep(faults.delay)

@@ -4,8 +4,6 @@ where a real cluster needs a moment before it accepts what a simulated one takes
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -13,14 +11,13 @@ from typing import Any
 
 from wharfinger.api.compute_resources import name_compute_resources
 from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from wharfinger.api.kinds.builtin import LEASES, NODES
+from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.kinds.ours import MANAGED_CLUSTERS, NODE_COMPUTE_RESOURCES
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import format_time
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import PatchType
-from wharfinger.controllers.placement.clusters import AVAILABLE, JOINED, LEASE
+from wharfinger.simulate.live_agents import Agents
 from wharfinger.simulate.live_reading import ClassNames
 
 Place = tuple[Resource, str, str]
@@ -68,6 +65,7 @@ class ScenarioClient(HttpClient):
         user: str,
         footprint: Footprint,
         names: ClassNames,
+        agents: Agents,
         on_warning: Callable[[str], None],
     ) -> None:
         if user:
@@ -75,6 +73,7 @@ class ScenarioClient(HttpClient):
         super().__init__(access, component="wharf-test", on_warning=on_warning)
         self._footprint = footprint
         self._names = names
+        self._agents = agents
 
     async def create(
         self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
@@ -93,7 +92,7 @@ class ScenarioClient(HttpClient):
         if not subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
             if resource.group_plural == MANAGED_CLUSTERS.group_plural:
-                await self._join(resource, written)
+                await self._agents.join(resource, written)
             if resource == NODES:
                 self._footprint.waiting.add(str(written["metadata"]["name"]))
         return written
@@ -109,20 +108,6 @@ class ScenarioClient(HttpClient):
             await self._ready(name)
         footprint.waiting.clear()
         await asyncio.sleep(PAUSE)
-
-    async def _join(self, resource: Resource, cluster: Document) -> None:
-        """Simulated clusters have agents that are well; here we do what an agent does when its cluster joins."""
-        now = format_time(time.time())
-        conditions = [
-            {"type": type, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now}
-            for type, reason in ((JOINED, "ManagedClusterJoined"), (AVAILABLE, "ManagedClusterAvailable"))
-        ]
-        name = str(cluster["metadata"]["name"])
-        with contextlib.suppress(NotFound):
-            await super().delete(LEASES, LEASE, name)  # of a cluster of that name in an earlier scenario
-        if "hubAcceptsClient" not in (cluster.get("spec") or {}):
-            await super().patch(resource, name, {"spec": {"hubAcceptsClient": True}})
-        await super().patch(resource, name, {"status": {"conditions": conditions}}, subresource="status")
 
     async def _ready(self, name: str) -> None:
         """Waits until a node is ready and rid of the taint that new nodes get; a node that never is, is the scenario's matter."""

@@ -7,29 +7,32 @@ from collections.abc import Sequence
 
 from wharfinger.api.kinds.builtin import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.registry import Resource
+from wharfinger.simulate.live_times import of_day_elsewhere
 from wharfinger.simulate.scenario import Expectation, Scenario
 
 LONGEST = 60.0  # seconds of virtual time that a scenario may need
+LATEST = 25.0  # seconds that a binding may be delayed: API servers wait for 30 at most
 _OTHERS, _OF_THE_CLUSTER = "others", "of the cluster"
 LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _OF_THE_CLUSTER, NODES)
 
 
-def why_not(scenario: Scenario, *, restarts: bool = False) -> str:
-    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be."""
-    if scenario.start_given:
-        return "it starts at a time of its own"
+def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False) -> str:
+    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be;
+    `webhook`: whether its API server can ask us about bindings."""
+    if part := of_day_elsewhere(scenario):
+        return f"it speaks of times of day with {part}, which cannot be moved to now"
     for step in scenario.steps:
         if (step.at or 0.0) > LONGEST:
             return "it needs more than a minute of virtual time"
         if any((expectation.within or 0.0) > LONGEST for expectation in step.expect):
             return "an expectation waits for more than a minute"
         for fault in step.faults:
-            if fault.bind:
-                return "bindings cannot be made to fail or be slow"
+            if fault.bind and not webhook:
+                return "it lets bindings fail or be slow (see --webhook)"
+            if fault.delay > LATEST:
+                return f"a binding is to be slower than {LATEST:.0f} seconds"
             if fault.restart and not restarts:
                 return f"it restarts {fault.restart} (see --restart)"
-            if fault.agent:
-                return "agents of clusters cannot be stopped"
             if fault.provision:
                 return "volume provisioning cannot be made to fail"
     return ""

@@ -31,6 +31,7 @@ from wharfinger.api.kinds.builtin import (
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     SUBJECT_ACCESS_REVIEWS,
+    VALIDATING_WEBHOOKS,
 )
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.manifests import Manifest
@@ -40,9 +41,12 @@ from wharfinger.client.http import HttpClient
 from wharfinger.node.annotations import DOWN
 from wharfinger.simulate.applying import namespace_of
 from wharfinger.simulate.expectations import Outcome, check
+from wharfinger.simulate.live_agents import Agents
 from wharfinger.simulate.live_client import Footprint, Place, ScenarioClient
+from wharfinger.simulate.live_faults import BindWebhook
 from wharfinger.simulate.live_reading import ClassNames, unqualified
 from wharfinger.simulate.live_rules import LEAVING, is_negative, leaving
+from wharfinger.simulate.live_times import Moved, begins_at
 from wharfinger.simulate.scenario import Expectation, Fault, Scenario
 
 POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
@@ -67,7 +71,8 @@ class NotPlayable(Exception):
 class LiveStage:
     """Implements `wharfinger.simulate.runner.Stage`. One for each scenario; `run` names the test run it is part of,
     `patience` is how many seconds an expectation may take to come true, `rewrites` whether the webhook rewrites
-    unqualified names, `restart` a command that restarts the component that is added to it."""
+    unqualified names, `restart` a command that restarts the component that is added to it, `webhook` host and port on
+    this machine where the API server can ask us about bindings."""
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class LiveStage:
         patience: float = POSITIVE,
         rewrites: bool = False,
         restart: Sequence[str] = (),
+        webhook: str = "",
     ) -> None:
         self.registry = all_kinds()
         self._access = access
@@ -85,17 +91,21 @@ class LiveStage:
         self._rewrites = rewrites
         self._restart_command = restart
         self._embedded = False
+        self._webhook_address = webhook
+        self._webhook: BindWebhook | None = None
         self._names = ClassNames(())
         self._finalizers: set[str] = set()  # that the scenario gives to objects
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
+        self._agents = Agents(self._admin)
         self._footprint = Footprint()
         self._kinds: set[Resource] = set()
         self._began = time.monotonic()
 
-    async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> Scenario:
+    async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> tuple[Scenario, list[Document]]:
         """Looks at what is there, lets the users act that the scenario names, and makes its namespaces. Gives the scenario
-        as it is to be played here. Raises NotPlayable when it would not mean the same on this cluster."""
+        and the manifests before it as they are to be played here, beginning now. Raises NotPlayable when it would not mean
+        the same on this cluster."""
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
         self._names = ClassNames(documents)
@@ -130,8 +140,23 @@ class LiveStage:
             await self._allow(user)
         for namespace in self._namespaces(documents):
             await self._ensure_namespace(namespace)
+        if any(fault.bind for step in scenario.steps for fault in step.faults):
+            await self._open_webhook()
+        now = time.time()
+        begin = begins_at(scenario, manifests, now)
+        await asyncio.sleep(begin - now)
         self._began = time.monotonic()
-        return self._names.scenario(scenario)
+        moved = Moved(begin - scenario.start)
+        first = [moved.document(manifest.document) for manifest in manifests]
+        return self._names.scenario(moved.scenario(scenario)), first
+
+    async def _open_webhook(self) -> None:
+        name = f"wharf-test-{self._run}"
+        self._webhook = BindWebhook(self._admin, name, {LABEL: self._run}, self._webhook_address)
+        try:
+            await self._webhook.open(self._patience)
+        except TimeoutError:
+            raise NotPlayable(f"the API server does not reach the webhook at {self._webhook_address}") from None
 
     def _check_names(self, documents: Iterable[Document]) -> None:
         if not self._rewrites and (name := next((name for each in documents for name in unqualified(each)), "")):
@@ -161,7 +186,12 @@ class LiveStage:
     def client(self, user: str, on_warning: Callable[[str], None]) -> ScenarioClient:
         names = self._names
         client = ScenarioClient(
-            self._access, user, self._footprint, names, lambda warning: on_warning(names.plain(warning))
+            self._access,
+            user,
+            self._footprint,
+            names,
+            self._agents,
+            lambda warning: on_warning(names.plain(warning)),
         )
         self._clients.append(client)
         return client
@@ -186,10 +216,15 @@ class LiveStage:
     async def fault(self, fault: Fault) -> None:
         if fault.restart:
             await self._restart(fault.restart)
-            return
-        assert fault.node  # why_not names all others before
-        change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
-        await self._admin.patch(NODES, fault.node, change)
+        elif fault.bind:
+            assert self._webhook is not None
+            self._webhook.add(fault)
+        elif fault.agent:
+            await (self._agents.stop(fault.agent) if fault.stopped else self._agents.start(fault.agent))
+        else:
+            assert fault.node  # why_not names all others before
+            change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
+            await self._admin.patch(NODES, fault.node, change)
 
     async def _restart(self, what: str) -> None:
         for name in COMPONENTS if what == "all" else (what,):
@@ -307,7 +342,10 @@ class LiveStage:
     async def close(self) -> list[str]:
         """Takes away what the scenario made and puts back what it changed; what could not be, in words."""
         problems: list[str] = []
+        await self._agents.close()
         try:
+            if self._webhook is not None:
+                await self._webhook.close()
             made = list(self._footprint.made.items())
             for rank in range(len(LEAVING)):
                 group = [each for each in made if leaving(each[0][0]) == rank]
@@ -358,10 +396,10 @@ def _finalizers(document: Document) -> Iterable[str]:
 
 
 async def tidy(access: ClusterAccess, run: str) -> None:
-    """Takes away the namespaces and roles that a run of scenarios made; does not wait for the namespaces."""
+    """Takes away the namespaces, roles and webhooks that a run of scenarios made; does not wait for the namespaces."""
     client = HttpClient(access, component="wharf-test")
     try:
-        for resource in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES):
+        for resource in (VALIDATING_WEBHOOKS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES):
             for document in (await client.list(resource, label_selector=f"{LABEL}={run}")).items:
                 await client.delete(resource, document["metadata"]["name"])
     finally:

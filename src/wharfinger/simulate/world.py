@@ -111,10 +111,8 @@ class World:
         await self.loop.idle()
 
     async def fault(self, fault: Fault) -> None:
-        if fault.bind == "fail":
-            self._faults.failures += fault.count
-        elif fault.bind == "slow":
-            self._faults.delays, self._faults.delay = self._faults.delays + fault.count, fault.delay
+        if fault.bind:
+            self._faults.add(fault)
         elif fault.provision == "fail":
             self._provision_faults.failures += fault.count
         elif fault.restart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     metavar="COMMAND",
     help='Restarts a component there, "scheduler" or "controllers", which is added to it as last argument.',
 )
+@click.option(
+    "--webhook",
+    metavar="HOST:PORT",
+    help="An address of this machine at which that cluster's API server may ask, for bindings that fail or are slow.",
+)
 @output_option("text", "json", "yaml", default="text")
 def command(
     paths: tuple[str, ...],
@@ -53,13 +59,14 @@ def command(
     config: str | None,
     patience: float | None,
     restart: str | None,
+    webhook: str | None,
     output: str,
 ) -> None:
     """Run the scenarios in these files and folders: unit tests for scheduling policies.
 
     With --kubeconfig they are played on a real cluster on which the components run; whatever a scenario makes is taken
-    away after it. Scenarios that need virtual time beyond a minute, faults that only a simulation has, or another
-    configuration than --config are skipped, and named.
+    away after it. Scenarios that need virtual time beyond a minute, faults that cannot be brought about there, or
+    another configuration than --config are skipped, and named.
 
     Exits with 0, with 1 if an expectation failed, with 2 if a file is bad.
 
@@ -80,13 +87,15 @@ def command(
             "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
         )
         sys.exit(2)
-    if kubeconfig is None and any(each is not None for each in (context, config, patience, restart)):
-        raise click.UsageError("--context, --config, --patience and --restart belong to --kubeconfig")
+    if kubeconfig is None and any(each is not None for each in (context, config, patience, restart, webhook)):
+        raise click.UsageError("--context, --config, --patience, --restart and --webhook belong to --kubeconfig")
+    if webhook is not None and not re.fullmatch(r".+:\d{1,5}", webhook):
+        raise click.BadParameter(f"{webhook!r} is not of the form HOST:PORT", param_hint="--webhook")
     verdicts: list[Verdict] = []
     if kubeconfig is None:
         played = run_all(files, seed, jobs)
     else:
-        played = run_live(files, _cluster(kubeconfig, context, config, patience, restart))
+        played = run_live(files, _cluster(kubeconfig, context, config, patience, restart, webhook))
     files_played: set[str] = set()
     with progress() as told:
         for verdict in played:
@@ -127,7 +136,12 @@ def _lines(verdict: Verdict, verbose: bool) -> Iterator[str]:
 
 
 def _cluster(
-    kubeconfig: str, context: str | None, config: str | None, patience: float | None, restart: str | None
+    kubeconfig: str,
+    context: str | None,
+    config: str | None,
+    patience: float | None,
+    restart: str | None,
+    webhook: str | None,
 ) -> Cluster:
     import shlex
 
@@ -141,4 +155,5 @@ def _cluster(
         access = load_access(kubeconfig, context)
     except KubeconfigError as error:
         raise click.ClickException(str(error)) from error
-    return Cluster(access, configuration, POSITIVE if patience is None else patience, shlex.split(restart or ""))
+    patience = POSITIVE if patience is None else patience
+    return Cluster(access, configuration, patience, shlex.split(restart or ""), webhook or "")
