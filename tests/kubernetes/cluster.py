@@ -73,6 +73,10 @@ class Process:
                 self._process.kill()
         return self._process.wait()
 
+    def forbidden(self) -> list[str]:
+        """What it told of requests for which it has no right."""
+        return [line for line in self.log.read_text(errors="replace").splitlines() if "forbidden" in line.lower()]
+
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 

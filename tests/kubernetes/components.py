@@ -64,10 +64,6 @@ def asked(cluster: Cluster) -> bool:
     return changed.status == 201 and "alias" in changed.json["spec"] and made("cpu").status == 422
 
 
-def _lines(log: str, text: str) -> str:
-    return "\n".join([line for line in log.splitlines() if text in line][:10])
-
-
 @dataclass(slots=True)
 class Components:
     """`restart` is a shell command: with a component's name after it, it returns when that was killed and is back."""
@@ -126,5 +122,4 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Compone
         for process in reversed(started.values()):
             cluster.end(process)
     for process in started.values():
-        log = process.log.read_text()
-        assert "is forbidden" not in log, f"{process.name} lacks a right:\n{_lines(log, 'is forbidden')}"
+        assert not process.forbidden(), f"{process.name} lacks a right"

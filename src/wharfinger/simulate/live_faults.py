@@ -24,7 +24,7 @@ from wharfinger.client.http import HttpClient
 from wharfinger.http.protocol import HttpProtocol
 from wharfinger.simulate.faults import BindFaults
 from wharfinger.simulate.scenario import Fault
-from wharfinger.webhook.certificates import make_certificates
+from wharfinger.webhook.certificates import renewed
 from wharfinger.webhook.reviews import AdmissionRequest, allow, deny, read_admission
 
 TIMEOUT = 30  # seconds, the most that an API server waits for a webhook
@@ -50,7 +50,7 @@ class BindWebhook:
 
     async def open(self, patience: float) -> None:
         """Raises TimeoutError when the API server does not ask in that many seconds."""
-        certificates = make_certificates((self._host,), datetime.now(UTC))
+        certificates = renewed((self._host,), datetime.now(UTC))
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
             certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
