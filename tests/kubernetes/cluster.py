@@ -74,8 +74,8 @@ class Process:
         return self._process.wait()
 
     def forbidden(self) -> list[str]:
-        """What it told of requests for which it has no right."""
-        return [line for line in self.log.read_text(errors="replace").splitlines() if "forbidden" in line.lower()]
+        """What it told of requests for which it has no right; quotas and policies forbid in other words."""
+        return [line for line in self.log.read_text(errors="replace").splitlines() if 'is forbidden: User "' in line]
 
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
