@@ -152,6 +152,18 @@ def test_the_next_leads_at_most_a_retry_after_the_lease_of_one_that_fell_silent_
     run_virtual(main())
 
 
+def test_a_candidate_does_not_hurry_while_nobody_answers() -> None:
+    async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
+        await asyncio.sleep(60)
+        client.fail = lambda verb, name: ServiceUnavailable("connection refused")
+        await asyncio.sleep(20)  # the lease that it saw has ended meanwhile
+        client.calls.clear()
+        await asyncio.sleep(60)
+        assert 2 * 30 <= len(client.calls) <= 2 * 50  # of both: once in 1.2 to 2 seconds
+
+    elect(body)
+
+
 def micro(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 

@@ -132,7 +132,8 @@ class Leader:
     async def _acquire(self) -> None:
         while not await self._try(self._take):
             pause = self._retry_period * (0.6 + 0.4 * self._rng.random())  # varied, so that candidates do not meet
-            await background_sleep(max(_LEAST_PAUSE, min(pause, self._ends_at - self._steady())))
+            left = self._ends_at - self._steady()
+            await background_sleep(max(_LEAST_PAUSE, left) if 0 < left < pause else pause)
         log.info("%s leads by the lease %s/%s", self.identity, self._namespace, self._name)
 
     async def _renew(self) -> None:
