@@ -65,6 +65,35 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+def test_an_older_copy_that_is_put_back_gives_no_version_twice(tmp_path: Path) -> None:
+    path, copy = tmp_path / "data.db", tmp_path / "copy.db"
+
+    async def body() -> None:
+        await fill(path, 3)
+        copy.write_bytes(path.read_bytes())
+        highest = 0
+        for _ in range(3):
+            store = open_store(path)
+            await store.create(CONFIG_MAPS, config("later"), "default")
+            assert store.version > highest
+            highest = store.version
+            await store.close()
+            path.write_bytes(copy.read_bytes())
+            store = open_store(path)
+            assert [stored.name for stored in (await store.list(CONFIG_MAPS)).items] == ["c0", "c1", "c2"]
+            with pytest.raises(Expired, match="too old resource version"):
+                store.watch(CONFIG_MAPS, after=highest)
+            assert store.version > highest
+            highest = store.version
+            await store.close()
+            store = open_store(path)
+            assert store.version == highest, "it goes on from there, though nothing was written"
+            await store.close()
+            path.write_bytes(copy.read_bytes())
+
+    asyncio.run(body())
+
+
 def test_objects_of_kinds_that_are_not_known_yet_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
 

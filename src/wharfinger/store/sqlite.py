@@ -41,6 +41,7 @@ CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT N
 INSERT INTO state VALUES (1, 1);
 """
 _TOGETHER = 64  # rows of one statement
+_BETWEEN_STARTS = 32  # bits of versions, more than can be given out before an older copy is put back
 
 
 @cache
@@ -64,6 +65,9 @@ class DataFile:
             if not path.exists():
                 _make(path)
             self._connection = _open(path)
+            self._starts, noted = _starts(path, self._connection)
+            self._restored = noted > self._starts
+            self._starts = max(self._starts, noted) + 1
         except BaseException:
             self._lock.close()
             raise
@@ -82,9 +86,11 @@ class DataFile:
         except (sqlite3.DatabaseError, TypeError) as error:
             self.close()
             raise _damaged(self.path, str(error)) from None
-        return version, self._rows()
+        if self._restored:
+            version = max(version, self._starts << _BETWEEN_STARTS)
+        return version, self._rows(version)
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self, version: int) -> Iterator[Row]:
         seen = set()
         try:
             for values in self._connection.execute("SELECT * FROM objects ORDER BY created"):
@@ -98,6 +104,25 @@ class DataFile:
         except (sqlite3.DatabaseError, TypeError, AttributeError) as error:
             self.close()
             raise _damaged(self.path, str(error)) from None
+        self._count_start(version)
+
+    def _count_start(self, version: int) -> None:
+        """A file that has seen fewer starts than are noted beside it is an older copy that was put back. Its versions then
+        go on beyond all that were ever given out, so that who has followed what is undone must begin anew."""
+        connection, draft = self._connection, Path(f"{self.path}.starts.new")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("CREATE TABLE IF NOT EXISTS starts (id INTEGER PRIMARY KEY, count INTEGER NOT NULL)")
+            connection.execute("INSERT OR REPLACE INTO starts VALUES (1, ?)", (self._starts,))
+            if self._restored:
+                connection.execute("UPDATE state SET version = ?", (version,))
+            connection.execute("COMMIT")
+            draft.write_text(f"{self._starts}\n")
+            _sync(draft)
+            draft.rename(f"{self.path}.starts")
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            raise DataFileError(f"{self.path} cannot be written: {error}") from None
 
     def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
         with self._guard:
@@ -227,6 +252,19 @@ def _make(path: Path) -> None:
     _sync(draft)
     draft.rename(path)
     _sync(path.parent)
+
+
+def _starts(path: Path, connection: sqlite3.Connection) -> tuple[int, int]:
+    """How often the data file was opened here: as it knows itself, and as is noted beside it."""
+    try:
+        row = connection.execute("SELECT count FROM starts").fetchone()
+    except sqlite3.OperationalError:
+        row = None  # not counted yet
+    try:
+        noted = int(Path(f"{path}.starts").read_text())
+    except (OSError, ValueError):
+        noted = 0
+    return int(row[0]) if row is not None else 0, noted
 
 
 def _sync(path: Path) -> None:
