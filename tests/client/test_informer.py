@@ -114,6 +114,18 @@ def test_a_storm_of_expired_answers_is_met_with_growing_waits() -> None:
     with_informer(body, pod("a"))
 
 
+def test_a_server_that_was_away_and_forgot_is_listed_at_once() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        away = [ServiceUnavailable("away") for _ in range(5)]
+        client.fail_watch = [*away, Expired("too old resource version")]
+        await asyncio.sleep(600)
+        first, again = client.lists
+        last_try = client.watches[len(away)][0]
+        assert again == last_try > first
+
+    with_informer(body, pod("a"))
+
+
 def test_a_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         async def nothing(*_: Any, **__: Any) -> Any:

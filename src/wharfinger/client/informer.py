@@ -116,6 +116,7 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._page_size = page_size
         self._backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=rng)
+        self._expired = False  # whether an expired watch was answered by a list, and none has lasted since
         self._objects: dict[Key, T] = {}
         self._indexes: dict[str, Index[T]] = {}
         self._handlers: list[Handler[T]] = []
@@ -197,11 +198,12 @@ class Informer(Generic[T]):
                 await self._pause(error)  # the version is still good: resume where we were
             except Expired as error:
                 self._version = ""
-                # The first expiry is answered by a list at once; a server that keeps saying it is given time.
-                if self._backoff.failures:
+                # The first expiry is answered by a list at once, whatever failed before, such as a server that was away;
+                # one that keeps saying it is given time.
+                if self._expired:
                     await self._pause(error)
                 else:
-                    self._backoff.failures = 1
+                    self._expired, self._backoff.failures = True, 1
             except ApiError as error:
                 self._version = ""
                 if self.optional and isinstance(error, NotFound):
@@ -281,6 +283,7 @@ class Informer(Generic[T]):
         finally:
             if loop.time() - started >= LONG_WATCH:
                 self._backoff.reset()
+                self._expired = False
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
