@@ -117,6 +117,15 @@ def test_affinity_merges_by_kind_hardness_and_keys() -> None:
     assert [part.policy for part in merge([first, second], "simple").required.affinities] == ["a", "a"]
 
 
+def test_affinity_as_such_and_an_expression_of_any_key_are_two_requirements() -> None:
+    trees = ({HARD: {}}, {HARD: {"nodeSelectorTerms": [{"matchExpressions": [{"operators": ["In"]}]}]}})
+    policies = [
+        read_policy(policy(name, {"required": {"affinities": {"nodeAffinities": tree}}}))
+        for name, tree in zip("ab", trees, strict=True)
+    ]
+    assert [part.policy for part in merge(policies).required.affinities] == ["a", "b"]
+
+
 def test_what_a_policy_requires_or_injects_stays_allowed_beside_another() -> None:
     one = read_policy(policy("a", {"default": {"schedulerName": "x"}}))
     two = read_policy(policy("b", {"default": {"schedulerName": "y"}, "required": {"tolerations": [{"keys": ["t"]}]}}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -178,6 +179,19 @@ def test_all_faults_are_reported_at_once() -> None:
 def test_the_mode_annotation_is_checked() -> None:
     assert validate_policy(document({}, **{MODE_KEY: "audit"})) == []
     assert "Unsupported value" in str(validate_policy(document({}, **{MODE_KEY: "off"}))[0])
+
+
+def test_what_kubectl_drops_before_it_sends_is_looked_at() -> None:
+    def applied(written: Any, spec: Any) -> dict[str, Any]:
+        return document(spec, **{"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"spec": written})})
+
+    validate = KINDS[0].validate
+    assert validate is not None
+    sent = applied({"allowed": {"nodeSelectors": {"disk": None}}}, {"allowed": {"nodeSelectors": {}}})
+    assert [each.path for each in validate(sent, None)] == ["spec.allowed.nodeSelectors[disk]"]
+    assert validate(sent, sent) == []  # whoever changes it by other means is not held to it
+    assert validate(applied({"allowed": {"schedulerNames": None}}, {"allowed": {}}), None) == []
+    assert validate(document({}, **{"kubectl.kubernetes.io/last-applied-configuration": "null"}), None) == []
 
 
 def test_aliases_read_as_what_they_stand_for() -> None:

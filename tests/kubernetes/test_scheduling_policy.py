@@ -211,6 +211,8 @@ def test_a_null_that_would_leave_an_empty_object_is_refused(policed: Cluster, al
     answer = ask(policed, "POST", path, policy("nulls", {"allowed": allowed}), user=ADMIN)
     assert answer.status == 422, answer.data
     assert "spec.allowed" in answer.message
+    written = json.dumps(policy("nulls", {"allowed": allowed}))  # kubectl drops nulls by itself when it applies
+    assert "spec.allowed" in policed.kubectl("apply", "-f", "-", stdin=written, check=False)
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/bound/binding", "/api/v1/namespaces/shop/bindings"])

@@ -12,8 +12,10 @@ from tests.store.support import OLD_WIDGETS, START, WIDGETS, config, pod, regist
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.registry import Resource
 from wharfinger.store import Store
+from wharfinger.store.patches import APPLY, JSON
 
 Run = Callable[..., Any]
 
@@ -215,3 +217,38 @@ def test_a_server_that_finds_no_free_name_says_so(run: Run) -> None:
         )
 
     run(scenario, source=Stuck())
+
+
+ALIASED = Resource("extensions", "v1alpha1", "schedulingpolicies", "SchedulingPolicy", False)
+
+
+def test_an_object_made_under_another_group_of_its_kind_is_answered_in_that_group(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        written = await store.create(ALIASED, {"metadata": {"name": "p"}, "spec": {}})
+        assert written.document["apiVersion"] == ALIASED.api_version
+        assert ALIASED.api_version.encode() in written.data
+        assert (await store.get(SCHEDULING_POLICIES, "p")).document()["apiVersion"] == SCHEDULING_POLICIES.api_version
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("resource", [SCHEDULING_POLICIES, ALIASED])
+def test_nulls_that_mean_something_reach_validation(run: Run, resource: Resource) -> None:
+    async def scenario(store: Store) -> None:
+        policy = {"metadata": {"name": "p", "labels": None}, "spec": {"allowed": {"nodeSelectors": {"disk": None}}}}
+        with pytest.raises(ApiError, match="nodeSelectors"):
+            await store.create(resource, policy)
+        good = {"metadata": {"name": "p", "labels": None}, "spec": {"allowed": {"nodeSelectors": None}}}
+        written = await store.create(resource, good)
+        assert "labels" not in written.document["metadata"]
+        with pytest.raises(ApiError, match="nodeSelectors"):
+            newer = {"name": "p", "resourceVersion": written.document["metadata"]["resourceVersion"]}
+            await store.update(resource, {**policy, "metadata": newer}, name="p")
+        with pytest.raises(ApiError, match="nodeSelectors"):
+            applied = {**policy, "apiVersion": resource.api_version, "kind": resource.kind}
+            await store.patch(resource, "p", applied, APPLY, manager="m")
+        with pytest.raises(ApiError, match="nodeSelectors"):
+            operation = {"op": "add", "path": "/spec/allowed", "value": {"nodeSelectors": {"disk": None}}}
+            await store.patch(resource, "p", [operation], JSON)
+
+    run(scenario)

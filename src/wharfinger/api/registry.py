@@ -108,6 +108,9 @@ class Kind:
     default_status: DefaultFn | None = None  # all the defaulting that a status write needs; absent: the same as ever
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     validate: ValidateFn | None = None
+    keeps_nulls: bool = (
+        False  # in spec, for validation to judge: without one, an empty object may be left that means much
+    )
     validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # in place of validate, by subresource
     convert: ConvertFn | None = None
     convert_group: ConvertFn | None = None  # the document as the named group has it, where alias groups differ

@@ -272,7 +272,9 @@ class _Walk:
         return value
 
     def _item(self, schema: Document, value: Any, path: str, field: str, owner: str) -> Any:
-        return _zero(schema) if value is None else self.value(schema, value, path, field, owner)
+        if value is None:
+            return _zero(schema) if self._typed else None  # only Go's decoder makes anything of it
+        return self.value(schema, value, path, field, owner)
 
     def _object(self, schema: Document, value: Any, path: str, field: str, owner: str) -> Any:
         if not isinstance(value, dict):
@@ -294,7 +296,7 @@ class _Walk:
                     self._unknown.append(f'unknown field "{here}"')
                     del value[key]
             elif value[key] is None:
-                if not self._patch:
+                if not self._patch and not part.get("nullable"):
                     del value[key]
             else:
                 value[key] = self.value(part, value[key], here, f"{field}.{key}" if field else key, owner)

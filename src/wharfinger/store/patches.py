@@ -25,7 +25,7 @@ def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str, *, 
     """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
     members that direct a merge."""
     if media_type == JSON:
-        return _json_patched(document, patch)
+        return _json_patched(document, patch if kind.keeps_nulls else copy({"patch": patch})["patch"])
     if media_type == MERGE:
         return dict(merged(document, _object(patch)))
     if media_type == STRATEGIC and rules.built_in(kind):
@@ -48,7 +48,7 @@ def _json_patched(document: Document, patch: Any) -> Document:
     if len(patch) > _MOST_OPERATIONS:
         raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(patch)}")
     try:
-        return dict(_Operations(copy({"patch": patch})["patch"]).apply(document, in_place=True))
+        return dict(_Operations(patch).apply(document, in_place=True))
     except (
         jsonpatch.JsonPatchException,
         jsonpointer.JsonPointerException,

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest, NotFound, not_found
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.selectors import FieldRequirement, Requirements
-from wharfinger.api.views import strip_nulls
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
@@ -285,7 +284,7 @@ class Store:
             changed = apply_patch(call.kind, present, decode_document(given), type, plain=plain)
             if finish is not None:
                 finish(changed)
-            return cast("Document", strip_nulls(changed)) if nulls else changed
+            return copy(changed, call.kind) if nulls else changed
 
         return await self._writer.change(call, change)
 
@@ -294,13 +293,13 @@ class Store:
             raise BadRequest("error decoding patch: the patch must be an object")
         if call.subresource:
             self._check_subresource(call.kind, call.subresource)
-        wanted = Applied(call.resource, call.kind, copy(patch), manager, force, call.subresource)
+        wanted = Applied(call.resource, call.kind, copy(patch, call.kind), manager, force, call.subresource)
         wanted.check(call.name)
         call.applied = wanted
         if not call.subresource and self._writer.latest(call.kind, call.namespace, call.name) is None:
             apply(wanted, {"metadata": {}})
             return await self._writer.create(call, wanted.config)
-        return await self._writer.change(call, lambda present: copy(apply(wanted, present)))
+        return await self._writer.change(call, lambda present: copy(apply(wanted, present), call.kind))
 
     async def _scale(self, call: Call, change: Callable[[Document], Document]) -> Written:
         kind = call.kind

@@ -24,11 +24,17 @@ def stored_as_is(kind: Kind, resource: Resource) -> bool:
     return resource.version == (kind.storage_version or kind.versions[0]) and resource.group == kind.group
 
 
-def copy(document: Any) -> Document:
-    """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent."""
+def copy(document: Any, kind: Kind | None = None) -> Document:
+    """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent. Kinds that keep those of
+    their spec have them seen by validation."""
     data = encoded(document)
-    copied = decode_document(data)
-    return cast("Document", strip_nulls(copied) if b"null" in data else copied)
+    copied: Document = decode_document(data)
+    if b"null" not in data:
+        return copied
+    stripped: Document = strip_nulls(copied)
+    if kind is not None and kind.keeps_nulls and stripped.get("spec") is not None:
+        stripped["spec"] = copied["spec"]
+    return stripped
 
 
 def encoded(document: Any) -> bytes:
@@ -87,5 +93,4 @@ def _converted(kind: Kind, document: Document, wanted: Resource) -> Document:
         document = kind.convert_group(document, wanted.group)
     if kind.convert is not None and version != wanted.version:
         document = kind.convert(document, wanted.version)
-    document["apiVersion"] = wanted.api_version
-    return document
+    return {**document, "apiVersion": wanted.api_version}

@@ -119,7 +119,7 @@ class Writer:
         generated = 0
         while True:
             try:
-                return await self._create(call, copy(document))
+                return await self._create(call, copy(document, call.kind))
             except AlreadyExists:
                 # Only a name that the server made up is worth another try.
                 generated += 1
@@ -263,7 +263,7 @@ class Writer:
         if own.get("uid") and before is not None and own["uid"] != before.uid:
             why = f"Precondition failed: UID in precondition: {own['uid']}, UID in object meta: {before.uid}"
             raise conflict(call.resource.group, call.kind.plural, call.name, why)
-        return await self.change(call, lambda _: copy(document), update=True)
+        return await self.change(call, lambda _: copy(document, call.kind), update=True)
 
     async def change(self, call: Call, change: Change, *, update: bool = False) -> Written:
         """Applies a change to the present object; tried anew while others get in between.

@@ -19,6 +19,7 @@ from wharfinger.api.views.scheduling_policy import (
     Expression,
     SchedulingPolicy,
     Section,
+    SubKey,
     Toleration,
 )
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 class SubKeyed(Protocol):
     @property
-    def sub_key(self) -> tuple[str, str, tuple[str, ...]]: ...
+    def sub_key(self) -> SubKey: ...
 
 
 S = TypeVar("S", bound=SubKeyed)

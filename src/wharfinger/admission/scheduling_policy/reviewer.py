@@ -15,7 +15,7 @@ from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
-from wharfinger.api.views.scheduling_policy import MODE_KEY, read_policy
+from wharfinger.api.views.scheduling_policy import MODE_KEY, SchedulingPolicy, read_policy
 
 Mode = Literal["off", "audit", "warn", "enforce"]
 _STRICTNESS: dict[str, int] = {"off": 0, "audit": 1, "warn": 2, "enforce": 3}
@@ -158,7 +158,11 @@ class SchedulingPolicyReviewer:
         """Validation has refused what is wrong; what is odd is said here."""
         if self._mutating or request.object is None or validate_policy(request.object):
             return _skip("a policy")
-        return Outcome(Review(warnings=read_policy(request.object).warnings), skipped="a policy")
+        policy = read_policy(request.object)
+        opened = (
+            [] if request.old is None or validate_policy(request.old) else _opened(read_policy(request.old), policy)
+        )
+        return Outcome(Review(warnings=[*policy.warnings, *opened]), skipped="a policy")
 
     # Bindings
 
@@ -243,6 +247,21 @@ def _in_mode(mode: Mode, denied: ApiError, warnings: list[str], audit: dict[str,
 
 def _prefixed(audit: dict[str, str]) -> dict[str, str]:
     return {f"{AUDIT_PREFIX}{key}": value for key, value in audit.items()}
+
+
+def _opened(old: SchedulingPolicy, new: SchedulingPolicy) -> list[str]:
+    """Who removes the last entry of a list mostly does not mean to allow everything."""
+    return [
+        f"spec.allowed.{name} is empty now, which allows anything; to allow nothing, remove it"
+        for name, had, has in (
+            ("schedulerNames", old.allowed.scheduler_names, new.allowed.scheduler_names),
+            ("priorityClasseNames", old.allowed.priority_classes, new.allowed.priority_classes),
+            ("nodeSelectors", old.allowed.node_selectors, new.allowed.node_selectors),
+            ("tolerations", old.allowed.tolerations, new.allowed.tolerations),
+            ("affinities", old.allowed.affinities, new.allowed.affinities),
+        )
+        if had and has is not None and not has
+    ]
 
 
 def _unchanged(request: Request) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.ours import SCHEDULING_POLICIES, SIGS
 from wharfinger.api.kinds.scheduling_policy_validation import validate_policy
 from wharfinger.api.registry import Column, Document, Kind
@@ -153,6 +156,29 @@ def _mode(document: Document, now: float) -> str:
     return str(annotations.get(MODE_KEY) or "enforce")
 
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def _validate(document: Document, old: Document | None = None) -> list[FieldError]:
+    """`kubectl apply` drops nulls before it sends an object, so that what was written down is looked at, too."""
+    faults = validate_policy(document, old)
+    written = _written(document)
+    if b"null" not in written or (old is not None and written == _written(old)):
+        return faults
+    try:
+        applied = msgspec.json.decode(written)
+    except msgspec.DecodeError:
+        return faults  # not kubectl's
+    if not isinstance(applied, dict):
+        return faults
+    return faults + [fault for fault in validate_policy({"spec": applied.get("spec")}) if fault not in faults]
+
+
+def _written(document: Document) -> bytes:
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(_LAST_APPLIED) or "").encode()
+
+
 KINDS = (
     Kind(
         SIGS,
@@ -169,7 +195,8 @@ KINDS = (
             _components("default"),
             Column("Age", "metadata.creationTimestamp", type="date"),
         ),
-        validate=validate_policy,
+        validate=_validate,
+        keeps_nulls=True,
         schema=schema,
         ours=True,
         alias_groups=(DOCUMENT_GROUP,),

@@ -33,6 +33,10 @@ ALIASES = {
 """Canonical wire name to the other spelling that is accepted for it."""
 
 
+SubKey = tuple[str, str, tuple[str, ...] | None]
+"""A kind of affinity, how hard, and the keys of an expression; None where there is none, but affinity as such is meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A pattern of tolerations: an empty tuple stands for anything."""
@@ -61,9 +65,9 @@ class AffinityRule:
     pattern: Expression | None = None
 
     @property
-    def sub_key(self) -> tuple[str, str, tuple[str, ...]]:
+    def sub_key(self) -> SubKey:
         """What makes two rules of different policies rules about the same thing."""
-        return (self.kind, self.hardness, tuple(sorted(self.pattern.keys)) if self.pattern else ())
+        return (self.kind, self.hardness, None if self.pattern is None else tuple(sorted(self.pattern.keys)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class AffinityDefault:
     value: Any
 
     @property
-    def sub_key(self) -> tuple[str, str, tuple[str, ...]]:
+    def sub_key(self) -> SubKey:
         return (self.kind, self.hardness, self.keys)
 
 
