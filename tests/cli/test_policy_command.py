@@ -101,6 +101,8 @@ def test_pods_read_from_a_cluster_are_judged_as_they_were_made(tmp_path: Path) -
         assert checked(tmp_path, running)[0] == 0
         written = {**running, "metadata": {**running["metadata"], "uid": None}}
         assert checked(tmp_path, written)[0] == 1
+    told = wharf("check", "-f", write(tmp_path / "daemon.yaml", objects(daemon))).stdout
+    assert "added by the DaemonSet controller" in told and "does not count" not in told
 
 
 def test_aggregated_roles_count_with_their_parts(tmp_path: Path) -> None:

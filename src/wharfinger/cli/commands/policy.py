@@ -279,6 +279,7 @@ def _identities(world: PolicyWorld, namespace: str, reserves: bool) -> list[tupl
 
 
 def _text(report: dict[str, Any]) -> str:
+    from wharfinger.admission.scheduling_policy.subjects import DAEMON_SET_CONTROLLER
     from wharfinger.cli.output import as_json, paint
     from wharfinger.cli.policy_world import RESERVING
 
@@ -296,8 +297,9 @@ def _text(report: dict[str, Any]) -> str:
         lines.append(f"  not judged: {report['notJudged']}")
     if report["identities"]:
         lines.append(f"  identity:   {', '.join(report['identities'])} in namespace {report['namespace']}")
-        if report["requester"].startswith(_ACCOUNT) and report["requester"] not in report["identities"]:
-            lines.append(f"  requester:  {report['requester']} does not count; --service-account runs the pod as it")
+        asked = report["requester"]
+        if asked.startswith(_ACCOUNT) and asked not in (*report["identities"], DAEMON_SET_CONTROLLER):
+            lines.append(f"  requester:  {asked} does not count; --service-account runs the pod as it")
         lines.append(f"  policies:   {', '.join(report['policies']) or '<none usable>'}")
     if report["auditedPolicies"]:
         lines.append(f"  only report: {', '.join(report['auditedPolicies'])}")
