@@ -19,7 +19,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.reservation.status import EXPIRED, SUCCEEDED, deletable_at, use_of, used, uses
+from wharfinger.controllers.reservation.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used, uses
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +144,11 @@ class ReservationController(Controller[str]):
 
     async def _record_use(self, reservation: Reservation) -> None:
         use = use_of(reservation, self._by_use.get(reservation.metadata.uid))
-        if use.is_stated(reservation) or (reservation.once and not use.owners):
+        if use.is_stated(reservation):
             return
+        if reservation.once and not use.owners:
+            # It was made one for once while it was in use, and that use is over: it stays on record.
+            use = Use.stated(reservation)
         names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
         ended = condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
         await self._write(reservation, used(reservation, use, put(reservation.status.conditions, ended)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wharfinger.api.registry import Document
@@ -21,14 +21,19 @@ class Use:
     """Who uses a reservation, and how much of what it holds, as its status states it."""
 
     owners: list[dict[str, str]]
-    allocated: dict[str, str]
+    allocated: Mapping[str, str | int | float]
 
-    def is_stated(self, reservation: Reservation) -> bool:
-        stated = [
+    @classmethod
+    def stated(cls, reservation: Reservation) -> Use:
+        """What its status says now."""
+        owners = [
             {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
             for owner in reservation.status.current_owners
         ]
-        return stated == self.owners and reservation.status.allocated == self.allocated
+        return cls(owners, reservation.status.allocated)
+
+    def is_stated(self, reservation: Reservation) -> bool:
+        return self == self.stated(reservation)
 
 
 def uses(pod: Pod) -> str:
