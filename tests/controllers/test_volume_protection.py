@@ -130,7 +130,7 @@ def test_a_pod_that_has_not_reached_our_copy_keeps_its_claim() -> None:
         await informers.stop()
         return there
 
-    assert asyncio.run(run()) == [True, False]
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == [True, False]
 
 
 def test_a_pod_that_waits_for_a_node_keeps_no_claim() -> None:
@@ -262,6 +262,28 @@ def test_claims_that_go_with_a_scale_in_are_not_taken_by_the_next_scale_out() ->
     stage.world.loop.complete(delete())
     stage.advance(60)
     assert names(stage, PODS) == [] and names(stage, CLAIMS) == [] and stage.volumes() == {}
+
+
+def test_a_claim_that_belongs_to_a_former_pod_is_waited_out() -> None:
+    """Between the end of the pod and that of its claim, which the garbage collector (not here) brings about."""
+    document = stateful(whenScaled="Delete")
+    document["spec"]["podManagementPolicy"] = "Parallel"
+    with World(controllers=["statefulset"]) as world:
+        world.create(STATEFUL_SETS, document)
+        world.settle()
+        before = world.get(CLAIMS, "data-db-1")["metadata"]["uid"]
+        world.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
+        world.settle()
+        assert not world.exists(PODS, "db-1")
+        (owner,) = world.get(CLAIMS, "data-db-1")["metadata"]["ownerReferences"]
+        assert owner["kind"] == "Pod"
+        world.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 2}})
+        world.settle()
+        assert not world.exists(PODS, "db-1")
+        world.delete(CLAIMS, "data-db-1")
+        world.settle()
+        assert world.exists(PODS, "db-1")
+        assert world.get(CLAIMS, "data-db-1")["metadata"]["uid"] != before
 
 
 def test_a_namespace_ends_with_its_pods_claims_and_volumes() -> None:

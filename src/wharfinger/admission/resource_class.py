@@ -53,26 +53,37 @@ class ClassReviewer:
 
 
 class RecordReviewer:
-    """A record may come with a new pod; afterwards only schedulers write it. Whoever could name a reservation on a pod of
-    his own would use it up without being an owner."""
+    """A record may come with a new pod; afterwards only schedulers write it, on the pod or with its Binding, whose
+    annotations become the pod's. Whoever could name a reservation on a pod of his own would use it up without being an
+    owner."""
 
     def __init__(self, schedulers: Collection[str]) -> None:
         self._schedulers = schedulers
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return (group, plural) == ("", "pods")
+        return (group, plural) in (("", "pods"), ("", "bindings"))
 
     def review(self, request: Request) -> Review:
-        if (
-            request.operation != "UPDATE"
-            or (request.resource.group, request.resource.plural) != ("", "pods")
-            or request.object is None
-            or request.old is None
-            or request.user.name in self._schedulers
-        ):
+        resource = (request.resource.group, request.resource.plural)
+        if request.object is None or request.user.name in self._schedulers:
+            return PASS
+        old: Document | None
+        if resource == ("", "pods") and request.operation == "UPDATE":
+            old = request.old
+        elif resource == ("", "pods") and not request.subresource and _is_placed(request.object):
+            # No scheduler looks at it, which would empty the annotation. Administrators bring whole clusters along.
+            if _record(request.object, ALLOCATED) and "system:masters" not in request.user.groups:
+                why = f"only schedulers may give annotation {ALLOCATED} to a pod with a node"
+                return Review(denied=forbidden("", "pods", request.name, why))
+            old = None
+        elif resource == ("", "bindings") or (resource == ("", "pods") and request.subresource == "binding"):
+            old = {}
+        else:
+            old = None
+        if old is None:
             return PASS
         for name in (RECORD, ALLOCATED):
-            if _record(request.object, name) != _record(request.old, name):
+            if _record(request.object, name) != _record(old, name):
                 why = f"only schedulers may change annotation {name}"
                 return Review(denied=forbidden("", "pods", request.name, why))
         return PASS
@@ -83,6 +94,10 @@ def _is_class(request: Request) -> bool:
     return (resource.group, resource.plural) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural) and (
         request.operation in ("CREATE", "UPDATE") and not request.subresource
     )
+
+
+def _is_placed(document: Document) -> bool:
+    return bool((document.get("spec") or {}).get("nodeName"))
 
 
 def _record(document: Document, name: str) -> object:
