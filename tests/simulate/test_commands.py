@@ -125,6 +125,10 @@ def test_pods_of_a_snapshot_live_on_without_their_owners(tmp_path: Path) -> None
             NODE + "---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n",
             'document 2, line 8: kind: no kind "Nonsense"',
         ),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: []\n",
+            "is known here; it belongs to --config",
+        ),
         (SCENARIO.replace("expect", "expct"), "steps[0].expct: unknown field"),
         (
             "apiVersion: wharfinger.dev/v1alpha1\nkind: WharfingerConfiguration\nschedulr: {}\n",

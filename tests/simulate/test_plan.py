@@ -129,3 +129,17 @@ def test_scenarios_of_a_change_are_played(tmp_path: Path) -> None:
 def test_a_slip_in_the_call_is_an_error_not_a_change() -> None:
     assert wharf("plan").returncode == 1
     assert wharf("plan", "--nonsense").returncode == 1
+
+
+def test_what_every_cluster_has_is_taken_as_the_snapshot_has_it(tmp_path: Path) -> None:
+    """The namespace `default` was made by another server there, and has labels of its own."""
+    namespace = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: default, uid: u-9, creationTimestamp: "2026-01-01T00:00:00Z", labels: {team: web}}
+"""
+    status, found = asked(tmp_path, [NODE, namespace], "-f", str(tmp_path / "cluster.yaml"))
+    assert (status, found["leftOut"], found["refused"]) == (0, [], [])
+    done = wharf("simulate", "-f", str(tmp_path / "cluster.yaml"), "-o", "json")
+    (kept,) = [each for each in json.loads(done.stdout)["objects"] if each["kind"] == "Namespace"]
+    assert kept["metadata"]["labels"]["team"] == "web"

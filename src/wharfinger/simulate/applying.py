@@ -48,6 +48,11 @@ async def apply(client: Client, document: Document, registry: Registry) -> Docum
         name = written["metadata"]["name"]
         status = strip_nulls(status)  # there is nothing that they could remove
     else:
+        if wanted["metadata"].get("creationTimestamp"):
+            # An object of a snapshot that every cluster has anyway, such as the namespace `default`: the same, though
+            # another server made it.
+            for key in ("uid", "creationTimestamp"):
+                wanted["metadata"].pop(key, None)
         patch = three_way(_last_applied(current), wanted, current)
         written = await client.patch(resource, name, patch, namespace) if patch else current
     if status:

@@ -24,6 +24,11 @@ from wharfinger.simulate.scenario import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.simulate.scenario import KIND as SCENARIO
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_ELSEWHERE = {
+    "KubeSchedulerConfiguration": "--config, or into the scheduler block of a WharfingerConfiguration",
+    "NodeGroup": "`wharf capacity --node-group`",
+    "PrometheusScores": "`wharf score prometheus`",
+}
 
 
 class BadInput(ValueError):
@@ -153,6 +158,9 @@ def _learn(loaded: Loaded, registry: Registry) -> None:
 
 
 def _hint(document: Document, registry: Registry) -> str:
+    belongs = _ELSEWHERE.get(str(document.get("kind", "")))
+    if belongs is not None:
+        return f"; it belongs to {belongs}"
     known = registry.find(str(document.get("kind", "")))
     if known is not None:
         return f"; {known.kind} is served as {', '.join(known.resource(version).api_version for version in known.versions)}"
