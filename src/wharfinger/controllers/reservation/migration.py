@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 10.0  # before an eviction that a budget stood against is tried again
 _EVICTION = "Eviction"
 
+Passed = tuple[str, str]
+"""A step that was waited for and is done: the type of its condition, and what to say."""
+
 
 class PodMigrationController(Controller[str]):
     name = "podmigration"
@@ -175,7 +178,8 @@ class PodMigrationController(Controller[str]):
             owner = taken[0]
             reference = {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid, "kind": "Pod"}
             message = f"pod {owner.namespace}/{owner.name} runs on node {reservation.status.node_name}"
-            await self._end(job, "Succeeded", "Complete", message, pod=reference, keep=True)
+            bound = ("ReservationBound", f"pod {owner.namespace}/{owner.name} uses reservation {name}")
+            await self._end(job, "Succeeded", "Complete", message, pod=reference, keep=True, passed=bound)
         elif reservation.phase == "Failed":
             await self._end(job, "Failed", rules.EXPIRED, f"reservation {name} failed after the eviction")
         else:
@@ -212,7 +216,16 @@ class PodMigrationController(Controller[str]):
             return
         reference = {"namespace": metadata["namespace"], "name": metadata["name"]}
         message = f"pod {reference['namespace']}/{reference['name']} is evicted from node {pod['spec'].get('nodeName')}"
-        await self._progress(job, "Evicting", message, condition_type=_EVICTION, condition_status=True, node=node)
+        reserved = ("ReservationScheduled", f"reservation {rules.reservation_name(job)} keeps room on node {node}")
+        await self._progress(
+            job,
+            "Evicting",
+            message,
+            condition_type=_EVICTION,
+            condition_status=True,
+            node=node,
+            passed=reserved if node else None,
+        )
         self._context.recorder.event(POD_MIGRATION_JOBS, job, "Normal", "Evicting", message)
 
     async def _pod(self, job: PodMigrationJob) -> Document | None:
@@ -234,6 +247,7 @@ class PodMigrationController(Controller[str]):
         condition_type: str,
         condition_status: bool = False,
         node: str = "",
+        passed: Passed | None = None,
     ) -> None:
         if (job.status.status, job.status.message, job.status.node_name) == (
             status,
@@ -249,7 +263,7 @@ class PodMigrationController(Controller[str]):
                 "status": status,
                 "message": message,
                 "nodeName": node or None,
-                "conditions": put(job.status.conditions, new),
+                "conditions": self._conditions(job, new, passed),
             },
         )
 
@@ -262,6 +276,7 @@ class PodMigrationController(Controller[str]):
         *,
         pod: Document | None = None,
         keep: bool = False,
+        passed: Passed | None = None,
     ) -> None:
         """`keep` leaves the reservation to whoever it is for."""
         if not keep and not rules.uses_given(job):
@@ -272,7 +287,7 @@ class PodMigrationController(Controller[str]):
             "status": "Complete" if phase == "Succeeded" else reason,
             "reason": reason,
             "message": message,
-            "conditions": put(job.status.conditions, new),
+            "conditions": self._conditions(job, new, passed),
         }
         if pod is not None:
             status["podRef"] = pod
@@ -280,6 +295,15 @@ class PodMigrationController(Controller[str]):
         self._context.recorder.event(
             POD_MIGRATION_JOBS, job, "Normal" if phase == "Succeeded" else "Warning", reason, message
         )
+
+    def _conditions(self, job: PodMigrationJob, new: Document, passed: Passed | None) -> list[Document]:
+        conditions = put(job.status.conditions, new)
+        if passed is None:
+            return conditions
+        kind, message = passed
+        done = condition(kind, True, kind, message, self._context.now())
+        others = [each for each in conditions if each["type"] not in (kind, new["type"])]
+        return [*others, done, *(each for each in conditions if each["type"] == new["type"])]
 
     async def _give_up_reservation(self, job: PodMigrationJob) -> None:
         try:
