@@ -96,7 +96,7 @@ def test_an_expired_version_is_answered_by_a_list_that_tells_missed_deletions_wi
             ("add", "new"),
             ("add", "replaced"),
         ]
-        assert informer.relists == 1
+        assert informer.lists == 2
 
     with_informer(body, pod("gone", node="n1"), pod("changed"), pod("same"), pod("replaced", node="n2"))
 

@@ -207,7 +207,7 @@ def test_expiry_in_the_middle_of_a_watch_tells_missed_deletions() -> None:
 
         cluster.on_watch = expire
         await until(lambda: "+c" in told)
-        assert told == ["+a", "+b", "-a", "+c"] and informer.relists == 1
+        assert told == ["+a", "+b", "-a", "+c"] and informer.lists == 2
 
     follow(body, "a", "b")
 

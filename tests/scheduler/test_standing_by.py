@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -50,7 +50,7 @@ def test_a_scheduler_that_waits_follows_everything_and_acts_at_its_turn_alone(st
     world._running.pop("scheduler").cancel()  # the leader is gone, and others are not told
     stage.apply(pod("d", "3"), pod("e", "4"))
     assert stage.nodes_of("d", "e") == ["", ""] and writes == []
-    loads = [informer.relists for informer in waiting._informers]
+    loads = [informer.lists for informer in waiting._informers]
 
     async def begin() -> None:
         turn.set()
@@ -63,7 +63,41 @@ def test_a_scheduler_that_waits_follows_everything_and_acts_at_its_turn_alone(st
         if found:
             taken[found] += cpu
     assert max(taken.values()) <= 4
-    assert [informer.relists for informer in waiting._informers] == loads
+    assert [informer.lists for informer in waiting._informers] == [count + 1 for count in loads]
+    task.cancel()
+
+
+class _Deaf:
+    """A client whose watches tell nothing, as over a connection that broke without a word."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        await asyncio.get_running_loop().create_future()
+        yield
+
+
+def test_what_the_former_leader_bound_and_no_watch_told_of_counts_at_the_turn(stage: Stage) -> None:
+    world, turn = stage.world, asyncio.Event()
+    stage.apply(node("n1"))
+    waiting = Scheduler(_Deaf(stage.client), world.clock, profiles.load({}), world.registry)
+    task = world.loop.create_task(waiting.run(turn.wait))
+    stage.apply(node("n2", "1"))  # it lists
+    stage.apply(pod("a", "3"))
+    assert waiting.ready and waiting.pods_known == 0
+    world._running.pop("scheduler").cancel()
+    stage.apply(pod("b", "3"))
+
+    async def begin() -> None:
+        turn.set()
+
+    stage.do(begin)
+    assert stage.nodes_of("a", "b") == ["n1", ""]
+    assert stage.scheduled("b")["message"].startswith("0/2 nodes are available: 2 Insufficient cpu.")
     task.cancel()
 
 

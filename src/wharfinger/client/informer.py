@@ -108,7 +108,7 @@ class Informer(Generic[T]):
         self.resource = resource
         self.optional = False  # whether a kind that the server does not serve counts as one without objects
         self.last_error: ApiError | None = None
-        self.relists = 0  # lists after the first
+        self.lists = 0  # how often it listed, and did not go on with a watch
         self._client = client
         self._view = view
         self._namespace = namespace
@@ -187,6 +187,13 @@ class Informer(Generic[T]):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
+    async def list_anew(self) -> None:
+        """Counts as synced again only after a list that was asked for from here on."""
+        await self.stop()
+        self._version = ""
+        self._synced.clear()
+        self.start()
+
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         while True:
@@ -225,8 +232,7 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         items, version = await self._list_all()
-        if self.synced:
-            self.relists += 1
+        self.lists += 1
         self._replace(items)
         self._version = version
         self._synced.set()
@@ -395,6 +401,10 @@ class InformerSet:
     @property
     def synced(self) -> bool:
         return all(informer.synced for informer in self)
+
+    async def list_anew(self) -> None:
+        """For whoever takes over from another process: a watch may be behind what that one wrote, a list is not."""
+        await asyncio.gather(*(informer.list_anew() for informer in self))
 
     async def stop(self) -> None:
         self._running = False

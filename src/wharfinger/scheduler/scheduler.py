@@ -111,11 +111,13 @@ class Scheduler:
     # -- running
 
     async def run(self, turn: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Schedules until cancelled. With `turn`, it follows the API server and decides nothing before that returns."""
+        """Schedules until cancelled. With `turn`, it follows the API server and decides nothing before that returns and
+        it has caught up with what another may have bound until then."""
         try:
             if turn is not None:
                 self._informers.start()
                 await turn()
+                await self._informers.list_anew()
             await self._schedule()
         finally:
             await self.stop()
