@@ -16,7 +16,7 @@ FILES = [
     "basics/deployment-on-two-nodes.yaml",
     "placement/spread-and-groups.yaml",
     "reservation/25-order.yaml",
-    "resource-class/separate-object.yaml",
+    "resource-class/split-request.yaml",
     "resource-policy/01-limit-then-next-unit.yaml",
     "scheduling-policy/architectures.yaml",
 ]
