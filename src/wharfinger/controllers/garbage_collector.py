@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.registry import Resource
 from wharfinger.api.views import Metadata, OwnerReference
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
@@ -17,6 +17,7 @@ from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.garbage_graph import FOREGROUND, ORPHAN, Entry, Graph
 from wharfinger.controllers.parts.collections import Collections
+from wharfinger.controllers.parts.pods import reference_document
 
 
 class GarbageCollector(Controller[str]):
@@ -150,7 +151,7 @@ class GarbageCollector(Controller[str]):
             "metadata": {
                 "uid": metadata.uid,
                 "resourceVersion": metadata.resource_version,
-                "ownerReferences": [_document(owner) for owner in owners] or None,
+                "ownerReferences": [reference_document(owner) for owner in owners] or None,
             }
         }
         try:
@@ -250,20 +251,6 @@ def _policy(entry: Entry) -> str:
     """An object that was already told what to do with its dependents keeps to it."""
     finalizers = entry.object.metadata.finalizers
     return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"
-
-
-def _document(owner: OwnerReference) -> Document:
-    document: Document = {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-    }
-    if owner.controller:
-        document["controller"] = True
-    if owner.block_owner_deletion:
-        document["blockOwnerDeletion"] = True
-    return document
 
 
 async def _synced_or_refused(informer: Informer[Metadata]) -> None:

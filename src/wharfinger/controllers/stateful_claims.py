@@ -12,7 +12,7 @@ from wharfinger.api.kinds.builtin import PODS, STATEFUL_SETS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import ObjectMeta, StatefulSet
 from wharfinger.api.views.meta import OwnerReference
-from wharfinger.controllers.parts.pods import controller_reference
+from wharfinger.controllers.parts.pods import controller_reference, reference_document
 
 CONFLICT = (
     "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, "
@@ -67,7 +67,7 @@ def owners(
     half = any(each.uid in own and not each.controller for each in references)
     if having == {each["uid"] for each in wanted} and not half:
         return None
-    return [*map(_document, kept), *wanted]
+    return [*map(reference_document, kept), *wanted]
 
 
 def _deletes(spec: StatefulSet, *, scaled: bool) -> bool:
@@ -77,17 +77,3 @@ def _deletes(spec: StatefulSet, *, scaled: bool) -> bool:
 
 def _names(reference: OwnerReference, resource: Resource, name: str) -> bool:
     return (reference.api_version, reference.kind, reference.name) == (resource.api_version, resource.kind, name)
-
-
-def _document(reference: OwnerReference) -> Document:
-    document: Document = {
-        "apiVersion": reference.api_version,
-        "kind": reference.kind,
-        "name": reference.name,
-        "uid": reference.uid,
-    }
-    if reference.controller:
-        document["controller"] = True
-    if reference.block_owner_deletion:
-        document["blockOwnerDeletion"] = True
-    return document

@@ -11,15 +11,16 @@ from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import POD, Action, WakeUp
-from wharfinger.framework.plugin import Plugin, Prepared, Scope
+from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, error, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volume_attachments import Attachments, CsiVolume, attachments_of, limits_of
 from wharfinger.plugins.volume_binding import names_claim
-from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
+from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME
 from wharfinger.plugins.volume_migration import MIGRATED, in_tree_plugin
+from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_rules import claim_name, key_of, not_created_for
 
 REASON = unschedulable("node(s) exceed max volume count")
@@ -34,20 +35,15 @@ class Attaching(NamedTuple):
     shared: frozenset[CsiVolume] = frozenset()
 
 
-class NodeVolumeLimits(Plugin):
+class NodeVolumeLimits(VolumePlugin):
     name = "NodeVolumeLimits"
     points = frozenset({"preFilter", "filter"})
-    keys_volumes = True
     position = 100
     kinds = (CLAIM, VOLUME, CLASS, CSI_NODE, ATTACHMENT)
 
     def __init__(self, tables: Tables, args: Any) -> None:
         super().__init__(tables, args)
-        self._catalogue = catalogue_of(tables)
         self._attachments = attachments_of(tables)
-
-    def observe(self, kind: str, old: Any, new: Any) -> None:
-        self._catalogue.observe(kind, old, new)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (

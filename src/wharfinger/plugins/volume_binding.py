@@ -18,7 +18,7 @@ from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, Action, WakeUp
-from wharfinger.framework.plugin import Args, Plugin, Prepared, Scope
+from wharfinger.framework.plugin import Args, Prepared, Scope
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import SUCCESS, Status, error, unresolvable
@@ -36,9 +36,9 @@ from wharfinger.plugins.volume_catalogue import (
     Plan,
     Supply,
     acceptable,
-    catalogue_of,
 )
 from wharfinger.plugins.volume_migration import migrated_plugins
+from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_provisioning import Provisioning, volume_limit
 from wharfinger.plugins.volume_rules import (
     ClaimKey,
@@ -110,22 +110,17 @@ class Needs(NamedTuple):
     wanted: tuple[Wanted, ...] = ()
 
 
-class VolumeBinding(Plugin):
+class VolumeBinding(VolumePlugin):
     name = "VolumeBinding"
     points = frozenset({"preFilter", "filter", "reserve", "preBind", "preScore", "score"})
     reserves_prepared = True
-    keys_volumes = True
     position = 110
     args_type = VolumeBindingArgs
     kinds = (CLAIM, VOLUME, CLASS, CSI_NODE, DRIVER, CAPACITY)
 
     def __init__(self, tables: Tables, args: VolumeBindingArgs) -> None:
         super().__init__(tables, args)
-        self._catalogue = catalogue_of(tables)
         self._timeout = float(args.bind_timeout_seconds)
-
-    def observe(self, kind: str, old: Any, new: Any) -> None:
-        self._catalogue.observe(kind, old, new)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         changed = Action.ADD | Action.UPDATE

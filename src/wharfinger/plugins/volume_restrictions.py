@@ -12,12 +12,13 @@ from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Plugin, Prepared, Scope
+from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unresolvable, unschedulable
-from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.plugins.volume_catalogue import CLAIM, Catalogue, catalogue_of
+from wharfinger.framework.tables import PodOnNode
+from wharfinger.plugins.volume_catalogue import CLAIM, Catalogue
+from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_rules import READ_WRITE_ONCE_POD, ClaimKey, key_of
 
 DISK_CONFLICT = unschedulable("node(s) had no available disk")
@@ -36,19 +37,11 @@ class Exclusive(NamedTuple):
     claims: frozenset[ClaimKey]  # those that only one pod may use
 
 
-class VolumeRestrictions(Plugin):
+class VolumeRestrictions(VolumePlugin):
     name = "VolumeRestrictions"
     points = frozenset({"preFilter", "filter"})
-    keys_volumes = True
     position = 90
     kinds = (CLAIM,)
-
-    def __init__(self, tables: Tables, args: Any) -> None:
-        super().__init__(tables, args)
-        self._catalogue = catalogue_of(tables)
-
-    def observe(self, kind: str, old: Any, new: Any) -> None:
-        self._catalogue.observe(kind, old, new)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (

@@ -11,11 +11,12 @@ from wharfinger.api.selectors import Operator, Requirement
 from wharfinger.api.views import PersistentVolume, Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, Action, WakeUp
-from wharfinger.framework.plugin import Plugin, Prepared
+from wharfinger.framework.plugin import Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.volume_catalogue import CLAIM, CLASS, VOLUME, catalogue_of
+from wharfinger.plugins.volume_catalogue import CLAIM, CLASS, VOLUME
+from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_rules import class_of_claim, key_of, waits_for_consumer
 
 REASON = unresolvable("node(s) had no available volume zone")
@@ -35,19 +36,11 @@ class Zones(NamedTuple):
     topologies: tuple[Topology, ...] = ()
 
 
-class VolumeZone(Plugin):
+class VolumeZone(VolumePlugin):
     name = "VolumeZone"
     points = frozenset({"preFilter", "filter"})
-    keys_volumes = True
     position = 120
     kinds = (CLAIM, VOLUME, CLASS)
-
-    def __init__(self, tables: Tables, args: Any) -> None:
-        super().__init__(tables, args)
-        self._catalogue = catalogue_of(tables)
-
-    def observe(self, kind: str, old: Any, new: Any) -> None:
-        self._catalogue.observe(kind, old, new)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from wharfinger.api.fields import FieldError, invalid, not_supported, required
+from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
 from wharfinger.api.quantity import NANO, canonical, milli_value, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.shapes import check, kind_shape
@@ -97,6 +97,19 @@ def port_faults(port: int, path: str) -> Iterator[FieldError]:
 def name_faults(check_name: Callable[[str], list[str]], value: Any, path: str) -> Iterator[FieldError]:
     for fault in check_name(value):
         yield invalid(path, value, fault)
+
+
+def unique_name_faults(
+    check_name: Callable[[str], list[str]], name: str, path: str, seen: set[str]
+) -> Iterator[FieldError]:
+    """Faults of the name of an item in a list, whose other names are `seen`."""
+    if not name:
+        yield required(path)
+        return
+    yield from name_faults(check_name, name, path)
+    if name in seen:
+        yield duplicate(path, name)
+    seen.add(name)
 
 
 def port_name_faults(name: str) -> list[str]:

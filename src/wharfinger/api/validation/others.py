@@ -18,7 +18,7 @@ from wharfinger.api.fields import (
 from wharfinger.api.names import dns_label, dns_subdomain, path_segment, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.structural import schema_faults
-from wharfinger.api.validation.common import name_faults, one_of
+from wharfinger.api.validation.common import name_faults, one_of, unique_name_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 
 RBAC = "rbac.authorization.k8s.io"
@@ -227,21 +227,15 @@ def _webhooks_faults(document: Document) -> Iterator[FieldError]:
 
 def match_conditions_faults(owner: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """Conditions of a webhook or a policy, all but whether their expressions compile."""
-    conditions, names = owner.get("matchConditions") or [], set()
+    conditions = owner.get("matchConditions") or []
+    names: set[str] = set()
     if len(conditions) > 64:
         yield too_many(f"{path}.matchConditions", len(conditions), 64)
     for index, condition in enumerate(conditions):
         here = f"{path}.matchConditions[{index}]"
-        name = condition.get("name") or ""
         if not (condition.get("expression") or "").strip():
             yield required(f"{here}.expression")
-        if not name:
-            yield required(f"{here}.name")
-        else:
-            yield from name_faults(qualified_name, name, f"{here}.name")
-        if name in names:
-            yield duplicate(f"{here}.name", name)
-        names.add(name)
+        yield from unique_name_faults(qualified_name, condition.get("name") or "", f"{here}.name", names)
 
 
 _NOUNS = {"apiGroups": "API groups", "apiVersions": "API versions"}

@@ -22,6 +22,7 @@ from wharfinger.api.validation.common import (
     one_of,
     port_faults,
     port_name_faults,
+    unique_name_faults,
 )
 from wharfinger.api.validation.containers import host_path_faults, pod_security_faults, runtime_faults
 from wharfinger.api.validation.resources import (
@@ -224,14 +225,7 @@ def pod_spec_faults(spec: Mapping[str, Any], path: str, unqualified: AllowName =
 def _volumes_faults(spec: Mapping[str, Any], path: str, names: set[str]) -> Iterator[FieldError]:
     for index, volume in each(spec, "volumes"):
         here = f"{path}[{index}]"
-        name = volume.get("name") or ""
-        if not name:
-            yield required(f"{here}.name")
-        else:
-            yield from name_faults(dns_label, name, f"{here}.name")
-            if name in names:
-                yield duplicate(f"{here}.name", name)
-        names.add(name)
+        yield from unique_name_faults(dns_label, volume.get("name") or "", f"{here}.name", names)
         sources = [source for source, value in volume.items() if source != "name" and value is not None]
         if not sources:
             yield required(here, "must specify a volume type")
@@ -257,14 +251,7 @@ def _all_containers_faults(
     for part in ("containers", "initContainers", "ephemeralContainers"):
         for index, container in each(spec, part):
             here = f"{path}.{part}[{index}]"
-            name = container.get("name") or ""
-            if not name:
-                yield required(f"{here}.name")
-            else:
-                yield from name_faults(dns_label, name, f"{here}.name")
-                if name in names:
-                    yield duplicate(f"{here}.name", name)
-            names.add(name)
+            yield from unique_name_faults(dns_label, container.get("name") or "", f"{here}.name", names)
             yield from _container_faults(container, here, volumes, unqualified)
             if part == "containers":
                 yield from _host_port_faults(container, here, taken)

@@ -9,6 +9,7 @@ from typing import Any
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import ObjectMeta, Pod
+from wharfinger.api.views.meta import OwnerReference
 
 
 def active(pod: Pod) -> bool:
@@ -56,6 +57,16 @@ def controller_reference(resource: Resource, metadata: ObjectMeta) -> Document:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def reference_document(owner: OwnerReference) -> Document:
+    """An owner reference as it is written."""
+    document: Document = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    if owner.controller:
+        document["controller"] = True
+    if owner.block_owner_deletion:
+        document["blockOwnerDeletion"] = True
+    return document
 
 
 def pod_from_template(template: dict[str, Any], owner: Document, *, prefix: str) -> Document:
