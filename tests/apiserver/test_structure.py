@@ -95,8 +95,17 @@ def test_a_patch_with_unknown_fields_is_treated_alike(api: Api, base: str) -> No
 
 
 def test_a_body_of_another_kind_is_refused(api: Api, base: str) -> None:
-    answer = api.ask("POST", f"{base}/pods", {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}})
-    assert (answer.status, answer.message) == (400, 'Service in version "v1" cannot be handled as a Pod')
+    unregistered = 'no kind "{}" is registered for version "{}" in scheme "pkg/runtime/scheme.go:111"'
+    for version, kind, why in (
+        ("v1", "Service", "converting (v1.Service) to (core.Pod): unknown conversion"),
+        ("apps/v1", "Deployment", "converting (v1.Deployment) to (core.Pod): unknown conversion"),
+        ("v1", "PodList", "converting (v1.PodList) to (core.Pod): unknown conversion"),
+        ("v1", "Nothing", unregistered.format("Nothing", "v1")),
+        ("foo/v1", "Service", unregistered.format("Service", "foo/v1")),
+    ):
+        answer = api.ask("POST", f"{base}/pods", {"apiVersion": version, "kind": kind, "metadata": {"name": "s"}})
+        wanted = f'{kind} in version "v1" cannot be handled as a Pod: {why}'
+        assert (answer.status, answer.message) == (400, wanted)
     answer = api.ask("POST", f"{base}/pods", {"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "s"}})
     assert answer.message == "the API version in the data (v2) does not match the expected API version (v1)"
 

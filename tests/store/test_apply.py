@@ -345,3 +345,32 @@ def test_many_writers_become_one_of_old() -> None:
         assert owned(found)["m13:Update"] == {".data.k13"}
 
     run(scenario)
+
+
+def test_kubectl_keeps_the_annotation_of_client_side_apply_and_may_take_over_what_that_set() -> None:
+    note = "kubectl.kubernetes.io/last-applied-configuration"
+    last = '{"apiVersion":"v1","data":{"a":"1"},"kind":"ConfigMap","metadata":{"name":"x"}}'
+
+    async def scenario(cluster: Cluster) -> None:
+        made = {"metadata": {"name": "x", "annotations": {note: last}}, "data": {"a": "1", "b": "1"}}
+        await cluster.store.create(CONFIG_MAPS, made, "n", manager="kubectl-client-side-apply")
+        with pytest.raises(Conflict):
+            await cluster.apply(CONFIG_MAPS, "other", data={"a": "<2>"})
+        document = await cluster.apply(CONFIG_MAPS, "kubectl", data={"a": "<2>"})
+        kept = document["metadata"]["annotations"][note]
+        assert kept == last.replace('"1"', '"\\u003c2\\u003e"') + "\n"
+        with pytest.raises(Conflict):  # which client-side apply did not set
+            await cluster.apply(CONFIG_MAPS, "kubectl", data={"b": "3"})
+
+    run(scenario)
+
+
+def test_who_merely_agrees_has_no_time_and_those_who_apply_stand_first() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        made = {"metadata": {"name": "x"}, "data": {"a": "1"}}
+        await cluster.store.create(CONFIG_MAPS, made, "n", manager="creator")
+        document = await cluster.apply(CONFIG_MAPS, "agrees", data={"a": "1"})
+        owners = document["metadata"]["managedFields"]
+        assert [(owner["manager"], "time" in owner) for owner in owners] == [("agrees", False), ("creator", True)]
+
+    run(scenario)

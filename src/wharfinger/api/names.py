@@ -38,7 +38,9 @@ def _too_long(limit: int) -> str:
 def dns_label(text: str) -> list[str]:
     """Names of namespaces, services, units: at most 63 of `a-z0-9-`."""
     faults = [_too_long(63)] if len(text) > 63 else []
-    return faults if _LABEL.fullmatch(text) else [*faults, _LABEL_MESSAGE]
+    if _LABEL.fullmatch(text):
+        return faults
+    return [*faults, "must not contain dots" if _SUBDOMAIN.fullmatch(text) else _LABEL_MESSAGE]
 
 
 def dns_subdomain(text: str) -> list[str]:

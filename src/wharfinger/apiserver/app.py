@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 import wharfinger
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
@@ -184,7 +186,7 @@ class Application:
         if first in ("api", "apis"):
             await self._discover(exchange)
         elif not first:
-            await exchange.json({"paths": self._openapi.root_paths()})
+            await exchange.json(written_out({"paths": self._openapi.root_paths()}))
         elif first in self._paths:
             await self._paths[first](exchange)
         else:
@@ -235,17 +237,19 @@ class Application:
     async def _version(self, exchange: Exchange) -> None:
         major, minor, text = KUBERNETES
         await exchange.json(
-            {
-                "major": major,
-                "minor": minor,
-                "gitVersion": f"{text}+wharfinger.{wharfinger.__version__}",
-                "gitCommit": "",
-                "gitTreeState": "clean",
-                "buildDate": "1970-01-01T00:00:00Z",
-                "goVersion": "",
-                "compiler": "python",
-                "platform": "any",
-            }
+            written_out(
+                {
+                    "major": major,
+                    "minor": minor,
+                    "gitVersion": f"{text}+wharfinger.{wharfinger.__version__}",
+                    "gitCommit": "",
+                    "gitTreeState": "clean",
+                    "buildDate": "1970-01-01T00:00:00Z",
+                    "goVersion": "",
+                    "compiler": "python",
+                    "platform": "any",
+                }
+            )
         )
 
     async def _metrics(self, exchange: Exchange) -> None:
@@ -280,3 +284,8 @@ class Application:
         """Ends all watches, so that clients go elsewhere or come back."""
         self.stopping = True
         self.watchers.close()
+
+
+def written_out(document: Any) -> bytes:
+    """JSON for people, as Kubernetes answers where they look by hand."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2)

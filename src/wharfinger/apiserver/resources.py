@@ -33,6 +33,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
+_OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
 
 # Of these, a delete that removes at once answers with the object; of all others with a Status (upstream's registries).
 _RETURNED = frozenset(
@@ -51,6 +52,9 @@ _RETURNED = frozenset(
         ("storage.k8s.io", "volumeattachments"),
     )
 )
+
+
+_DEPRECATED = {("", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 
 
 class UnknownPath(NotFound):
@@ -123,6 +127,8 @@ class Resources:
         }
 
     async def serve(self, exchange: Exchange, located: Located) -> None:
+        if old := _DEPRECATED.get((located.kind.group, located.kind.kind)):
+            exchange.warnings.append(old)
         await self._verbs[located.target.verb](exchange, located)
 
     # Reading
@@ -215,7 +221,7 @@ class Resources:
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
         structure = self._structure(at)
-        _check_kind(body.value, at)
+        _check_kind(self._store.registry, body.value, at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
         namespace, name, subresource = _namespace(at), at.target.name, at.target.subresource
@@ -243,7 +249,7 @@ class Resources:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "UpdateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
-        _check_kind(body.value, at)
+        _check_kind(self._store.registry, body.value, at)
         structure = self._structure(at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
@@ -435,7 +441,21 @@ def _wanted(at: Located) -> tuple[str, str]:
     return at.kind.kind, at.resource.api_version
 
 
-def _check_kind(document: Document, at: Located) -> None:
+def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located) -> str:
+    """Why upstream cannot make one kind of another; it knows its own kinds, their lists, and those of all groups."""
+    if not rules.built_in(at.kind):
+        return ""
+    version = api_version.rpartition("/")[2]
+    found = registry.of_object(api_version, kind) or registry.of_object(api_version, kind.removesuffix("List"))
+    known = kind in _OF_ALL_GROUPS or (found is not None and rules.built_in(found))
+    if not known or "apiextensions.k8s.io" in (at.resource.group, api_version.partition("/")[0]):
+        return f': no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
+    group = at.resource.group
+    package = "core" if group in ("", "events.k8s.io") else group.partition(".")[0]
+    return f": converting ({version}.{kind}) to ({package}.{_wanted(at)[0]}): unknown conversion"
+
+
+def _check_kind(registry: Registry, document: Document, at: Located) -> None:
     """A body of another kind than the path serves is refused before its structure is looked at."""
     kind, version = document.get("kind"), document.get("apiVersion")
     wanted, api_version = _wanted(at)
@@ -443,7 +463,8 @@ def _check_kind(document: Document, at: Located) -> None:
         raise BadRequest("the object provided is unrecognized: apiVersion and kind are text")
     if kind and kind != wanted:
         shown = (version or api_version).rpartition("/")[2]
-        raise BadRequest(f'{kind} in version "{shown}" cannot be handled as a {wanted}')
+        why = _unconvertible(registry, version or api_version, kind, at)
+        raise BadRequest(f'{kind} in version "{shown}" cannot be handled as a {wanted}{why}')
     if version and version != api_version and not at.target.subresource:
         raise BadRequest(
             f"the API version in the data ({version}) does not match the expected API version ({api_version})"

@@ -41,7 +41,8 @@ class Reviews:
         spec = document.get("spec") or {}
         match kind:
             case "SelfSubjectReview":
-                return {**document, "status": {"userInfo": _user_info(user)}}
+                made = {**(document.get("metadata") or {}), "creationTimestamp": format_time(self._now())}
+                return {**document, "metadata": made, "status": {"userInfo": _user_info(user)}}
             case "TokenReview":
                 return {**document, "status": self._token(spec)}
             case "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview":

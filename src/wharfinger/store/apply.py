@@ -15,7 +15,7 @@ import msgspec
 from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.api.shapes import Shape
-from wharfinger.store import field_sets
+from wharfinger.store import field_sets, last_applied
 from wharfinger.store.field_sets import FieldSet, Path, child, is_granular, item_key
 from wharfinger.store.typed import typed_faults
 
@@ -59,6 +59,7 @@ class Applied:
     force: bool
     subresource: str = ""
     fields: FieldSet = field(default=frozenset())
+    changes: bool = True  # whether the object becomes another one by it; what it merely agrees with has no time
 
     def check(self, name: str) -> None:
         """An applied configuration names its type, and not its owners."""
@@ -118,7 +119,13 @@ def written_owners(owners: list[Owner]) -> list[Document]:
         if owner.subresource:
             entry["subresource"] = owner.subresource
         entries.append(entry)
+    entries.sort(key=_place)
     return entries
+
+
+def _place(entry: Document) -> tuple[str, ...]:
+    """Where upstream writes an owner: those that apply first, then by time, then by name."""
+    return tuple(entry.get(part, "") for part in ("operation", "time", "manager", "apiVersion", "subresource"))
 
 
 def apply(request: Applied, live: Document) -> Document:
@@ -129,7 +136,9 @@ def apply(request: Applied, live: Document) -> Document:
     request.fields = field_sets.fields_of(shape, config, request.subresource, status=status)
     owners = owners_of(live) or [_before_first(shape, request, live)]
     if not request.force and (conflicts := _conflicts(shape, request, live, owners)):
-        raise _conflict_error(conflicts)
+        allowed = last_applied.unchanged_fields(shape, live, request) if request.manager == last_applied.MANAGER else ()
+        if refused := [(owner, path) for owner, path in conflicts if path not in allowed]:
+            raise _conflict_error(refused)
     result: Document = _merge(shape, live, _visible(config, request))
     mine = next(
         (owner.fields for owner in owners if owner.same(request.manager, "Apply", request.subresource)), frozenset()
@@ -141,6 +150,9 @@ def apply(request: Applied, live: Document) -> Document:
     for path in sorted(mine - request.fields, key=len):
         if not _still_owned(path, others | request.fields):
             _remove(shape, result, path)
+    request.changes = result != live
+    if request.manager == last_applied.MANAGER:
+        result = last_applied.renewed(result, config)
     return result
 
 
@@ -279,7 +291,8 @@ def track(
                 return
             manager = OURSELVES
         elif old is None:
-            if fields := field_sets.tree_of(shape_of(kind, resource), new):
+            owned = _without_status(new) if kind.status and not kind.status_on_create else new
+            if fields := field_sets.tree_of(shape_of(kind, resource), owned):
                 new["metadata"]["managedFields"] = [_created(resource, manager, fields, now)]
             return
         elif given == [{}]:
@@ -288,6 +301,11 @@ def track(
     entries = written_owners(_merged_oldest(owners))
     if entries:
         new["metadata"]["managedFields"] = entries
+
+
+def _without_status(new: Document) -> Document:
+    """A new object's status is the server's, not the writer's."""
+    return {name: value for name, value in new.items() if name != "status"} if "status" in new else new
 
 
 def _created(resource: Resource, manager: str, fields: Document, now: str) -> Document:
@@ -348,8 +366,8 @@ def _tracked(
     changed, removed = field_sets.compare(shape, old or {"metadata": {}}, new)
     operation = "Update"
     if applied is not None:
-        operation = "Apply"
-        _own(owners, manager, operation, resource.api_version, subresource, applied.fields, now, replace=True)
+        operation, time = "Apply", now if applied.changes else ""
+        _own(owners, manager, operation, resource.api_version, subresource, applied.fields, time, replace=True)
         changed = frozenset(
             path for path in changed & applied.fields if old is not None and not path[-1].startswith(("k:", "v:"))
         )
@@ -390,8 +408,7 @@ def _own(
 ) -> None:
     for owner in owners:
         if owner.same(manager, operation, subresource):
-            wanted = fields if replace else owner.fields | fields
-            if wanted != owner.fields or owner.api_version != api_version:
-                owner.fields, owner.api_version, owner.time = wanted, api_version, now
+            owner.fields, owner.api_version = fields if replace else owner.fields | fields, api_version
+            owner.time = now or owner.time
             return
     owners.append(Owner(manager, operation, api_version, subresource, fields, now))

@@ -19,6 +19,7 @@ from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
+from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
@@ -95,6 +96,7 @@ def extend_chain(
     aliases = Derived(
         store, RESOURCE_CLASSES, lambda found: alias_names(decode(each.data, ResourceClass) for each in found)
     )
+    chain.final.append(ServiceAddressReviewer(store, any_address=not require_service_accounts))
     chain.final.append(ClassReviewer(classes.get, groups=settings.resource_class.groups))
     if settings.reservation.charge_quota:
         reserving = ReservationQuotaReviewer(StoredWorld(store), store.now)

@@ -59,6 +59,9 @@ _VERSION_NEEDED = frozenset(
 )
 
 
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+
+
 def is_pod(kind: Kind) -> bool:
     return kind.plural == "pods" and not kind.group
 
@@ -70,6 +73,11 @@ def is_namespace(kind: Kind) -> bool:
 def built_in(kind: Kind) -> bool:
     """Whether Kubernetes has this kind itself; others behave as custom resources do."""
     return kind.group in _BUILT_IN_GROUPS
+
+
+def counts_annotations(kind: Kind) -> bool:
+    """Whether a change of annotations counts in metadata.generation: a deployment hands them on to its replica sets."""
+    return kind.plural == "deployments" and kind.group == "apps"
 
 
 def creates_on_update(kind: Kind) -> bool:
@@ -88,6 +96,8 @@ def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None
             _restore(new, old, "status")
         if is_namespace(kind):
             _restore_within(new, old, "spec", "finalizers")
+        elif kind.plural == "daemonsets" and kind.group == "apps":
+            count_templates(new, old)
     elif subresource == "status":
         _separate_status(kind, new, old)
     elif subresource == "finalize":
@@ -102,6 +112,19 @@ def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None
             new["spec"]["ephemeralContainers"] = containers
     elif subresource == "resize":
         _separate_resize(new, old)
+
+
+def count_templates(new: Document, old: Document | None) -> None:
+    """How often a daemon set's template changed, in the annotation that is left of a field of old."""
+    annotations = new["metadata"].get("annotations")
+    before = 0
+    if old is not None:
+        given = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
+        before = int(given) if isinstance(given, str) and given.isdecimal() else 1
+        if (new.get("spec") or {}).get("template") == (old.get("spec") or {}).get("template"):
+            before -= 1
+    if annotations is None or isinstance(annotations, dict):  # what is no map is for validation to name
+        new["metadata"]["annotations"] = {**(annotations or {}), TEMPLATE_GENERATION: str(before + 1)}
 
 
 def _separate_status(kind: Kind, new: Document, old: Document) -> None:

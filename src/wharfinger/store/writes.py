@@ -25,6 +25,7 @@ from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
+from wharfinger.api.warnings import warnings_of
 from wharfinger.store import metadata, namespaces, rules
 from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
@@ -164,6 +165,7 @@ class Writer:
             faults = [*faults, *kind.validate(new, None)]
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
+        self._warn(call, new, None)
         if rules.is_namespace(kind):
             namespaces.label(new)
         await self.chain.validate(request, call.warnings)
@@ -172,8 +174,8 @@ class Writer:
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
             raise self._taken(call, before)
+        self._track(call, new, None)  # before what the server itself gives out, which nobody owns
         self.chain.finish(request, call.warnings)
-        self._track(call, new, None)
         if call.dry_run:
             return call.answer(new, None, created=True)
         new, stored = self.ledger.put(kind, new, None)
@@ -198,6 +200,8 @@ class Writer:
             namespaces.prepare(new)
         if kind.prepare_create is not None:
             kind.prepare_create(new)
+        if kind.plural == "daemonsets" and rules.built_in(kind):
+            rules.count_templates(new, None)
 
     def _agree_namespace(self, call: Call, meta: Document) -> str:
         if not call.kind.namespaced:
@@ -313,12 +317,18 @@ class Writer:
             faults = faults + validate(new, old)
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
+        self._warn(call, new, old)
         await self.chain.validate(request, call.warnings)
         if self.latest(kind, call.namespace, call.name) is not stored:
             raise Overtaken
-        self.chain.finish(request, call.warnings)
         self._track(call, new, old)
+        self.chain.finish(request, call.warnings)
         return await self.write(call, new, old, stored)
+
+    def _warn(self, call: Call, new: Document, old: Document | None) -> None:
+        """Warnings are for people: our own components, which write without a name, read none."""
+        if call.options.get("fieldManager") and not call.subresource:
+            call.warnings += warnings_of(call.kind, new, old)
 
     def _track(self, call: Call, new: Document, old: Document | None) -> None:
         track(
@@ -374,6 +384,8 @@ class Writer:
 
 def _counts(kind: Kind, new: Document, old: Document) -> bool:
     """Whether a change counts in metadata.generation: neither metadata nor a status written by itself does."""
+    if rules.counts_annotations(kind) and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+        return True
     silent = ("apiVersion", "kind", "metadata", "status") if kind.status else ("apiVersion", "kind", "metadata")
     return any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in silent)
 

@@ -75,15 +75,14 @@ def _default_spec_of_pod(document: Document, spec: Document) -> None:
         _requests_from_limits(container)
     _pod_level_resources(document, spec)
     fill(spec, enableServiceLinks=True)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     if spec.get("hostNetwork") is True:
         for container in (*children(spec, "containers"), *children(spec, "initContainers")):
             for port in children(container, "ports"):
                 if port.get("hostPort") in (None, 0) and "containerPort" in port:
                     port["hostPort"] = port["containerPort"]
-    # serviceAccount is the old name; both are always shown.
-    name = spec.get("serviceAccountName") or spec.get("serviceAccount")
-    if name:
-        spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
 def default_pod_status(document: Document) -> None:
@@ -173,6 +172,10 @@ def default_pod_spec(spec: Document) -> None:
             _container(container)
     for volume in children(spec, "volumes"):
         _volume(volume)
+    # serviceAccount is the old name; both are always shown.
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
 
 
 def _container(container: Document) -> None:

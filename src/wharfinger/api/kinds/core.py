@@ -18,6 +18,7 @@ from wharfinger.api.validation import core as rules
 from wharfinger.api.validation import pods
 from wharfinger.api.validation.common import checked
 from wharfinger.api.validation.pods import template_faults
+from wharfinger.api.validation.services import service_faults
 from wharfinger.api.validation.workloads import replication_controller_faults
 
 
@@ -95,7 +96,7 @@ SERVICES = Kind(
     generation=False,
     selectable=("spec.clusterIP", "spec.type"),
     default=typed(defaults.default_service),
-    validate=checked("v1", "Service", rules.service_faults),
+    validate=checked("v1", "Service", service_faults),
     columns=columns.SERVICE_COLUMNS,
 )
 SERVICE_ACCOUNTS = Kind(

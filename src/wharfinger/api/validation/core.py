@@ -1,4 +1,4 @@
-"""Validation of nodes, namespaces, services, quotas, limits, volumes, claims and events."""
+"""Validation of nodes, namespaces, quotas, limits, volumes, claims and events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
-from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
+from wharfinger.api.names import dns_subdomain, qualified_name
 from wharfinger.api.quantity import NANO, canonical, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.validation.common import (
     checked,
     name_faults,
     one_of,
-    port_faults,
-    port_name_faults,
     quantity_faults,
 )
 from wharfinger.api.validation.compute_resources import compute_resources_faults
@@ -27,7 +25,7 @@ from wharfinger.api.validation.resources import (
     quota_name_faults,
 )
 from wharfinger.api.validation.scheduling import taints_faults
-from wharfinger.api.validation.selectors import each, label_selector_faults, labels_faults, node_selector_faults
+from wharfinger.api.validation.selectors import each, label_selector_faults, node_selector_faults
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -50,37 +48,6 @@ def node_faults(document: Document, old: Document | None) -> Iterator[FieldError
 def namespace_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     for finalizer in (document.get("spec") or {}).get("finalizers") or ():
         yield from name_faults(qualified_name, finalizer, "spec.finalizers")
-
-
-def service_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    spec = document.get("spec") or {}
-    kind = spec.get("type")
-    yield from one_of(kind, ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"), "spec.type")
-    yield from one_of(spec.get("sessionAffinity"), ("ClientIP", "None"), "spec.sessionAffinity")
-    yield from labels_faults(spec.get("selector") or {}, "spec.selector")
-    ports = spec.get("ports") or []
-    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
-        yield required("spec.ports")
-    if kind == "ExternalName" and not spec.get("externalName"):
-        yield required("spec.externalName")
-    names: set[str] = set()
-    for index, port in enumerate(ports):
-        path = f"spec.ports[{index}]"
-        name = port.get("name") or ""
-        if not name and len(ports) > 1:
-            yield required(f"{path}.name")
-        elif name:
-            yield from name_faults(dns_label, name, f"{path}.name")
-            if name in names:
-                yield duplicate(f"{path}.name", name)
-            names.add(name)
-        yield from port_faults(port.get("port") or 0, f"{path}.port")
-        yield from one_of(port.get("protocol"), ("SCTP", "TCP", "UDP"), f"{path}.protocol")
-        target = port.get("targetPort")
-        if isinstance(target, int):
-            yield from port_faults(target, f"{path}.targetPort")
-        elif isinstance(target, str) and target:
-            yield from name_faults(port_name_faults, target, f"{path}.targetPort")
 
 
 SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass")  # fmt: skip
