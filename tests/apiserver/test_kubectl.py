@@ -246,6 +246,26 @@ def test_explain_knows_kubernetes_kinds_and_ours(kubectl: Kubectl) -> None:
     assert "maxUnavailable" in kubectl("explain", "deployment", "--recursive")
 
 
+def test_older_forms_of_the_schemas_are_read_too(kubectl: Kubectl) -> None:
+    text = kubectl("explain", "pod.spec.affinity", "--output=plaintext-openapiv2")
+    assert "RESOURCE: affinity <Object>" in text
+    assert "podAntiAffinity\t<Object>" in text
+    # Of a kind that version 3 does not know, kubectl looks into version 2, as protobuf, before it says so.
+    unknown = kubectl.try_("apply", "-f", "-", stdin="apiVersion: v1\nkind: Nope\nmetadata: {name: x}\n")
+    assert 'no matches for kind "Nope" in version "v1"' in unknown.stderr, unknown.stderr
+
+
+def test_warnings_and_addresses_are_shown(kubectl: Kubectl) -> None:
+    pod = POD.replace("image: nginx", "image: nginx, env: [{name: A, value: one}, {name: A, value: two}]")
+    done = kubectl.try_("apply", "-f", "-", stdin=pod)
+    hidden = 'hides previous definition of "A", which may be dropped when using apply'
+    assert done.stderr == f"Warning: spec.containers[0].env[1]: {hidden}\n"
+    kubectl("create", "service", "nodeport", "front", "--tcp=80")
+    row = kubectl("get", "service", "front", "--no-headers").split()
+    assert (row[1], row[2].split(".")[0], row[4].split(":")[0]) == ("NodePort", "10", "80")
+    assert kubectl.try_("get", "endpoints").stderr.startswith("Warning: v1 Endpoints is deprecated in v1.33+")
+
+
 def test_resources_and_versions_are_listed(kubectl: Kubectl) -> None:
     names = kubectl("api-resources", "--verbs=list", "-o", "name").split()
     assert {"pods", "deployments.apps", "resourcepolicies.scheduling.sigs.x-k8s.io"} <= set(names)

@@ -7,6 +7,7 @@ first asked for and kept until the registry changes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import wharfinger
 from wharfinger.api.errors import NotAcceptable
 from wharfinger.api.registry import Document, Kind, Registry
 from wharfinger.api.shapes import definition_name, definitions
+from wharfinger.apiserver import openapi_protobuf
 from wharfinger.apiserver.definitions import META, PREFIX
 from wharfinger.apiserver.discovery import Discovery, subresources
 from wharfinger.apiserver.exchange import Exchange
@@ -48,7 +50,9 @@ class OpenApi:
 
     async def serve(self, exchange: Exchange) -> None:
         rest = exchange.parts[1:]
-        if rest == ["v2"]:
+        if rest == ["v2"] and openapi_protobuf.accepted(exchange.header(b"accept")):
+            await self._cached(exchange, "v2 protobuf", self._v2, openapi_protobuf.encode, openapi_protobuf.MEDIA)
+        elif rest == ["v2"]:
             self._check_accept(exchange)
             await self._cached(exchange, "v2", self._v2)
         elif rest == ["v3"]:
@@ -64,18 +68,27 @@ class OpenApi:
         try:
             accept(exchange.header(b"accept"), stream=True)
         except NotAcceptable:
-            # Clients that prefer protobuf here say so with a media type of its own and fall back on this answer.
+            # Clients that prefer protobuf here say so with a media type of its own; of version 3 there is none.
             raise NotAcceptable(f"only the following media types are accepted: {JSON}") from None
 
-    async def _cached(self, exchange: Exchange, key: str, make: Any) -> None:
+    async def _cached(
+        self,
+        exchange: Exchange,
+        key: str,
+        make: Callable[[], Document],
+        encode: Callable[[Document], bytes] = msgspec.json.encode,
+        media: str = JSON,
+    ) -> None:
         data = self._made.get(key)
         if data is None:
-            data = self._made[key] = msgspec.json.encode(make())
+            data = self._made[key] = encode(make())
         tag = f'"{hashlib.sha256(data).hexdigest()[:32].upper()}"'
         if exchange.header(b"if-none-match") == tag:
-            await exchange.answer(304, b"", JSON, {"etag": tag})
-            return
-        await exchange.json(data, headers={"etag": tag, "vary": "Accept"})
+            await exchange.answer(304, b"", media, {"etag": tag})
+        elif media == JSON:
+            await exchange.json(data, headers={"etag": tag, "vary": "Accept"})
+        else:
+            await exchange.answer(200, data, media, {"etag": tag, "vary": "Accept"})
 
     def _group_versions(self) -> list[str]:
         groups = self._discovery.groups()
