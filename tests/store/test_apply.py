@@ -194,6 +194,15 @@ def test_our_kinds_are_applied_by_their_schema() -> None:
         found = await cluster.apply(RESOURCE_POLICIES, "b", spec={"strategy": "required"})
         assert [unit["name"] for unit in found["spec"]["units"]] == ["u"]
         assert ".spec.units" in owned(found)["a:Apply"]
+        for spec, why in (
+            ({"nosuch": 1}, ".spec.nosuch: field not declared in schema"),
+            ({"units": [{"nosuch": 1}]}, ".spec.units[0].nosuch: field not declared in schema"),
+            ({"strategy": 1}, ".spec.strategy: expected string, got &value.valueUnstructured{Value:1}"),
+        ):
+            with pytest.raises(ApiError) as refused:
+                await cluster.apply(RESOURCE_POLICIES, "b", spec=spec)
+            kind = "scheduling.sigs.x-k8s.io/v1alpha1, Kind=ResourcePolicy"
+            assert refused.value.message == f"failed to create typed patch object (/x; {kind}): {why}"
 
     run(scenario)
 

@@ -95,6 +95,7 @@ class Shape:
     map_keys: tuple[str, ...] = ()
     atomic_map: bool = False  # apply: an object or map that is replaced as a whole
     name: str = ""  # the definition it stands for
+    declared: bool = False  # of a schema: it tells every field there is
     typed: Typed | None = None  # made when the first value is checked against it
 
 

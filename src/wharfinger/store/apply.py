@@ -75,7 +75,7 @@ class Applied:
         if metadata.setdefault("name", name) != name:
             raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
         shape = shape_of(self.kind, self.resource)
-        if faults := typed_faults(shape, self.config, declared=bool(shape.name)):  # named: one of Kubernetes' own
+        if faults := typed_faults(shape, self.config, declared=bool(shape.name) or shape.declared):
             raise _untyped(self, faults)
 
 

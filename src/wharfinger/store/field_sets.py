@@ -45,7 +45,8 @@ def shape_for(kind: Kind, version: str) -> Shape:
     if found is not None:
         return found
     made = _from_schema(kind.schema(version)) if kind.schema is not None else Shape("object")
-    made.fields = {**made.fields, "metadata": named_shape(_META)}
+    text = Shape("string")
+    made.fields = {**made.fields, "apiVersion": text, "kind": text, "metadata": named_shape(_META)}
     return made
 
 
@@ -57,7 +58,8 @@ def _from_schema(schema: Document) -> Shape:
             if isinstance(extra, dict):
                 return Shape("map", item=_from_schema(extra), atomic_map=atomic)
             fields = {name: _from_schema(part) for name, part in (schema.get("properties") or {}).items()}
-            return Shape("object", fields, atomic_map=atomic)
+            free = any(schema.get(f"x-kubernetes-{word}") for word in ("preserve-unknown-fields", "embedded-resource"))
+            return Shape("object", fields, atomic_map=atomic, declared=bool(fields) and not free)
         case "array":
             return Shape(
                 "list",
@@ -65,6 +67,10 @@ def _from_schema(schema: Document) -> Shape:
                 list_type=schema.get("x-kubernetes-list-type", "atomic"),
                 map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
             )
+        case "integer":
+            return Shape("int64")
+        case "number" | "boolean" | "string" as scalar:
+            return Shape(scalar)
     return _FREE
 
 

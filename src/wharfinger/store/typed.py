@@ -40,11 +40,15 @@ class _Faults:
     def _fault(self, at: str, text: str) -> list[str]:
         return [f"{at}: {text}" if at else text] if self._declared else []
 
+    def _tells_all(self, shape: Shape) -> bool:
+        """Whether there is no field but those of the shape; a schema may leave room for others."""
+        return self._declared and (bool(shape.name) or shape.declared)
+
     def _members(self, shape: Shape, value: dict[str, Any], at: str) -> list[str]:
         found: list[str] = []
         for name, inner in value.items():
             here = at + describe((f"f:{name}",))
-            if shape.type == "object" and name not in shape.fields and self._declared:
+            if shape.type == "object" and name not in shape.fields and self._tells_all(shape):
                 return found + self._fault(here, "field not declared in schema")  # and no further, as upstream
             found += self.within(child(shape, name), inner, here)
         return found
