@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import CLUSTER_ROLES
+from wharfinger.api.kinds.ours import MANAGED_CLUSTER_SETS
+from wharfinger.simulate.live_client import Footprint
 from wharfinger.simulate.live_rules import is_negative, why_not
 from wharfinger.simulate.live_times import Moved, begins_at
 from wharfinger.simulate.scenario import Scenario, parse_scenario
@@ -28,7 +31,7 @@ def scenario(*steps: dict[str, Any], **more: Any) -> Scenario:
         ({}, {"start": "2026-03-01T00:00:00Z"}, ""),
         ({"fault": {"bind": "fail"}}, {}, "it lets bindings fail or be slow (see --webhook)"),
         ({"fault": {"agent": "c1", "stopped": True}}, {}, ""),
-        ({"fault": {"provision": "fail"}}, {}, "volume provisioning cannot be made to fail"),
+        ({"fault": {"provision": "fail"}}, {}, ""),
         ({"fault": {"restart": "scheduler"}}, {}, "it restarts scheduler (see --restart)"),
         ({"fault": {"node": "n1"}}, {}, ""),
     ],
@@ -61,6 +64,15 @@ def test_what_can_be_played_where_it_is_said_how(fault: dict[str, Any], reason: 
 )
 def test_times_of_day_that_cannot_be_moved(window: dict[str, Any], reason: str) -> None:
     assert why_not(scenario({"apply": [placement({"start": "10:00", "end": "11:00", **window})]})) == reason
+
+
+def test_a_scenario_may_delete_what_it_made_and_what_our_programs_restore() -> None:
+    theirs, ours = (CLUSTER_ROLES, "", "admin"), (CLUSTER_ROLES, "", "sp:restricted")
+    sets = [(MANAGED_CLUSTER_SETS, "", name) for name in ("global", "theirs")]
+    footprint = Footprint(before={place: {"metadata": {"name": place[2]}} for place in (theirs, ours, *sets)})
+    assert [footprint.may_delete(place) for place in (theirs, ours, *sets)] == [False, True, True, False]
+    footprint.create(CLUSTER_ROLES, {"metadata": {"name": "mine", "uid": "1"}})
+    assert footprint.may_delete((CLUSTER_ROLES, "", "mine"))
 
 
 def placement(*windows: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import PatchType
 from wharfinger.simulate.live_agents import Agents
 from wharfinger.simulate.live_reading import ClassNames
+from wharfinger.simulate.live_rules import is_shipped
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -53,7 +54,7 @@ class Footprint:
             self.changed.setdefault(place, self.before[place])
 
     def may_delete(self, place: Place) -> bool:
-        return place not in self.before or place in self.made
+        return place not in self.before or place in self.made or is_shipped(*place)
 
 
 class ScenarioClient(HttpClient):
@@ -172,4 +173,5 @@ class ScenarioClient(HttpClient):
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:
         if not self._footprint.may_delete((resource, namespace, name)):
             raise Forbidden(f"{resource.kind} {name} was on the cluster before the scenario, which must not delete it")
+        self._footprint.change((resource, namespace, name))
         return await super().delete(resource, name, namespace, **options)

@@ -4,9 +4,13 @@ hold for a while, and in which order its objects go."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
+from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.kinds.builtin import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from wharfinger.api.kinds.ours import MANAGED_CLUSTER_SETS
 from wharfinger.api.registry import Resource
+from wharfinger.controllers.placement.sets import DEFAULT_SETS
 from wharfinger.simulate.live_times import of_day_elsewhere
 from wharfinger.simulate.scenario import Expectation, Scenario
 
@@ -33,8 +37,6 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
                 return f"a binding is to be slower than {LATEST:.0f} seconds"
             if fault.restart and not restarts:
                 return f"it restarts {fault.restart} (see --restart)"
-            if fault.provision:
-                return "volume provisioning cannot be made to fail"
     return ""
 
 
@@ -43,6 +45,20 @@ def leaving(resource: Resource) -> int:
     if resource in LEAVING:
         return LEAVING.index(resource)
     return LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
+
+
+def is_shipped(resource: Resource, namespace: str, name: str) -> bool:
+    """Whether an object is one that our programs bring and restore by themselves, so that a scenario may take it away."""
+    return (resource.kind, namespace, name) in _shipped()
+
+
+@cache
+def _shipped() -> frozenset[tuple[str, str, str]]:
+    documents = (*shipped.roles(), *shipped.bindings(), *shipped.policies())
+    found = {
+        (each["kind"], str(each["metadata"].get("namespace") or ""), each["metadata"]["name"]) for each in documents
+    }
+    return frozenset(found | {(MANAGED_CLUSTER_SETS.kind, "", name) for name in DEFAULT_SETS})
 
 
 def is_negative(expectation: Expectation) -> bool:

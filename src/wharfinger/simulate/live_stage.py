@@ -43,6 +43,7 @@ from wharfinger.simulate.applying import namespace_of
 from wharfinger.simulate.expectations import Outcome, check
 from wharfinger.simulate.live_agents import Agents
 from wharfinger.simulate.live_client import Footprint, Place, ScenarioClient
+from wharfinger.simulate.live_drivers import Drivers
 from wharfinger.simulate.live_faults import BindWebhook
 from wharfinger.simulate.live_reading import ClassNames, unqualified
 from wharfinger.simulate.live_rules import LEAVING, is_negative, leaving
@@ -99,6 +100,7 @@ class LiveStage:
         self._clients: list[HttpClient] = [self._admin]
         self._agents = Agents(self._admin)
         self._footprint = Footprint()
+        self._drivers = Drivers(self._admin, (), self._footprint)
         self._kinds: set[Resource] = set()
         self._began = time.monotonic()
 
@@ -127,14 +129,14 @@ class LiveStage:
         self._embedded = EMBEDDED in await self._admin.fetch("/version")
         if not self._embedded:
             self._check_names(documents)
-            await self._check_provisioners(documents)
+        await self._find_drivers(scenario, documents)
         brings_nodes = any(document.get("kind") == "Node" for document in documents)
         others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
         if brings_nodes and others:
             name = others[0]["metadata"]["name"]
             raise NotPlayable(f"it brings its own nodes, and pods could go to others, such as {name}: cordon them")
         for target in (delete.target for step in scenario.steps for delete in step.deletes):
-            if (target.resource, target.namespace, target.name) in self._footprint.before:
+            if not self._footprint.may_delete((target.resource, target.namespace, target.name)):
                 raise NotPlayable(f"it deletes {target.resource.kind} {target.name}, which the cluster has already")
         for user in sorted({step.user for step in scenario.steps if step.user}):
             await self._allow(user)
@@ -142,6 +144,7 @@ class LiveStage:
             await self._ensure_namespace(namespace)
         if any(fault.bind for step in scenario.steps for fault in step.faults):
             await self._open_webhook()
+        self._drivers.start()
         now = time.time()
         begin = begins_at(scenario, manifests, now)
         await asyncio.sleep(begin - now)
@@ -165,13 +168,16 @@ class LiveStage:
                 "let the webhook rewrite them (resourceClass.rewriteNames)"
             )
 
-    async def _check_provisioners(self, documents: Iterable[Document]) -> None:
-        """Volumes are made on demand by drivers that the cluster must have already."""
+    async def _find_drivers(self, scenario: Scenario, documents: Iterable[Document]) -> None:
+        """Drivers that make volumes on demand are played, unless the cluster has them already."""
         wanted = {str(each.get("provisioner")) for each in documents if each.get("kind") == "StorageClass"}
         wanted.discard(NO_PROVISIONER)
         there = {driver["metadata"]["name"] for driver in await self.objects(CSI_DRIVERS)} if wanted else set()
-        for name in sorted(wanted - there):
-            raise NotPlayable(f"it needs volumes made by {name}, a driver that the cluster does not have")
+        if self._embedded or wanted & there:
+            if any(fault.provision for step in scenario.steps for fault in step.faults):
+                raise NotPlayable("the cluster's own storage driver cannot be made to fail")
+        if not self._embedded:
+            self._drivers = Drivers(self._admin, wanted - there, self._footprint)
 
     def _as_served(self, document: Document) -> None:
         """Groups of the design documents that only an embedded server has become those of our definitions."""
@@ -221,6 +227,8 @@ class LiveStage:
             self._webhook.add(fault)
         elif fault.agent:
             await (self._agents.stop(fault.agent) if fault.stopped else self._agents.start(fault.agent))
+        elif fault.provision:
+            self._drivers.faults.failures += fault.count
         else:
             assert fault.node  # why_not names all others before
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
@@ -346,13 +354,13 @@ class LiveStage:
         try:
             if self._webhook is not None:
                 await self._webhook.close()
-            made = list(self._footprint.made.items())
             for rank in range(len(LEAVING)):
-                group = [each for each in made if leaving(each[0][0]) == rank]
+                group = [each for each in self._footprint.made.items() if leaving(each[0][0]) == rank]
                 problems += filter(None, await asyncio.gather(*(self._remove(*each) for each in group)))
             for (resource, namespace, name), before in self._footprint.changed.items():
                 problems += await self._restore(resource, namespace, name, before)
         finally:
+            await self._drivers.close()
             await asyncio.gather(*(client.close() for client in self._clients))
         return problems
 
@@ -382,10 +390,14 @@ class LiveStage:
         return f"{resource.kind} {name} does not go away"
 
     async def _restore(self, resource: Resource, namespace: str, name: str, before: Document) -> list[str]:
+        metadata = before["metadata"]
         try:
-            now = (await self._admin.get(resource, name, namespace))["metadata"]["resourceVersion"]
-            metadata = {**before["metadata"], "resourceVersion": now}
+            now = (await self._admin.get(resource, name, namespace))["metadata"]
+            metadata = {**metadata, "resourceVersion": now["resourceVersion"], "uid": now["uid"]}
             await self._admin.update(resource, {**before, "metadata": metadata}, namespace)
+        except NotFound:
+            metadata = {key: value for key, value in metadata.items() if key not in ("resourceVersion", "uid")}
+            await self._make(resource, {**before, "metadata": metadata})
         except ApiError as error:
             return [f"cannot put back {resource.kind} {name}: {error.message}"]
         return []
