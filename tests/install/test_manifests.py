@@ -9,7 +9,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from wharfinger.admission.rbac_escalation import uncovered
+from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.kinds import registry
+from wharfinger.api.views import view
+from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.cli.commands.install import command
 from wharfinger.controllers.registry import FACTORIES
 from wharfinger.install.components import COMPONENTS, UnknownComponent, chosen
@@ -102,6 +106,14 @@ def test_rights_are_named_one_by_one() -> None:
     for name, role in named(printed("--components", "all"), "ClusterRole").items():
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], name
+
+
+def test_controllers_hold_what_the_shipped_roles_grant() -> None:
+    """An API server lets nobody write a role with rights that he does not hold, and they restore these."""
+    roles = named(printed("--components", "all"), "ClusterRole")
+    held = view(roles["system:wharfinger:controllers"], ClusterRole).rules
+    for role in shipped.roles():
+        assert not uncovered(held, view(role, ClusterRole).rules), role["metadata"]["name"]
 
 
 def test_definitions_of_others_are_left_out() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -75,7 +76,8 @@ class Process:
 
     def forbidden(self) -> list[str]:
         """What it told of requests for which it has no right; quotas and policies forbid in other words."""
-        return [line for line in self.log.read_text(errors="replace").splitlines() if 'is forbidden: User "' in line]
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [line for line in lines if re.search(r'is forbidden: user "', line, re.IGNORECASE)]
 
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

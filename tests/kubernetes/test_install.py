@@ -193,7 +193,16 @@ def check_shipped_policies_are_restored(cluster: Cluster, restart: Callable[[], 
     for name in ("restricted", kept):
         cluster.kubectl("patch", "schedulingpolicy", name, "--type=merge", "-p", changed)
     cluster.kubectl("annotate", "--overwrite", "schedulingpolicy", kept, f"{annotation}=false")
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    rules = cluster.get(f"{roles}/clusterroles/sp:restricted")["rules"]
+    cluster.kubectl("patch", "clusterrole", "sp:restricted", "--type=merge", "-p", '{"rules": []}')
+    cluster.kubectl("delete", "clusterrolebinding", "sp:restricted")
     restart()
+    cluster.until(
+        lambda: cluster.get(f"{roles}/clusterroles/sp:restricted")["rules"] == rules, "the role is as shipped"
+    )
+    bound = f"{roles}/clusterrolebindings/sp:restricted"
+    cluster.until(lambda: cluster.api().ask("GET", bound).status == 200, "the binding is back")
     cluster.until(lambda: cluster.api().ask("GET", f"{policies}/privileged").status == 200, "what was deleted is back")
     cluster.until(lambda: cluster.get(f"{policies}/restricted")["spec"] == shipped, "what was changed is as shipped")
     assert cluster.get(f"{policies}/{kept}")["spec"]["allowed"]["schedulerNames"] == ["other"]

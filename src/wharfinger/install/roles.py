@@ -61,6 +61,7 @@ _CONTROLLERS_OF = {
     "scheduling-policy": (
         ("", "namespaces", READ),
         (SIGS, "schedulingpolicies", f"create update use {READ}"),
+        ("extensions", "schedulingpolicies", "use"),
         (SIGS, "schedulingpolicies/status", "patch update"),
         (RBAC, "clusterroles clusterrolebindings rolebindings", "create get"),
     ),
