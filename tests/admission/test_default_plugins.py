@@ -18,18 +18,19 @@ from wharfinger.api.kinds.builtin import (
     PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
 )
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
 
 
-def with_store(scenario: Callable[[Store], Coroutine[Any, Any, Any]], *, accounts: bool = True) -> Any:
+def with_store(scenario: Callable[[Store], Coroutine[Any, Any, Any]], *, complete: bool = True) -> Any:
     """Runs a scenario on a store in memory with the default chain and the system's classes."""
 
     async def run() -> Any:
         store = Store(registry())
-        extend_chain(store.chain, store, require_service_accounts=accounts)
+        extend_chain(store.chain, store, complete=complete)
         await store.create(NAMESPACES, {"metadata": {"name": "n"}})
         for document in system_classes():
             await store.create(PRIORITY_CLASSES, document)
@@ -127,7 +128,7 @@ def test_accounts_need_not_exist_where_nothing_is_looked_up() -> None:
     async def scenario(store: Store) -> Any:
         return (await store.create(PODS, pod(serviceAccountName="bot"), "n")).document["spec"]["serviceAccountName"]
 
-    assert with_store(scenario, accounts=False) == "bot"
+    assert with_store(scenario, complete=False) == "bot"
 
 
 def limits(**limit: Any) -> dict[str, Any]:
@@ -208,3 +209,60 @@ def test_claims_and_volumes_are_born_protected(given: list[str]) -> None:
             assert "finalizers" not in (await store.patch(resource, "x", taken, kind, namespace)).document["metadata"]
 
     with_store(scenario)
+
+
+SANDBOX = {
+    "metadata": {"name": "sandbox"},
+    "handler": "gv",
+    "overhead": {"podFixed": {"cpu": "100m"}},
+    "scheduling": {
+        "nodeSelector": {"sandbox": "yes"},
+        "tolerations": [{"key": "sandbox", "operator": "Exists"}],
+    },
+}
+
+
+def test_a_runtime_class_gives_overhead_and_a_way_to_its_nodes() -> None:
+    async def scenario(store: Store) -> None:
+        await store.create(RUNTIME_CLASSES, SANDBOX)
+        await store.create(RUNTIME_CLASSES, {"metadata": {"name": "bare"}, "handler": "h"})
+        narrow = {"key": "sandbox", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
+        wish = pod("a", runtimeClassName="sandbox", nodeSelector={"disk": "ssd"}, tolerations=[narrow])
+        made = (await store.create(PODS, wish, "n")).document["spec"]
+        assert made["overhead"] == {"cpu": "100m"}
+        assert made["nodeSelector"] == {"disk": "ssd", "sandbox": "yes"}
+        keys = [each["key"] for each in made["tolerations"]]
+        assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "sandbox"]
+        assert made["tolerations"][-1] == {"key": "sandbox", "operator": "Exists"}  # it covers the narrow one
+        same = pod("b", runtimeClassName="sandbox", overhead={"cpu": "0.1"})
+        assert (await store.create(PODS, same, "n")).document["spec"]["overhead"] == {"cpu": "100m"}
+        for wish, why in (
+            (pod(runtimeClassName="nosuch"), 'pod rejected: RuntimeClass "nosuch" not found'),
+            (
+                pod(runtimeClassName="sandbox", overhead={"cpu": "1"}),
+                "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+            ),
+            (
+                pod(runtimeClassName="bare", overhead={"cpu": "1"}),
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+            ),
+            (
+                pod(overhead={"cpu": "1"}),
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+            ),
+            (
+                pod(runtimeClassName="sandbox", nodeSelector={"sandbox": "no"}),
+                "conflict: runtimeClass.scheduling.nodeSelector[sandbox] = yes; pod.spec.nodeSelector[sandbox] = no",
+            ),
+        ):
+            assert await refusal(store, wish) == f'pods "p" is forbidden: {why}'
+
+    with_store(scenario)
+
+
+def test_a_pod_whose_runtime_class_a_snapshot_leaves_out_stays_as_it_is() -> None:
+    async def scenario(store: Store) -> None:
+        made = await store.create(PODS, pod(runtimeClassName="unknown", overhead={"cpu": "1"}), "n")
+        assert made.document["spec"]["overhead"] == {"cpu": "1"}
+
+    with_store(scenario, complete=False)

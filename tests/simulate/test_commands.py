@@ -43,6 +43,19 @@ def wharf(*arguments: str, stdin: str = "", hash_seed: str = "0") -> subprocess.
     )
 
 
+def test_pods_of_a_snapshot_bring_the_priority_classes_that_it_leaves_out() -> None:
+    made = POD.replace("CPU", "4").replace("spec: {", "spec: {nodeName: n1, priorityClassName: low, priority: 5, ")
+    made = made.replace("namespace: shop", 'namespace: shop, uid: u1, creationTimestamp: "2026-01-01T00:00:00Z"')
+    new = POD.replace("CPU", "1").replace("name: a", "name: b").replace("spec: {", "spec: {priorityClassName: low, ")
+    unknown = new.replace("name: b", "name: d").replace("low", "high")
+    done = wharf("simulate", "-f", "-", "-o", "json", stdin="---".join([NODE, made, new, unknown]))
+    report = json.loads(done.stdout)
+    pods = {each["metadata"]["name"]: each["spec"] for each in report["objects"] if each["kind"] == "Pod"}
+    assert {name: spec["priority"] for name, spec in pods.items()} == {"a": 5, "b": 5}
+    assert [each["name"] for each in report["rejections"]] == ["d"]
+    assert [each["name"] for each in report["unscheduled"]] == ["b"]
+
+
 def test_the_report_tells_where_pods_are_and_what_waits(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(
         "---".join([NODE, POD.replace("CPU", "1"), POD.replace("CPU", "9").replace("name: a", "name: b")])

@@ -127,6 +127,8 @@ async def apply_manifests(
         resource = world.registry.resource_of(document)
         if resource is not None and resource.namespaced:
             await world.ensure_namespace(applying.namespace_of(document, resource))
+            if resource == PODS:
+                await world.ensure_priority_class(document)
         refused = await runner.request(document, options.user, applying.apply(client, document, world.registry))
         results.rejections += refused
         if required:

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as all_kinds
-from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
+from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
@@ -68,7 +70,7 @@ class World:
             "nodes": self._run_nodes,
             "scheduler": self._run_scheduler,
         }
-        extend_chain(self.store.chain, self.store, require_service_accounts=False, configuration=configuration)
+        extend_chain(self.store.chain, self.store, complete=False, configuration=configuration)
         roles = StoredRbac(self.store)
         self.store.chain.validating += [
             DefinitionReviewer(),
@@ -98,6 +100,23 @@ class World:
         """Scenarios and snapshots may speak of namespaces without creating them."""
         if name and self.store.peek(NAMESPACES, name) is None:
             await self._admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def ensure_priority_class(self, pod: Document) -> None:
+        """A pod that a cluster made tells what its class says, where a snapshot leaves the class out."""
+        metadata, spec = pod.get("metadata"), pod.get("spec")
+        if not isinstance(metadata, dict) or not metadata.get("uid") or not isinstance(spec, dict):
+            return
+        name, value = spec.get("priorityClassName"), spec.get("priority")
+        if isinstance(name, str) and isinstance(value, int) and self.store.peek(PRIORITY_CLASSES, name) is None:
+            made = {
+                "apiVersion": PRIORITY_CLASSES.api_version,
+                "kind": PRIORITY_CLASSES.kind,
+                "metadata": {"name": name},
+            }
+            if policy := spec.get("preemptionPolicy"):
+                made["preemptionPolicy"] = policy
+            with suppress(ApiError):  # no class can be called so: then the pod is refused
+                await self._admin.create(PRIORITY_CLASSES, {**made, "value": value})
 
     async def create_nodes(self) -> None:
         """The sample nodes that the configuration asks for."""

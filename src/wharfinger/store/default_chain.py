@@ -15,6 +15,7 @@ from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.reads import Derived, Views
 from wharfinger.admission.reservation_quota import ReservationQuotaReviewer, StoredWorld
 from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
+from wharfinger.admission.runtime_class import RuntimeClassReviewer
 from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
 from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
@@ -23,7 +24,7 @@ from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS
+from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views import decode
@@ -38,14 +39,15 @@ def extend_chain(
     chain: Chain,
     store: Store,
     *,
-    require_service_accounts: bool = True,
+    complete: bool = True,
     configuration: Configuration | None = None,
     rbac: RbacIndex | None = None,
 ) -> None:
     """Adds the default reviewers to a store's chain, in upstream's order of plugins, and scheduling policies around them.
 
     Policies inject before priority classes are resolved, and look last at what came of it. Quota is counted in the same
-    step as the write. `rbac` may be given where another part follows the roles and bindings already.
+    step as the write. In a cluster that is not `complete`, pods may name service accounts and runtime classes that are not
+    there. `rbac` may be given where another part follows the roles and bindings already.
     """
     settings = configuration or Configuration()
     injecting, checking = scheduling_policy_reviewers(store, settings.scheduling_policy, index=rbac)
@@ -80,13 +82,18 @@ def extend_chain(
         # All that a pod takes from its account; most have none, and need not be decoded for every pod.
         return found.document() if b"imagePullSecrets" in found.data else {}
 
+    def runtime_class(name: str) -> Document | None:
+        found = store.peek(RUNTIME_CLASSES, name)
+        return None if found is None else found.document()
+
     chain.mutating += [
         injecting,
         LimitDefaultsReviewer(ranges),
-        ServiceAccountReviewer(account if require_service_accounts else None),
+        ServiceAccountReviewer(account if complete else None),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
         StorageProtectionReviewer(),
+        RuntimeClassReviewer(runtime_class, required=complete),
         *defaults,
     ]
     chain.validating += [LimitRangeReviewer(ranges), PriorityClassReviewer(priority_classes), *access, checking]
@@ -96,7 +103,7 @@ def extend_chain(
     aliases = Derived(
         store, RESOURCE_CLASSES, lambda found: alias_names(decode(each.data, ResourceClass) for each in found)
     )
-    chain.final.append(ServiceAddressReviewer(store, any_address=not require_service_accounts))
+    chain.final.append(ServiceAddressReviewer(store, any_address=not complete))
     chain.final.append(ClassReviewer(classes.get, groups=settings.resource_class.groups))
     if settings.reservation.charge_quota:
         reserving = ReservationQuotaReviewer(StoredWorld(store), store.now)

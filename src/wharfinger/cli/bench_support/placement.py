@@ -37,7 +37,7 @@ def run(placements: int, clusters: int, namespaces: int, users: int) -> dict[str
 async def _run(placements: int, clusters: int, namespaces: int, users: int) -> dict[str, Any]:
     kinds = registry()
     store = Store(kinds)
-    extend_chain(store.chain, store, require_service_accounts=False)
+    extend_chain(store.chain, store, complete=False)
     client = LocalClient(store)
     await _fill(client, placements, clusters, namespaces, users)
     clock = SystemClock()
