@@ -30,8 +30,10 @@ class Reading:
         self.specs = [each["spec"] for each in (ordered[:1] if strategy == "first" else ordered)]
 
     def given(self, section: str, component: str) -> list[Any]:
-        """What the policies say of a component, in order; where they do not add up, the first only."""
+        """What the policies say of a component, in order; where they do not add up, the first only. An empty default says
+        nothing."""
         found = [each[section][component] for each in self.specs if component in (each.get(section) or {})]
+        found = [each for each in found if each or section != "default"]
         return found if self.deep else found[:1]
 
     def first(self, section: str, component: str) -> Any:
