@@ -15,6 +15,7 @@ from wharfinger.api.errors import ApiError, Expired, Forbidden, NotFound, Servic
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.informer import Informer, InformerSet
+from wharfinger.client.interface import Page
 
 Told = list[tuple[str, ...]]
 
@@ -259,3 +260,47 @@ def test_a_kind_that_is_not_served_may_count_as_empty() -> None:
         assert told == [("add", "a"), ("delete", "a", ""), ("add", "a")]
 
     with_informer(body, pod("a"))
+
+
+def test_a_list_that_was_under_way_when_a_new_one_was_asked_for_does_not_count() -> None:
+    class Slow(ScriptedClient):
+        async def list(self, *arguments: Any, **more: Any) -> Page[Any]:
+            page = await super().list(*arguments, **more)
+            await asyncio.sleep(3)
+            return page
+
+    async def main() -> None:
+        client = Slow()
+        client.put(pod("a"))
+        informers = InformerSet(client)
+        informer = informers.of(PODS, Pod)
+        turn = asyncio.Event()
+        waiting = asyncio.create_task(informers.start_for(turn.wait))
+        await asyncio.sleep(2)
+        client.put(pod("b"))  # after the list was made
+        turn.set()
+        await waiting
+        await asyncio.sleep(2)
+        assert [each.metadata.name for each in informer] == ["a"] and not informers.synced
+        await asyncio.sleep(3)
+        assert len(informer) == 2 and informers.synced and informer.lists == 2
+        await informers.stop()
+
+    run_virtual(main())
+
+
+def test_who_gets_its_turn_at_once_lists_once() -> None:
+    async def main() -> None:
+        client = ScriptedClient()
+        informers = InformerSet(client)
+        informer = informers.of(PODS, Pod)
+
+        async def turn() -> None:
+            await asyncio.sleep(0.1)
+
+        await informers.start_for(turn)
+        await asyncio.sleep(5)
+        assert informers.synced and informer.lists == len(client.lists) == 1
+        await informers.stop()
+
+    run_virtual(main())

@@ -123,12 +123,12 @@ async def run_controllers(
     So a kind that the server does not serve holds up only the controllers that need it. With `turn`, nothing is worked on
     before that returns and everything was listed once more; what is to do is gathered meanwhile.
     """
-    informers.start()
     tasks: list[asyncio.Task[None]] = []
     try:
-        if turn is not None:
-            await turn()
-            await informers.list_anew()
+        if turn is None:
+            informers.start()
+        else:
+            await informers.start_for(turn)
         tasks += [
             asyncio.create_task(_run_when_synced(controller, informers), name=controller.name)
             for controller in controllers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -37,6 +37,7 @@ Key = tuple[str, str]
 PAGE_SIZE = 500
 RETRY_BASE, RETRY_LIMIT = 0.8, 30.0  # seconds; client-go's reflector uses the same
 LONG_WATCH = 1.0  # a watch that held this long counts as a success, so that a server cannot make us spin
+SOON = 0.5  # seconds: whoever has no rival gets its turn within them
 BURST = 256  # events handled in a row before other tasks get a turn
 
 
@@ -121,6 +122,8 @@ class Informer(Generic[T]):
         self._indexes: dict[str, Index[T]] = {}
         self._handlers: list[Handler[T]] = []
         self._version = ""
+        self._listing = False
+        self._behind = False  # whether the list under way may be older than what is asked for
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -189,16 +192,19 @@ class Informer(Generic[T]):
 
     async def list_anew(self) -> None:
         """Counts as synced again only after a list that was asked for from here on."""
+        self._synced.clear()
+        if self._listing:
+            self._behind = True  # let it end: connections that are just being made are not thrown away
+            return
         await self.stop()
         self._version = ""
-        self._synced.clear()
         self.start()
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         while True:
             try:
-                if not self._version:
+                while not self._version:
                     await self._list()
                 await self._watch()
             except (ServiceUnavailable, TooManyRequests) as error:
@@ -231,11 +237,16 @@ class Informer(Generic[T]):
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
-        items, version = await self._list_all()
+        self._listing, self._behind = True, False
+        try:
+            items, version = await self._list_all()
+        finally:
+            self._listing = False
         self.lists += 1
         self._replace(items)
-        self._version = version
-        self._synced.set()
+        if not self._behind:
+            self._version = version
+            self._synced.set()
 
     async def _list_all(self) -> tuple[list[T], str]:
         items: list[T] = []
@@ -402,9 +413,22 @@ class InformerSet:
     def synced(self) -> bool:
         return all(informer.synced for informer in self)
 
-    async def list_anew(self) -> None:
-        """For whoever takes over from another process: a watch may be behind what that one wrote, a list is not."""
-        await asyncio.gather(*(informer.list_anew() for informer in self))
+    async def start_for(self, turn: Callable[[], Awaitable[object]]) -> None:
+        """Returns when it is this process's turn to act; those who have to wait for it follow everything meanwhile.
+
+        They list once more then: a watch may be behind what the process wrote whose turn it was, a list is not.
+        """
+        waiting = asyncio.ensure_future(turn())
+        try:
+            await asyncio.wait({waiting}, timeout=SOON)
+            if waiting.done():
+                self.start()
+                return
+            self.start()
+            await waiting
+            await asyncio.gather(*(informer.list_anew() for informer in self))
+        finally:
+            waiting.cancel()
 
     async def stop(self) -> None:
         self._running = False

@@ -115,9 +115,7 @@ class Scheduler:
         it has caught up with what another may have bound until then."""
         try:
             if turn is not None:
-                self._informers.start()
-                await turn()
-                await self._informers.list_anew()
+                await self._informers.start_for(turn)
             await self._schedule()
         finally:
             await self.stop()
