@@ -3,7 +3,7 @@ away, and the programs of ours that run against it. Nothing is left running, wha
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import json
 import os
 import re
@@ -13,13 +13,14 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from tests.apiserver.running import Api
@@ -339,13 +340,26 @@ class Cluster:
         return process
 
 
+_given: list[IO[bytes]] = []  # locks on the ports that were given out: they last as long as this process
+
+
 def free_port() -> int:
-    """Below those that kernels give to outgoing connections, one of which might take it before it is listened on."""
+    """One that no other test gets meanwhile, in whatever process, though nobody may listen on it for a while. Below those that
+    kernels give to outgoing connections."""
+    folder = Path(tempfile.gettempdir()) / f"wharfinger-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
     while True:
         port = 15_000 + secrets.randbelow(15_000)
-        with socket.socket() as found, contextlib.suppress(OSError):
-            found.bind(("127.0.0.1", port))
-            return port
+        lock = (folder / str(port)).open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as found:
+                found.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        _given.append(lock)
+        return port
 
 
 def _post(url: str, body: dict[str, Any]) -> None:
