@@ -21,8 +21,8 @@ from typing import Any
 
 import grpc
 
-from wharfinger.node.device_agent import api
-from wharfinger.node.device_agent.protobuf import decode, encode
+from wharfinger.systems.resource_class.device_agent import api
+from wharfinger.systems.resource_class.device_agent.protobuf import decode, encode
 
 POLL = 0.2  # seconds between looks at the file and at the kubelet's socket
 

@@ -11,8 +11,8 @@ from wharfinger.api.kinds.builtin import (
     PODS,
 )
 from wharfinger.api.registry import Resource
-from wharfinger.simulate import applying
-from wharfinger.simulate.scenario import Fault
+from wharfinger.scenario import applying
+from wharfinger.scenario.document import Fault
 from wharfinger.simulate.world import World
 
 Document = dict[str, Any]

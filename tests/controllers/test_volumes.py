@@ -27,7 +27,7 @@ from wharfinger.api.kinds.builtin import (
     PERSISTENT_VOLUMES,
     PODS,
 )
-from wharfinger.simulate import applying
+from wharfinger.scenario import applying
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wharfinger.api.views import Node, Pod, view
+from wharfinger.bench.workloads import SHAPES, WORKLOADS
 from wharfinger.engine import Engine
-from wharfinger.engine.workloads import SHAPES, WORKLOADS
 
 NODES, WARM, PODS = 300, 40, 60
 

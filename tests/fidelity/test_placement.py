@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from wharfinger.api.kinds.placement import PLACEMENT
 from wharfinger.api.times import parse_time
-from wharfinger.placement.pipeline import decide
+from wharfinger.systems.placement.kinds.placement import PLACEMENT
+from wharfinger.systems.placement.rules.pipeline import decide
 
 CASES = Path(__file__).parent / "cases" / "ocm-placement-1.3.1.jsonl.gz"
 

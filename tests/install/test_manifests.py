@@ -10,14 +10,14 @@ import yaml
 from click.testing import CliRunner
 
 from wharfinger.admission.rbac_escalation import uncovered
-from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.kinds import registry
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.cli.commands.install import command
-from wharfinger.controllers.registry import FACTORIES
+from wharfinger.controllers.registry import factories
 from wharfinger.install.components import COMPONENTS, UnknownComponent, chosen
 from wharfinger.install.manifests import Options, manifests
+from wharfinger.systems.scheduling_policy.rules import shipped
 
 
 def printed(*arguments: str) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def test_components_name_kinds_and_controllers_that_there_are() -> None:
         for group, plural in component.kinds:
             kind = registry().of_plural(group, plural)
             assert kind is not None and kind.ours, f"{component.name}: {plural}.{group}"
-        assert set(component.controllers) <= FACTORIES.keys(), component.name
+        assert set(component.controllers) <= factories().keys(), component.name
 
 
 def test_every_kind_of_ours_belongs_to_a_component() -> None:

@@ -21,8 +21,8 @@ from tests.kubernetes.conftest import NOT_PLAYED
 
 from wharfinger.api.kinds import registry
 from wharfinger.cli.scenario_runs import collect
+from wharfinger.scenario.running.rules import why_not
 from wharfinger.simulate.inputs import read_inputs
-from wharfinger.simulate.live_rules import why_not
 
 CLUSTERS = 4
 PART = 14  # scenario files that are run together

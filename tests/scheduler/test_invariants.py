@@ -10,8 +10,8 @@ from tests.scheduler.test_live import Stage, node, pod
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.simulate import applying
-from wharfinger.simulate.scenario import Fault
+from wharfinger.scenario import applying
+from wharfinger.scenario.document import Fault
 
 STEPS = st.lists(
     st.one_of(

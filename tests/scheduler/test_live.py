@@ -8,8 +8,8 @@ import pytest
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.node.annotations import SHUTDOWN_AFTER
-from wharfinger.simulate import applying
-from wharfinger.simulate.scenario import Fault
+from wharfinger.scenario import applying
+from wharfinger.scenario.document import Fault
 from wharfinger.simulate.world import World
 
 Document = dict[str, Any]

@@ -13,8 +13,7 @@ from tests.client.virtual import run_virtual
 from tests.scheduler.test_live import Stage, node, pod
 
 from wharfinger.api.views import view
-from wharfinger.api.views.reservation import Reservation
-from wharfinger.cli.live import stand_by_and_lead
+from wharfinger.cli.component import stand_by_and_lead
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.fence import fenced
@@ -22,8 +21,9 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.leases import Leader
 from wharfinger.client.timers import SystemClock
 from wharfinger.scheduler import profiles
-from wharfinger.scheduler.reservations import Reservations
 from wharfinger.scheduler.scheduler import Scheduler
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.scheduling.reservations import Reservations
 
 
 @pytest.fixture

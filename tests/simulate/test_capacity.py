@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.plugins.device_objects import GPU, Document, expression, klass, machine, pod, resource
+from tests.systems.resource_class.device_objects import GPU, Document, expression, klass, machine, pod, resource
 
 from wharfinger.cli.main import wharf
 

@@ -11,11 +11,11 @@ import pytest
 from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SERVICES
-from wharfinger.api.kinds.ours import RESOURCE_POLICIES
 from wharfinger.api.registry import Resource
 from wharfinger.store import field_sets
 from wharfinger.store.patches import APPLY, MERGE
 from wharfinger.store.store import Store
+from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
 
 class Cluster:

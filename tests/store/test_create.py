@@ -12,10 +12,10 @@ from tests.store.support import OLD_WIDGETS, START, WIDGETS, config, pod, regist
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, NODES, PODS
-from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.registry import Resource
 from wharfinger.store import Store
 from wharfinger.store.patches import APPLY, JSON
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 
 Run = Callable[..., Any]
 

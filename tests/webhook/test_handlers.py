@@ -11,13 +11,16 @@ from wharfinger.admission.request import SYSTEM, Request
 from wharfinger.api.configuration import Configuration, ReservationSettings
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS, RESOURCE_QUOTAS
-from wharfinger.api.kinds.ours import RESERVATIONS, RESOURCE_CLASSES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.store import Store
+from wharfinger.systems.reservation.admission import webhook as reservation_quota
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.resource_class.admission import webhook as resource_class
+from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
+from wharfinger.webhook import validation
 from wharfinger.webhook.handler import Answer, Context, Handler
-from wharfinger.webhook.handlers import reservation_quota, resource_class, validation
 
 SPACE = "default"
 QUOTA = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "4"}}}

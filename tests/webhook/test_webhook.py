@@ -11,11 +11,10 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from tests.admission.policies import allowing_all, grant, pod, policy
+from tests.systems.scheduling_policy.policies import allowing_all, grant, pod, policy
 
 from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import User, service_account
-from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
@@ -26,14 +25,15 @@ from wharfinger.api.kinds.builtin import (
     ROLE_BINDINGS,
     SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
 from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
-from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.store.store import Store
-from wharfinger.webhook.access import PolicyAccess
+from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess
+from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
+from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.webhook.application import BODY_LIMIT, Application
 from wharfinger.webhook.handler import Context, find_handlers
 
@@ -298,7 +298,7 @@ def test_a_grant_withdrawn_is_seen_at_once_and_an_old_answer_is_not_trusted() ->
 
 
 def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wharfinger.webhook.access.DENIAL_HOLDS", 0.1)
+    monkeypatch.setattr("wharfinger.systems.scheduling_policy.admission.access.DENIAL_HOLDS", 0.1)
 
     async def check(server: Server) -> None:
         server.client.denying = True

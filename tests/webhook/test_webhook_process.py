@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, TCPConnector
 from cryptography import x509
-from tests.admission.policies import pod
+from tests.systems.scheduling_policy.policies import pod
 from tests.webhook.test_webhook import Reviewing, question
 
 from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
-from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.store.store import Store
+from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
+from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
 from wharfinger.webhook.configurations import NAME, Target
-from wharfinger.webhook.handlers.scheduling_policy import SETTINGS
 from wharfinger.webhook.server import Settings, WebhookServer
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

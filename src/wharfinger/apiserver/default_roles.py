@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.api.kinds.ours import KOORDINATOR, OCM, SIGS
+from wharfinger.api.groups import SIGS
 from wharfinger.api.registry import Document
+from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.reservation.kinds.names import KOORDINATOR
 
 GROUP = "rbac.authorization.k8s.io"
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"

@@ -14,8 +14,8 @@ from typing import Any
 from cel_expr_python import cel
 
 from wharfinger.apiserver import authorizer
-from wharfinger.placement.cel.cost import PER_EXPRESSION, CostModel, Extent, extent
-from wharfinger.placement.cel.environment import extensions
+from wharfinger.cel.cost import PER_EXPRESSION, CostModel, Extent, extent
+from wharfinger.cel.environment import extensions
 
 BOOL, STRING, NULL = "bool", "string", "null_type"
 

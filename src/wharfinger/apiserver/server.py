@@ -40,11 +40,11 @@ from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock
-from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.http.protocol import HttpProtocol
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
+from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from wharfinger.cli.output import paint, table
 from wharfinger.cli.report_text import left_out
 
 if TYPE_CHECKING:
-    from wharfinger.placement.explain import Explanation as ClusterStory
     from wharfinger.simulate.explaining import PodExplanation
+    from wharfinger.systems.placement.rules.explain import Explanation as ClusterStory
 
 _BEST = 10
 _NAMED = 5

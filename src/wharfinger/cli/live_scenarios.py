@@ -16,8 +16,8 @@ from wharfinger.cli.scenario_runs import Verdict, problem_lines
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.client.access import ClusterAccess
+    from wharfinger.scenario.document import Scenario
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cluster:
 
 def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
     """Verdicts in order."""
-    from wharfinger.simulate.live_stage import tidy
+    from wharfinger.scenario.running.stage import tidy
 
     run = uuid.uuid4().hex[:8]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # being told to end must leave the cluster clean, too
@@ -48,9 +48,9 @@ def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
 
 def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) -> Iterator[Verdict]:
     from wharfinger.api.kinds import registry
+    from wharfinger.scenario.running.rules import why_not
+    from wharfinger.scenario.running.stage import NotPlayable
     from wharfinger.simulate.inputs import BadInput, read_inputs
-    from wharfinger.simulate.live_rules import why_not
-    from wharfinger.simulate.live_stage import NotPlayable
 
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
@@ -77,8 +77,9 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
 
 
 async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) -> list[str]:
-    from wharfinger.simulate import applying, report, runner
-    from wharfinger.simulate.live_stage import LiveStage
+    from wharfinger.scenario import applying, runner
+    from wharfinger.scenario.running.stage import LiveStage
+    from wharfinger.simulate import report
 
     rewrites = cluster.configuration.resource_class.rewrite_names
     stage = LiveStage(

@@ -1,4 +1,5 @@
-"""The `wharf` command: finds its subcommands in `wharfinger.cli.commands`, a file each, and loads only the one asked for."""
+"""The `wharf` command: its subcommands are the files of `wharfinger.cli.commands` and those of the systems; only the
+one that is run is loaded."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import gc
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +15,7 @@ import click
 
 import wharfinger
 from wharfinger.cli import commands
+from wharfinger.system import systems
 
 
 class Commands(click.Group):
@@ -26,7 +29,7 @@ class Commands(click.Group):
         return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(self._package.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in Commands.list_commands(self, ctx):
             return None
         found = importlib.import_module(f"{self._package.__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = found.command
@@ -48,6 +51,13 @@ class Commands(click.Group):
 class Wharf(Commands):
     """The whole command: whatever ends a subcommand ends it with a line for a person and a status for a shell."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_system_commands()])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        load = _system_commands().get(cmd_name)
+        return load() if load is not None else super().get_command(ctx, cmd_name)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -64,6 +74,10 @@ class Wharf(Commands):
             if errors is None or not isinstance(error, errors.ApiError):
                 raise
             raise click.ClickException(str(error)) from error
+
+
+def _system_commands() -> dict[str, Callable[[], click.Command]]:
+    return {name: load for system in systems() for name, load in system.commands().items()}
 
 
 @click.command(

@@ -12,12 +12,14 @@ import yaml
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS, PLACEMENTS, RESERVATIONS, RESOURCE_POLICIES
 from wharfinger.api.registry import Document
 from wharfinger.api.wording import counted
 from wharfinger.cli.report_text import render
 from wharfinger.client.connect import connect
 from wharfinger.client.http import HttpClient
+from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
 NAMESPACE = "sample"
 _SECONDS = 15.0  # how long to wait for the sample's pods before showing them as they are

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import importlib.util
 import os
 import signal
 import sys
@@ -17,10 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
+
 from wharfinger.apiserver.credentials import COMPONENTS, component_kubeconfig
 from wharfinger.apiserver.files import private_directory
 from wharfinger.cli.run_state import ComponentState, RunState, read_server
-from wharfinger.controllers.placement_names import PLACEMENT_CONTROLLERS
+from wharfinger.systems.placement.names import PLACEMENT_CONTROLLERS
 
 SERVER = "apiserver"
 _SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a dead component is started again
@@ -224,12 +225,19 @@ class Supervisor:
 
 def component_commands() -> list[str]:
     """The components whose commands this installation has, in the order they start."""
-    return [name for name in COMPONENTS if importlib.util.find_spec(f"wharfinger.cli.commands.{name}") is not None]
+    return [name for name in COMPONENTS if _command(name) is not None]
 
 
 def options_of(name: str) -> set[str]:
-    module = importlib.import_module(f"wharfinger.cli.commands.{name}")
-    return {option for parameter in module.command.params for option in parameter.opts}
+    command = _command(name)
+    assert command is not None
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def _command(name: str) -> click.Command | None:
+    from wharfinger.cli.main import wharf
+
+    return wharf.get_command(click.Context(wharf), name)
 
 
 def open_log(log: Path) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 from wharfinger.api.registry import Resource
@@ -23,32 +24,20 @@ from wharfinger.controllers.garbage_collector import GarbageCollector
 from wharfinger.controllers.job import JobController
 from wharfinger.controllers.namespaces import NamespaceController
 from wharfinger.controllers.node_lifecycle import NodeLifecycleController
-from wharfinger.controllers.placement import (
-    BindingController,
-    ClusterController,
-    ClusterSetController,
-    PlacementController,
-)
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
-from wharfinger.controllers.reservation.lifecycle import ReservationController
-from wharfinger.controllers.reservation.migration import PodMigrationController
-from wharfinger.controllers.reservation.quotas import ReservedQuotaController
-from wharfinger.controllers.reservation.sets import ReservationSetController
-from wharfinger.controllers.resource_class import ResourceClassController
-from wharfinger.controllers.resource_policy import ResourcePolicyController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
-from wharfinger.controllers.scheduling_policy import SchedulingPolicyController
 from wharfinger.controllers.service_account import ServiceAccountController
 from wharfinger.controllers.stateful_set import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
 from wharfinger.controllers.volumes import ClaimProtection, EphemeralVolumes, VolumeBinder, VolumeProtection
+from wharfinger.system import systems
 
 T = TypeVar("T")
 Factory = Callable[[ControllerContext], Controller[Any]]
 
-FACTORIES: dict[str, Factory] = {
+_STOCK: dict[str, Factory] = {
     "replicaset": ReplicaSetController,
     "replicationcontroller": ReplicationControllerController,
     "deployment": DeploymentController,
@@ -57,7 +46,6 @@ FACTORIES: dict[str, Factory] = {
     "job": JobController,
     "cronjob": CronJobController,
     "disruption": DisruptionController,
-    "resourceclass": ResourceClassController,
     "resourcequota": ResourceQuotaController,
     "garbagecollector": GarbageCollector,
     "namespace": NamespaceController,
@@ -70,17 +58,18 @@ FACTORIES: dict[str, Factory] = {
     "pvc-protection": ClaimProtection,
     "pv-protection": VolumeProtection,
     "ttlafterfinished": TTLAfterFinishedController,
-    "schedulingpolicy": SchedulingPolicyController,
-    "resourcepolicy": ResourcePolicyController,
-    "reservation": ReservationController,
-    "reservationset": ReservationSetController,
-    "podmigration": PodMigrationController,
-    "reservedquota": ReservedQuotaController,
-    "managedcluster": ClusterController,
-    "managedclusterset": ClusterSetController,
-    "managedclustersetbinding": BindingController,
-    "placement": PlacementController,
 }
+
+
+@cache
+def factories() -> dict[str, Factory]:
+    """All controllers by name: the stock ones, and those of the systems."""
+    found = dict(_STOCK)
+    for system in systems():
+        found.update(system.controllers())
+    return found
+
+
 BY_NAME_ONLY = frozenset({"reservedquota"})
 """Not among `*`: for clusters whose own controllers do not do what ours of all do."""
 SPEAKERS = {
@@ -111,11 +100,11 @@ def chosen(names: Iterable[str]) -> list[str]:
     as kube-controller-manager reads it."""
     wanted = [name.strip() for name in names if name.strip()] or ["*"]
     for name in wanted:
-        if name != "*" and name.lstrip("-") not in FACTORIES:
+        if name != "*" and name.lstrip("-") not in factories():
             raise UnknownController(f'"{name.lstrip("-")}" is not in the list of known controllers')
     everything = "*" in wanted or all(name.startswith("-") for name in wanted)
-    by_default = FACTORIES.keys() - BY_NAME_ONLY if everything else set()
-    return [name for name in FACTORIES if f"-{name}" not in wanted and (name in by_default or name in wanted)]
+    by_default = factories().keys() - BY_NAME_ONLY if everything else set()
+    return [name for name in factories() if f"-{name}" not in wanted and (name in by_default or name in wanted)]
 
 
 def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) -> list[Controller[Any]]:
@@ -126,7 +115,7 @@ def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) 
         recorder = context.recorder
         if name in SPEAKERS and isinstance(recorder, EventRecorder):
             recorder = Speaker(recorder, SPEAKERS[name])
-        controller = FACTORIES[name](replace(context, informers=informers, recorder=recorder))
+        controller = factories()[name](replace(context, informers=informers, recorder=recorder))
         controller.needs = informers.asked
         made.append(controller)
     return made

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from wharfinger.admission.class_quota import alias_names
-from wharfinger.admission.reservation_quota import charged_namespace, reserved
 from wharfinger.api import quota as rules
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
@@ -17,19 +15,22 @@ from wharfinger.api.kinds.builtin import (
     SECRETS,
     SERVICES,
 )
-from wharfinger.api.kinds.ours import RESERVATIONS, RESOURCE_CLASSES
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
-from wharfinger.api.views.reservation import Reservation
-from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer, Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.base import SOON
 from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.resource_class.admission.quota import alias_names
+from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.views import ResourceClass
 
 _PLAIN = {
     "services": SERVICES,

@@ -32,8 +32,6 @@ from wharfinger.api.views import (
     VolumeAttachment,
     view,
 )
-from wharfinger.api.views.reservation import Reservation
-from wharfinger.api.views.resource_class import NodeComputeResources, ResourceClass
 from wharfinger.engine import evaluation, preemption
 from wharfinger.engine.answers import REFUSED, SHIFT, Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
@@ -44,6 +42,8 @@ from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 
 VIEWS: dict[str, type[Any]] = {
     "CSIDriver": CSIDriver,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wharfinger.api.reservations import priority_for_room
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
@@ -15,6 +14,7 @@ from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.systems.reservation.rules.reservations import priority_for_room
 
 Filters = Sequence[tuple[str, Prepared]]
 

@@ -1,4 +1,4 @@
-"""Which plugins there are: those of this package, a module each, and those other packages register.
+"""Which plugins there are: the stock ones, a module each, those of the systems, and those other packages register.
 
 Another package registers a plugin class by the entry-point group `wharfinger.plugins`.
 """
@@ -11,6 +11,7 @@ from functools import cache
 
 from wharfinger import plugins as package
 from wharfinger.framework.plugin import Plugin
+from wharfinger.system import systems
 
 GROUP = "wharfinger.plugins"
 
@@ -28,6 +29,8 @@ def known_plugins() -> dict[str, type[Plugin]]:
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         found += getattr(module, "plugins", ())
+    for system in systems():
+        found += system.plugins()
     for point in entry_points(group=GROUP):
         found.append(_checked(point.load(), f"{GROUP}: {point.name} = {point.value}"))
     return in_order(found)

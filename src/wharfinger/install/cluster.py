@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
@@ -16,11 +15,13 @@ from wharfinger.api.kinds.builtin import (
     ROLE_BINDINGS,
     STATEFUL_SETS,
 )
-from wharfinger.api.kinds.ours import KOORDINATOR, OCM
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.install.components import Component
 from wharfinger.install.manifests import MANAGED_BY
+from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.reservation.kinds.names import KOORDINATOR
+from wharfinger.systems.scheduling_policy.rules import shipped
 
 OTHERS = (KOORDINATOR, OCM)  # groups whose definitions may be someone else's
 _RBAC = {each.kind: each for each in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wharfinger.api.kinds.ours import KOORDINATOR, OCM, SIGS
+from wharfinger.api.groups import SIGS
+from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.reservation.kinds.names import KOORDINATOR
 
 WHARFINGER = "wharfinger.dev"
 

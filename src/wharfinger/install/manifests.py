@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 import wharfinger
-from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.schemas import crd
 from wharfinger.install.components import Component
 from wharfinger.install.roles import LEASES, RBAC, cluster_rules, rule
+from wharfinger.systems.scheduling_policy.rules import shipped
 
 NAME = "wharfinger"
 MANAGED_BY = {"app.kubernetes.io/managed-by": NAME}

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from wharfinger.admission.scheduling_policy import shipped
 from wharfinger.api.errors import NotFound
+from wharfinger.api.groups import SIGS
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -18,10 +18,10 @@ from wharfinger.api.kinds.builtin import (
     ROLES,
     VALIDATING_WEBHOOKS,
 )
-from wharfinger.api.kinds.ours import SIGS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 from wharfinger.install.manifests import MANAGED_BY
+from wharfinger.systems.scheduling_policy.rules import shipped
 
 FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
 _SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())

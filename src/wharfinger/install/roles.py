@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wharfinger.admission.scheduling_policy import shipped
-from wharfinger.api.kinds.ours import KOORDINATOR, OCM, SIGS
+from wharfinger.api.groups import SIGS
 from wharfinger.api.registry import Document
 from wharfinger.install.components import WHARFINGER, Component
+from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.reservation.kinds.names import KOORDINATOR
+from wharfinger.systems.scheduling_policy.rules import shipped
 
 RBAC = "rbac.authorization.k8s.io"
 LEASES = "coordination.k8s.io"

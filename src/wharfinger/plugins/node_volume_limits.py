@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import POD, Action, WakeUp
@@ -22,6 +21,7 @@ from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NO
 from wharfinger.plugins.volume_migration import MIGRATED, in_tree_plugin
 from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_rules import claim_name, key_of, not_created_for
+from wharfinger.systems.reservation.rules.reservations import is_fake
 
 REASON = unschedulable("node(s) exceed max volume count")
 

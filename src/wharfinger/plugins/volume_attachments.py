@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
 from wharfinger.api.views.pods import InTreeSources
 from wharfinger.framework.columns import Column
@@ -17,6 +16,7 @@ from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
 from wharfinger.plugins.volume_migration import NotTranslatable, csi_driver, csi_volume
 from wharfinger.plugins.volume_rules import ClaimKey, claim_name, class_of_claim, not_created_for
+from wharfinger.systems.reservation.rules.reservations import is_fake
 
 UNLIMITED = 1 << 40
 

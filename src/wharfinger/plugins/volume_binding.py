@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wharfinger.api.fields import FieldError
-from wharfinger.api.reservations import is_fake
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
@@ -54,6 +53,7 @@ from wharfinger.plugins.volume_rules import (
     waits_for_consumer,
 )
 from wharfinger.plugins.volume_writes import VolumesBound
+from wharfinger.systems.reservation.rules.reservations import is_fake
 
 UNBOUND_IMMEDIATE = unresolvable("pod has unbound immediate PersistentVolumeClaims")
 

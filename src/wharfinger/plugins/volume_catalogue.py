@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wharfinger.api.reservations import is_fake
 from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import (
     CSIDriver,
@@ -47,6 +46,7 @@ from wharfinger.plugins.volume_rules import (
     on_rows,
     refers_to,
 )
+from wharfinger.systems.reservation.rules.reservations import is_fake
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"

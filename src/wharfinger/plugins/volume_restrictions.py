@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wharfinger.api.reservations import is_fake
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd
 from wharfinger.framework.columns import Ints, Rows
@@ -20,6 +19,7 @@ from wharfinger.framework.tables import PodOnNode
 from wharfinger.plugins.volume_catalogue import CLAIM, Catalogue
 from wharfinger.plugins.volume_plugin import VolumePlugin
 from wharfinger.plugins.volume_rules import READ_WRITE_ONCE_POD, ClaimKey, key_of
+from wharfinger.systems.reservation.rules.reservations import is_fake
 
 DISK_CONFLICT = unschedulable("node(s) had no available disk")
 IN_USE = unschedulable(

@@ -21,10 +21,8 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Registry
-from wharfinger.api.reservations import is_fake, reservation_name
 from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Pod
-from wharfinger.api.views.reservation import Reservation
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
@@ -34,17 +32,19 @@ from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, WakeUp
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import Code, Status
-from wharfinger.plugins.reservation import RESERVATION
 from wharfinger.scheduler.binder import Binder, Job, pod_binder
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.feed import Feed
-from wharfinger.scheduler.guarantees import Room
 from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.preemptor import Preemptor
 from wharfinger.scheduler.preparing import PreparationFailed, Preparer
 from wharfinger.scheduler.queue import Key, Place, Queue, QueuedPod
-from wharfinger.scheduler.reservations import Reservations
 from wharfinger.scheduler.writes import StatusWriter
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.plugin.reservation import RESERVATION
+from wharfinger.systems.reservation.rules.reservations import is_fake, reservation_name
+from wharfinger.systems.reservation.scheduling.guarantees import Room
+from wharfinger.systems.reservation.scheduling.reservations import Reservations
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from wharfinger.api.compute_resources import compute_resource_name, published
 from wharfinger.api.configuration import API_VERSION
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.validation.resources import is_extended
@@ -22,10 +21,11 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.api.views.nodes import ComputeResource, NodeSpec, NodeStatus, Taint
 from wharfinger.api.views.pods import Quantities
-from wharfinger.api.views.resource_class import NodeComputeResources
 from wharfinger.api.wording import counted
 from wharfinger.engine import Engine
 from wharfinger.engine.engine import UnknownProfile
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
+from wharfinger.systems.resource_class.rules.compute_resources import compute_resource_name, published
 
 KIND = "NodeGroup"
 GROUP_LABEL = "wharfinger.dev/node-group"

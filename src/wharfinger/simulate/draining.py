@@ -6,7 +6,7 @@ from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.client.interface import Client
-from wharfinger.simulate.runner import Rejection
+from wharfinger.scenario.runner import Rejection
 from wharfinger.simulate.world import World
 
 _MIRROR = "kubernetes.io/config.mirror"

@@ -10,20 +10,20 @@ import msgspec
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import not_found
 from wharfinger.api.kinds.builtin import PODS
-from wharfinger.api.kinds.ours import PLACEMENTS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.api.wording import listed
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
+from wharfinger.systems.placement.kinds.names import PLACEMENTS
 
 # A question loads only what answers it.
 if TYPE_CHECKING:
     from wharfinger.engine import Engine
     from wharfinger.engine.outcome import Explanation
-    from wharfinger.placement.explain import Explanation as ClusterStory
     from wharfinger.scheduler.configuration import SchedulerConfiguration
     from wharfinger.scheduler.scheduler import Scheduler
+    from wharfinger.systems.placement.rules.explain import Explanation as ClusterStory
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ async def explain_placement(
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet
     from wharfinger.controllers.context import ControllerContext
-    from wharfinger.controllers.placement.scheduling import PlacementController
+    from wharfinger.systems.placement.controllers.scheduling import PlacementController
 
     informers = InformerSet(client)
     context = ControllerContext(

@@ -20,8 +20,8 @@ from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
 from wharfinger.client.memory import gc_paused
-from wharfinger.simulate.scenario import DEFAULT_START, Scenario, parse_scenario
-from wharfinger.simulate.scenario import KIND as SCENARIO
+from wharfinger.scenario.document import DEFAULT_START, Scenario, parse_scenario
+from wharfinger.scenario.document import KIND as SCENARIO
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _ELSEWHERE = {

@@ -18,16 +18,19 @@ from wharfinger.api.kinds.builtin import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from wharfinger.api.kinds.ours import PLACEMENT_DECISIONS, PLACEMENTS, RESERVATIONS, RESOURCE_POLICIES
 from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
-from wharfinger.simulate import report, runner
+from wharfinger.scenario import runner
+from wharfinger.scenario.document import Target
+from wharfinger.simulate import report
 from wharfinger.simulate.draining import drain
 from wharfinger.simulate.inputs import BadInput, Inputs
-from wharfinger.simulate.scenario import Target
 from wharfinger.simulate.simulation import Options, apply_manifests, prepare
 from wharfinger.simulate.world import World
+from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
 _PAGE = 500
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)

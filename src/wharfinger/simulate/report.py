@@ -7,7 +7,7 @@ from typing import Any
 
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-from wharfinger.simulate.runner import Results
+from wharfinger.scenario.runner import Results
 
 
 def build(

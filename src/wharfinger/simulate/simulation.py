@@ -12,9 +12,10 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
 from wharfinger.client.memory import gc_seldom, sweep
-from wharfinger.simulate import applying, report, runner
+from wharfinger.scenario import applying, runner
+from wharfinger.scenario.document import Scenario
+from wharfinger.simulate import report
 from wharfinger.simulate.inputs import Inputs
-from wharfinger.simulate.scenario import Scenario
 from wharfinger.simulate.world import World
 from wharfinger.store.objects import decode_document
 

@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
-from wharfinger.admission.scheduling_policy.stored import StoredRbac
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
-from wharfinger.api.kinds.ours import MANAGED_CLUSTERS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
@@ -30,16 +28,18 @@ from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
-from wharfinger.controllers.scheduling_policy import provision
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import Sample, sample_node
-from wharfinger.simulate.expectations import Outcome, check
-from wharfinger.simulate.faults import BindFaults, FaultyClient
+from wharfinger.scenario.document import Expectation, Fault
+from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
-from wharfinger.simulate.scenario import Expectation, Fault
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
+from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
+from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
+from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.scheduler import Scheduler
@@ -50,7 +50,7 @@ _EXPLAINED = 3  # pods of a failed expectation that are explained
 
 
 class World:
-    """A stage for scenarios (see `wharfinger.simulate.runner`). Everything happens on `loop`."""
+    """A stage for scenarios (see `wharfinger.scenario.runner`). Everything happens on `loop`."""
 
     def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
         self.configuration = configuration
@@ -141,7 +141,7 @@ class World:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
         elif fault.agent:
-            from wharfinger.controllers.placement.clusters import AGENT_STOPPED
+            from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED
 
             since = format_time(self.clock.now()) if fault.stopped else None
             change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}

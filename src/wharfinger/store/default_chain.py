@@ -5,34 +5,34 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
-from wharfinger.admission.class_names import OverlaidReviewer
-from wharfinger.admission.class_quota import alias_names
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
-from wharfinger.admission.placement import placement_reviewers
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
 from wharfinger.admission.quota import QuotaReviewer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.reads import Derived, Views
-from wharfinger.admission.reservation_quota import ReservationQuotaReviewer, StoredWorld
-from wharfinger.admission.resource_class import ClassReviewer, RecordReviewer
 from wharfinger.admission.runtime_class import RuntimeClassReviewer
-from wharfinger.admission.scheduling_policy.reviewer import SCHEDULERS
-from wharfinger.admission.scheduling_policy.stored import StoredRbac
-from wharfinger.admission.scheduling_policy.stored import reviewers as scheduling_policy_reviewers
 from wharfinger.admission.service_accounts import ServiceAccountReviewer
 from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
-from wharfinger.api.kinds.ours import RESOURCE_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views import decode
 from wharfinger.api.views.core import LimitRange
-from wharfinger.api.views.resource_class import ResourceClass
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.store.chain import Chain
 from wharfinger.store.store import Store
+from wharfinger.systems.placement.admission.reviewers import placement_reviewers
+from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, StoredWorld
+from wharfinger.systems.resource_class.admission.names import OverlaidReviewer
+from wharfinger.systems.resource_class.admission.quota import alias_names
+from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer, RecordReviewer
+from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.views import ResourceClass
+from wharfinger.systems.scheduling_policy.admission.reviewer import SCHEDULERS
+from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
+from wharfinger.systems.scheduling_policy.admission.stored import reviewers as scheduling_policy_reviewers
 
 
 def extend_chain(

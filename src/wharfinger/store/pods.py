@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-from wharfinger.api.compute_resources import RECORD, BadRecord, as_fields, parse_record
 from wharfinger.api.errors import ApiError, BadRequest, TooManyRequests, conflict, forbidden, invalid_object
 from wharfinger.api.fields import FieldError, not_supported, required
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS
@@ -17,6 +16,7 @@ from wharfinger.store.deletion import Deleter, check_preconditions
 from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
+from wharfinger.systems.resource_class.rules.compute_resources import RECORD, BadRecord, as_fields, parse_record
 
 _CANNOT_EVICT = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

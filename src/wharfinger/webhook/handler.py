@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -17,6 +15,7 @@ from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Document, Registry
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.system import systems
 
 Operation = dict[str, Any]
 
@@ -122,11 +121,10 @@ class ReviewerHandler(Handler):
 
 
 def find_handlers(context: Context) -> list[Handler]:
-    """All handlers: a module of `wharfinger.webhook.handlers` with a function `handlers(context)` gives some."""
-    from wharfinger.webhook import handlers
+    """The handler that validates our kinds, and those of the systems."""
+    from wharfinger.webhook.validation import handlers
 
-    found: list[Handler] = []
-    for name in sorted(info.name for info in pkgutil.iter_modules(handlers.__path__)):
-        module = importlib.import_module(f"{handlers.__name__}.{name}")
-        found += module.handlers(context)
+    found: list[Handler] = handlers(context)
+    for system in systems():
+        found += system.webhook_handlers(context)
     return sorted(found, key=lambda handler: (handler.order, handler.name))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from wharfinger.api.compute_resources import name_compute_resources
 from wharfinger.api.defaults.pods import default_template, default_template_of
 from wharfinger.api.defaults.walk import canonical_quantities, child, children, fill, fill_text, made_child
 from wharfinger.api.registry import Document
+from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
 
 
 def default_node(document: Document) -> None:

@@ -1,5 +1,4 @@
-"""The kinds we know: Kubernetes' own by family, and ours a file each. A module here that has a tuple `KINDS` is found
-by itself, so a new kind is a new file and no other change.
+"""The kinds we know: Kubernetes' own by family, a module each with a tuple `KINDS`, and those of the systems.
 
 `registry()` makes a fresh registry of all of them; users' CustomResourceDefinitions are added to it later.
 """
@@ -11,14 +10,16 @@ import pkgutil
 from functools import cache
 
 from wharfinger.api.registry import Kind, Registry
+from wharfinger.system import systems
 
 
 @cache
 def known_kinds() -> tuple[Kind, ...]:
-    """Every kind of every family, in the order of the file names."""
+    """Every kind of every family, in the order of the file names, and those of the systems."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    return tuple(kind for module in modules for kind in getattr(module, "KINDS", ()))
+    builtin = [kind for module in modules for kind in getattr(module, "KINDS", ())]
+    return (*builtin, *(kind for system in systems() for kind in system.kinds()))
 
 
 def registry() -> Registry:

@@ -15,7 +15,6 @@ from wharfinger.api.validation.common import (
     one_of,
     quantity_faults,
 )
-from wharfinger.api.validation.compute_resources import compute_resources_faults
 from wharfinger.api.validation.resources import (
     INTEGER,
     AllowName,
@@ -26,6 +25,7 @@ from wharfinger.api.validation.resources import (
 )
 from wharfinger.api.validation.scheduling import taints_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults, node_selector_faults
+from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")

@@ -1,10 +1,10 @@
-"""`wharf bench`: finds the benchmarks in `wharfinger.cli.bench`, a file each."""
+"""`wharf bench`: finds the benchmarks in `wharfinger.bench.commands`, a file each."""
 
 from __future__ import annotations
 
 import click
 
-from wharfinger.cli import bench
+from wharfinger.bench import commands as bench
 from wharfinger.cli.main import Commands
 
 

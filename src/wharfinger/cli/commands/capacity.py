@@ -86,14 +86,14 @@ def _needs(
 ) -> Needs:
     from wharfinger.api.kinds import registry
     from wharfinger.api.kinds.builtin import NODES, PODS
-    from wharfinger.api.kinds.ours import NODE_COMPUTE_RESOURCES
     from wharfinger.api.views import Node, Pod
-    from wharfinger.api.views.resource_class import NodeComputeResources
     from wharfinger.cli.reading import read_kinds
     from wharfinger.engine import Engine
     from wharfinger.engine.engine import VIEWS
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.capacity import needs
+    from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
+    from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 
     engine = Engine(profiles.load({}).profiles)
     others = {kind for each in engine.profiles.values() for plugin in each.plugins.values() for kind in plugin.kinds}

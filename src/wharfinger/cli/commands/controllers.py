@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.live import Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def command(
     import asyncio
     import logging
 
-    from wharfinger.controllers.registry import FACTORIES, UnknownController, chosen
+    from wharfinger.controllers.registry import UnknownController, chosen, factories
 
     if only_list:
-        click.echo("\n".join(FACTORIES))
+        click.echo("\n".join(factories()))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

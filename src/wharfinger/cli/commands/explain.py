@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wharfinger.cli.commands.policy import check as admission
 from wharfinger.cli.options import F, cluster_options, open_client, output_option
+from wharfinger.systems.scheduling_policy.commands.policy import check as admission
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration

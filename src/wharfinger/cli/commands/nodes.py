@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.live import Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:

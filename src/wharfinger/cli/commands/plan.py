@@ -11,10 +11,10 @@ import click
 from wharfinger.cli.options import cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
+    from wharfinger.scenario.document import Target
+    from wharfinger.scenario.runner import Rejection
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.planning import Change, Plan
-    from wharfinger.simulate.runner import Rejection
-    from wharfinger.simulate.scenario import Target
 
 _MANY = 40  # changes before those beyond are only counted
 
@@ -131,8 +131,8 @@ def command(
 
 def _target(text: str) -> Target:
     from wharfinger.api.kinds import registry
+    from wharfinger.scenario.document import Target
     from wharfinger.simulate.inputs import BadInput
-    from wharfinger.simulate.scenario import Target
 
     words = text.split("/")
     kind = registry().find(words[0])

@@ -116,7 +116,7 @@ async def _run(
 ) -> None:
     from wharfinger.api.kinds import registry
     from wharfinger.api.metrics import Metrics
-    from wharfinger.cli.live import Turn, at_once, lead, run_until_stopped, serving_health
+    from wharfinger.cli.component import Turn, at_once, lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import SystemClock

@@ -77,8 +77,8 @@ def _ask(state: RunState) -> tuple[str, dict[str, Any]]:
     import asyncio
 
     from wharfinger.api.errors import ApiError
-    from wharfinger.api.kinds.ours import SCHEDULING_POLICIES
     from wharfinger.client.connect import connect
+    from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 
     async def ask() -> tuple[str, dict[str, Any]]:
         client = connect(state.kubeconfig)
@@ -96,8 +96,8 @@ def _ask(state: RunState) -> tuple[str, dict[str, Any]]:
 
 
 def _policies(state: RunState, policies: list[dict[str, Any]]) -> dict[str, Any]:
-    from wharfinger.admission.scheduling_policy.shipped import switches_on
     from wharfinger.cli.options import read_configuration
+    from wharfinger.systems.scheduling_policy.rules.shipped import switches_on
 
     mode = read_configuration(state.config or None)[0].scheduling_policy.mode
     own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))

@@ -148,7 +148,7 @@ def _cluster(
     from wharfinger.cli.live_scenarios import Cluster
     from wharfinger.cli.options import read_configuration
     from wharfinger.client.kubeconfig import KubeconfigError, load_access
-    from wharfinger.simulate.live_stage import POSITIVE
+    from wharfinger.scenario.running.stage import POSITIVE
 
     configuration, _ = read_configuration(config)
     try:

@@ -42,7 +42,7 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
     """
     import asyncio
 
-    from wharfinger.cli.live import read_configuration
+    from wharfinger.cli.component import read_configuration
     from wharfinger.cli.run_state import AlreadyRuns, lock, read_run
     from wharfinger.cli.supervisor import Plan, StartFailed
 

@@ -64,7 +64,7 @@ def command(
     import uvloop
 
     from wharfinger.api.errors import ApiError, NotFound
-    from wharfinger.controllers.scheduling_policy import provision_if_allowed
+    from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision_if_allowed
     from wharfinger.webhook.configurations import Target
     from wharfinger.webhook.server import Settings, WebhookServer
 

@@ -1,0 +1,46 @@
+"""`wharf bench engine`: how many decisions a second the scheduling engine makes, by workload."""
+
+from __future__ import annotations
+
+import click
+
+_COLUMNS = (
+    ("workload", "workload"),
+    ("nodes", "nodes"),
+    ("pods", "pods"),
+    ("decisions/s", "decisions_per_second"),
+    ("slowest ms", "slowest_cycle_ms"),
+    ("rows/decision", "rows_per_decision"),
+    ("unplaced", "unplaced"),
+    ("MiB", "peak_memory_mib"),
+)
+
+
+@click.command
+@click.option("--workload", help="One workload by name; all of them when left out.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes; each workload has its own default.")
+@click.option("--pods", type=click.IntRange(min=1), help="Number of measured pods.")
+@click.option("--seed", default=0, show_default=True, help="Settles who goes first among equal nodes.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(workload: str | None, nodes: int | None, pods: int | None, seed: int, output: str) -> None:
+    """Measure the scheduling engine alone: no API server, one core, every node looked at for every pod."""
+    import msgspec
+
+    from wharfinger.bench.measure import measure
+    from wharfinger.bench.workloads import WORKLOADS
+
+    if workload is not None and workload not in WORKLOADS:
+        raise click.UsageError(f"no workload {workload!r}; there are: {', '.join(WORKLOADS)}")
+    names = list(WORKLOADS) if workload is None else [workload]
+    results = []
+    for name in names:
+        results.append(measure(WORKLOADS[name], nodes, pods, seed))
+        if output == "table":
+            if len(results) == 1:
+                click.echo(
+                    "  ".join(f"{title:>34}" if not i else f"{title:>13}" for i, (title, _) in enumerate(_COLUMNS))
+                )
+            values = [results[-1][key] for _, key in _COLUMNS]
+            click.echo("  ".join(f"{value:>34}" if not i else f"{value:>13}" for i, value in enumerate(values)))
+    if output == "json":
+        click.echo(msgspec.json.encode(results if workload is None else results[0]).decode())

@@ -1,0 +1,33 @@
+"""`wharf bench placement`: many placements over many clusters decided from nothing, then again after one score changed."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--placements", default=10_000, show_default=True, help="How many Placements.")
+@click.option("--clusters", default=1_000, show_default=True, help="How many ManagedClusters.")
+@click.option("--namespaces", default=20, show_default=True, help="Over how many namespaces the Placements lie.")
+@click.option("--users", default=1_000, show_default=True, help="How many Placements use the score that changes.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(placements: int, clusters: int, namespaces: int, users: int, output: str) -> None:
+    """Decide Placements (3 clusters each, Additive plus one AddOn score) on the in-memory API, writes included.
+
+    Everything runs in this process on one core: controllers, admission, validation and store.
+    """
+    from wharfinger.bench.support.placement import run
+
+    report = run(placements, clusters, namespaces, users)
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{placements:,} placements over {clusters:,} clusters in {namespaces} namespaces")
+    click.echo(
+        f"  from nothing:      {report['fromNothingSeconds']:8.2f} s  ({report['decisionsPerSecond']:,.0f} decisions/s)"
+    )
+    click.echo(
+        f"  one score changed: {report['oneScoreSeconds']:8.2f} s  ({report['decidedAgain']:,} placements decided again)"
+    )

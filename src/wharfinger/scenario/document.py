@@ -1,0 +1,367 @@
+"""The Scenario document: what happens when, and what must hold. Parsed whole before anything runs, every fault by path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.fields import FieldError, invalid, not_supported, required, wrong_type
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.selectors import BadSelector, Requirements, parse_label_selector
+from wharfinger.api.times import BadTime, parse_duration, parse_time
+from wharfinger.scenario.matchers import Matcher, matcher
+from wharfinger.scenario.paths import BadPath, Path, parse_path
+
+API_VERSION = "wharfinger.dev/v1alpha1"
+KIND = "Scenario"
+DEFAULT_START = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One object named by kind and name."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    target: Target
+    merge: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    target: Target
+    grace_period: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong on purpose; exactly one of the groups of fields is set."""
+
+    bind: str = ""  # fail or slow
+    count: int = 1
+    delay: float = 0.0
+    restart: str = ""  # scheduler, controllers or all
+    node: str = ""
+    down: bool = True
+    agent: str = ""
+    stopped: bool = True
+    provision: str = ""  # fail: the simulated volume provisioner refuses
+
+
+@dataclass(frozen=True, slots=True)
+class FieldExpectation:
+    path: Path
+    wanted: Any
+    matches: Matcher
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    selector: Requirements | None = None
+    selector_text: str = ""
+    count: int | None = None
+    absent: bool = False
+    match_any: bool = False
+    within: float | None = None
+    fields: tuple[FieldExpectation, ...] = ()
+
+    def describe(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        what = self.name or (f"({self.selector_text})" if self.selector_text else "*")
+        return f"{self.resource.kind} {where}{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    at: float | None = None
+    user: str = ""
+    apply: tuple[Document, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    deletes: tuple[Delete, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    rejected: str | None = None
+    warned: str | None = None
+    expect: tuple[Expectation, ...] = ()
+
+    @property
+    def acts(self) -> bool:
+        return bool(self.apply or self.patches or self.deletes or self.faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    description: str = ""
+    start: float = field(default_factory=lambda: parse_time(DEFAULT_START))
+    start_given: bool = False
+    steps: tuple[Step, ...] = ()
+
+
+def parse_scenario(document: Document, registry: Registry) -> tuple[Scenario, list[FieldError]]:
+    return _Parser(registry).scenario(document)
+
+
+class _Parser:
+    """Walks the document once, collecting faults; a faulty part is left out of the result."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._errors: list[FieldError] = []
+
+    def scenario(self, document: Document) -> tuple[Scenario, list[FieldError]]:
+        known = ("apiVersion", "kind", "metadata", "description", "start", "steps")
+        self._known(document, known, "")
+        metadata = document.get("metadata") or {}
+        start = document.get("start")
+        steps = self._list(document.get("steps"), "steps")
+        if "steps" not in document:
+            self._errors.append(required("steps"))
+        parsed = Scenario(
+            name=str(metadata.get("name") or "") if isinstance(metadata, dict) else "",
+            description=str(document.get("description") or ""),
+            start=self._read(parse_time, str(start if start is not None else DEFAULT_START), "start", 0.0),
+            start_given=start is not None,
+            steps=tuple(self._step(step, f"steps[{index}]") for index, step in enumerate(steps)),
+        )
+        return parsed, self._errors
+
+    def _step(self, step: Any, path: str) -> Step:
+        known = ("at", "as", "apply", "patch", "delete", "fault", "rejected", "warned", "expect", "name", "description")
+        if not self._object(step, path):
+            return Step()
+        self._known(step, known, path)
+        applied = self._list(step.get("apply"), f"{path}.apply")
+        objects = tuple(item for index, item in enumerate(applied) if self._manifest(item, f"{path}.apply[{index}]"))
+        parsed = Step(
+            at=self._duration(step.get("at"), f"{path}.at"),
+            user=self._text(step.get("as"), f"{path}.as"),
+            apply=objects,
+            patches=tuple(self._each(step.get("patch"), f"{path}.patch", self._patch)),
+            deletes=tuple(self._each(step.get("delete"), f"{path}.delete", self._delete)),
+            faults=tuple(self._each(step.get("fault"), f"{path}.fault", self._fault)),
+            rejected=None if step.get("rejected") is None else self._text(step["rejected"], f"{path}.rejected"),
+            warned=None if step.get("warned") is None else self._text(step["warned"], f"{path}.warned"),
+            expect=tuple(self._each(step.get("expect"), f"{path}.expect", self._expectation)),
+        )
+        if (parsed.rejected is not None or parsed.warned is not None) and not step.keys() & {
+            "apply",
+            "patch",
+            "delete",
+        }:
+            detail = "needs apply, patch or delete in the same step: there is no request to refuse or warn of"
+            self._errors.append(FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}"))
+        return parsed
+
+    def _each(self, value: Any, path: str, read: Callable[[Any, str], Any]) -> list[Any]:
+        """One item or a list of them."""
+        if value is None:
+            return []
+        if isinstance(value, list):
+            items = [read(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        else:
+            items = [read(value, path)]
+        return [item for item in items if item is not None]
+
+    def _manifest(self, item: Any, path: str) -> bool:
+        if not self._object(item, path):
+            return False
+        if not item.get("kind"):
+            self._errors.append(required(f"{path}.kind"))
+            return False
+        if not item.get("apiVersion"):
+            self._errors.append(required(f"{path}.apiVersion"))
+            return False
+        if item.get("metadata") is not None and not self._object(item["metadata"], f"{path}.metadata"):
+            return False
+        return True
+
+    def _resource(self, item: Document, path: str) -> Resource | None:
+        kind = item.get("kind")
+        if not isinstance(kind, str) or not kind:
+            self._errors.append(required(f"{path}.kind"))
+            return None
+        if api_version := item.get("apiVersion"):
+            found = self._registry.resource_of({"apiVersion": api_version, "kind": kind})
+            if found is None:
+                self._errors.append(invalid(f"{path}.kind", kind, f"no such kind in {api_version}"))
+            return found
+        known = self._registry.find(kind)
+        if known is None:
+            self._errors.append(
+                invalid(f"{path}.kind", kind, "no such kind; for a kind of your own give its apiVersion too")
+            )
+            return None
+        return known.storage
+
+    def _target(self, item: Any, path: str, known: tuple[str, ...]) -> Target | None:
+        if not self._object(item, path):
+            return None
+        self._known(item, ("apiVersion", "kind", "namespace", "name", *known), path)
+        resource = self._resource(item, path)
+        name = self._text(item.get("name"), f"{path}.name")
+        if not name:
+            self._errors.append(required(f"{path}.name"))
+        if resource is None or not name:
+            return None
+        return Target(resource, self._namespace(item, path, resource), name)
+
+    def _namespace(self, item: Document, path: str, resource: Resource) -> str:
+        namespace = self._text(item.get("namespace"), f"{path}.namespace")
+        return (namespace or "default") if resource.namespaced else ""
+
+    def _patch(self, item: Any, path: str) -> Patch | None:
+        target = self._target(item, path, ("merge",))
+        if target is None:
+            return None
+        if not isinstance(item.get("merge"), dict):
+            self._errors.append(required(f"{path}.merge", "the merge patch to apply"))
+            return None
+        return Patch(target, item["merge"])
+
+    def _delete(self, item: Any, path: str) -> Delete | None:
+        target = self._target(item, path, ("gracePeriodSeconds",))
+        if target is None:
+            return None
+        return Delete(target, self._int(item.get("gracePeriodSeconds"), f"{path}.gracePeriodSeconds"))
+
+    def _fault(self, item: Any, path: str) -> Fault | None:
+        if not self._object(item, path):
+            return None
+        forms = {
+            "bind": ("bind", "count", "delay"),
+            "restart": ("restart",),
+            "node": ("node", "down"),
+            "agent": ("agent", "stopped"),
+            "provision": ("provision", "count"),
+        }
+        form = next((name for name in forms if name in item), None)
+        if form is None:
+            self._errors.append(required(path, f"one of {', '.join(forms)}"))
+            return None
+        self._known(item, forms[form], path)
+        choices = {"bind": ("fail", "slow"), "restart": ("scheduler", "controllers", "all"), "provision": ("fail",)}
+        value = self._text(item[form], f"{path}.{form}")
+        if form in choices and value not in choices[form]:
+            self._errors.append(not_supported(f"{path}.{form}", value, choices[form]))
+            return None
+        count = self._int(item.get("count"), f"{path}.count")
+        return Fault(
+            **{form: value},
+            count=1 if count is None else count,
+            delay=self._duration(item.get("delay"), f"{path}.delay") or 0.0,
+            down=self._bool(item.get("down"), f"{path}.down", default=True),
+            stopped=self._bool(item.get("stopped"), f"{path}.stopped", default=True),
+        )
+
+    def _expectation(self, item: Any, path: str) -> Expectation | None:
+        if not self._object(item, path):
+            return None
+        known = ("apiVersion", "kind", "namespace", "name", "selector", "count", "absent", "match", "within", "fields")
+        self._known(item, known, path)
+        resource = self._resource(item, path)
+        if resource is None:
+            return None
+        if "match" in item and item["match"] not in ("any", "every"):
+            self._errors.append(not_supported(f"{path}.match", item["match"], ("any", "every")))
+        name = self._text(item.get("name"), f"{path}.name")
+        selector_text = self._text(item.get("selector"), f"{path}.selector")
+        selector = None
+        if "selector" in item:
+            selector = self._read(parse_label_selector, selector_text, f"{path}.selector", ())
+        namespace = self._text(item.get("namespace"), f"{path}.namespace")
+        if name and resource.namespaced and not namespace:
+            namespace = "default"
+        fields = item.get("fields") or {}
+        if not isinstance(fields, dict):
+            self._errors.append(wrong_type(f"{path}.fields", fields, "object"))
+            fields = {}
+        return Expectation(
+            resource,
+            namespace if resource.namespaced else "",
+            name,
+            selector,
+            selector_text,
+            self._int(item.get("count"), f"{path}.count"),
+            self._bool(item.get("absent"), f"{path}.absent", default=False),
+            item.get("match") == "any",
+            self._duration(item.get("within"), f"{path}.within"),
+            tuple(filter(None, (self._field(key, wanted, f"{path}.fields") for key, wanted in fields.items()))),
+        )
+
+    def _field(self, key: Any, wanted: Any, path: str) -> FieldExpectation | None:
+        try:
+            parsed = parse_path(str(key))
+        except BadPath as error:
+            self._errors.append(FieldError(path, "FieldValueInvalid", str(error)))
+            return None
+        test, errors = matcher(wanted, f"{path}.{key}")
+        self._errors += errors
+        return FieldExpectation(parsed, wanted, test)
+
+    def _known(self, item: Document, known: tuple[str, ...], path: str) -> None:
+        for key in item:
+            if key not in known:
+                here = f"{path}.{key}" if path else str(key)
+                self._errors.append(
+                    FieldError(here, "FieldValueForbidden", f"unknown field; known here: {', '.join(known)}")
+                )
+
+    def _object(self, value: Any, path: str) -> bool:
+        if isinstance(value, dict):
+            return True
+        self._errors.append(wrong_type(path, value, "object"))
+        return False
+
+    def _list(self, value: Any, path: str) -> list[Any]:
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        self._errors.append(wrong_type(path, value, "array"))
+        return []
+
+    def _text(self, value: Any, path: str) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, dict | list):
+            self._errors.append(wrong_type(path, value, "string"))
+            return ""
+        return str(value)
+
+    def _int(self, value: Any, path: str) -> int | None:
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+            return value
+        self._errors.append(invalid(path, value, "must be a whole number, 0 or more"))
+        return None
+
+    def _bool(self, value: Any, path: str, *, default: bool) -> bool:
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self._errors.append(wrong_type(path, value, "boolean"))
+            return default
+        return value
+
+    def _duration(self, value: Any, path: str) -> float | None:
+        if value is None:
+            return None
+        seconds: float = self._read(parse_duration, str(value), path, 0.0)
+        if seconds < 0:
+            self._errors.append(invalid(path, value, "must not be negative"))
+        return seconds
+
+    def _read(self, parse: Callable[[str], Any], text: str, path: str, fallback: Any) -> Any:
+        try:
+            return parse(text)
+        except (BadTime, BadSelector) as error:
+            self._errors.append(invalid(path, text, str(error)))
+            return fallback

@@ -1,0 +1,111 @@
+"""Checks expectations against the objects there are, and says what was there when one does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wharfinger.api.fields import show
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import matches
+from wharfinger.api.wording import listed
+from wharfinger.scenario.document import Expectation, FieldExpectation
+from wharfinger.scenario.paths import ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether an expectation held; `problems` says what was there instead, `culprits` are the objects concerned."""
+
+    expectation: Expectation
+    problems: tuple[str, ...] = ()
+    culprits: tuple[Document, ...] = ()
+    explanation: tuple[str, ...] = ()  # why the culprits are as they are, in lines
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def select(expectation: Expectation, documents: Sequence[Document]) -> list[Document]:
+    """Those of all objects of the kind that the expectation speaks of."""
+    chosen = []
+    for document in documents:
+        metadata = document.get("metadata") or {}
+        if expectation.namespace and metadata.get("namespace", "") != expectation.namespace:
+            continue
+        if expectation.name and metadata.get("name") != expectation.name:
+            continue
+        if expectation.selector is not None and not matches(expectation.selector, metadata.get("labels") or {}):
+            continue
+        chosen.append(document)
+    return chosen
+
+
+def check(expectation: Expectation, documents: Sequence[Document]) -> Outcome:
+    chosen = select(expectation, documents)
+    matching = [document for document in chosen if all(_holds(item, document) for item in expectation.fields)]
+    if expectation.absent:
+        # With fields, what must be absent are objects that have them.
+        found = matching if expectation.fields else chosen
+        if not found:
+            return Outcome(expectation)
+        return Outcome(expectation, (f"expected none, found {_names(found)}",), tuple(found))
+    if expectation.match_any:
+        return _check_any(expectation, chosen, matching)
+    problems: list[str] = []
+    culprits: list[Document] = []
+    if expectation.count is not None and len(chosen) != expectation.count:
+        problems.append(f"expected {expectation.count}, found {len(chosen)}{_list_of(chosen)}")
+        culprits += chosen
+    elif not chosen and expectation.count is None:
+        problems.append("not found")
+    for document in chosen:
+        wrong = [_difference(item, document) for item in expectation.fields if not _holds(item, document)]
+        if wrong:
+            prefix = "" if expectation.name else f"{_name(document)}: "
+            problems += [prefix + text for text in wrong]
+            culprits.append(document)
+    return Outcome(expectation, tuple(problems), tuple(culprits))
+
+
+def _check_any(expectation: Expectation, chosen: list[Document], matching: list[Document]) -> Outcome:
+    if expectation.count is not None and len(matching) != expectation.count:
+        text = f"expected {expectation.count} with these fields, found {len(matching)} of {len(chosen)}{_list_of(matching)}"
+        return Outcome(expectation, (text,), tuple(chosen))
+    if expectation.count is None and not matching:
+        shown = [f"{_name(document)}: {_values(expectation, document)}" for document in chosen[:10]]
+        text = f"none of {len(chosen)} has these fields" + "".join(f"\n  {line}" for line in shown)
+        return Outcome(expectation, (text,), tuple(chosen))
+    return Outcome(expectation)
+
+
+def _holds(item: FieldExpectation, document: Document) -> bool:
+    return item.matches(item.path.of(document))
+
+
+def _difference(item: FieldExpectation, document: Document) -> str:
+    return f"{item.path.text}: expected {_show(item.wanted)}, found {_show(item.path.of(document))}"
+
+
+def _values(expectation: Expectation, document: Document) -> str:
+    return ", ".join(f"{item.path.text}={_show(item.path.of(document))}" for item in expectation.fields)
+
+
+def _show(value: Any) -> str:
+    return "nothing" if value is ABSENT else show(value)
+
+
+def _name(document: Document) -> str:
+    metadata = document.get("metadata") or {}
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata.get('name')}" if namespace else str(metadata.get("name"))
+
+
+def _names(documents: Sequence[Document]) -> str:
+    return listed(map(_name, documents), 10)
+
+
+def _list_of(documents: Sequence[Document]) -> str:
+    return f": {_names(documents)}" if documents else ""

@@ -1,0 +1,152 @@
+"""Runs a scenario's steps on a stage: makes the requests, lets time pass, checks what must hold.
+
+A stage is where it plays: the simulated control plane (`wharfinger.simulate.world`) or a real cluster. What a step means
+stands here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.client.interface import Client
+from wharfinger.scenario import applying
+from wharfinger.scenario.document import Expectation, Fault, Scenario, Step
+from wharfinger.scenario.expectations import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A request that the API refused."""
+
+    kind: str
+    namespace: str
+    name: str
+    user: str
+    message: str
+    expected: bool = False
+
+
+@dataclass(slots=True)
+class Results:
+    rejections: list[Rejection] = field(default_factory=list)
+    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)  # where in the scenario, and how it went
+    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that went otherwise than they said
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures and all(outcome.ok for _, outcome in self.outcomes)
+
+
+class Stage(Protocol):
+    """Where a scenario plays."""
+
+    registry: Registry
+
+    def client(self, user: str, on_warning: Callable[[str], None]) -> Client:
+        """A client whose requests are made by `user` (empty: the administrator)."""
+        ...
+
+    async def advance(self, moment: float) -> None:
+        """Lets time pass until `moment` seconds after the start."""
+        ...
+
+    async def settle(self) -> None:
+        """Lets time pass until nothing more is going on."""
+        ...
+
+    async def fault(self, fault: Fault) -> None: ...
+
+    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+        """Checks each, waiting as it allows."""
+        ...
+
+
+async def run(scenario: Scenario, stage: Stage, results: Results) -> None:
+    for index, step in enumerate(scenario.steps):
+        where = f"steps[{index}]"
+        if step.at is None:
+            await stage.settle()
+        else:
+            await stage.advance(step.at)
+        await _act(step, where, stage, results)
+        if step.expect and step.acts:
+            await stage.settle()
+        for number, outcome in enumerate(await stage.expect(step.expect)):
+            results.outcomes.append((f"{where}.expect[{number}]", outcome))
+
+
+async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
+    warnings: list[str] = []
+    client = stage.client(step.user, warnings.append)
+    refused: list[Rejection] = []
+    for document in step.apply:
+        refused += await request(document, step.user, applying.apply(client, document, stage.registry))
+    for patch in step.patches:
+        target = patch.target
+        refused += await request(
+            _reference(target.resource, target.namespace, target.name),
+            step.user,
+            applying.patch(client, target.resource, target.name, target.namespace, patch.merge, stage.registry),
+        )
+    for delete in step.deletes:
+        target = delete.target
+        refused += await request(
+            _reference(target.resource, target.namespace, target.name),
+            step.user,
+            client.delete(target.resource, target.name, target.namespace, grace_period=delete.grace_period),
+        )
+    for fault in step.faults:
+        try:
+            await stage.fault(fault)
+        except ApiError as error:
+            results.failures.append((where, f"the fault cannot be brought about: {error.message}"))
+    _judge(step, where, refused, warnings, results)
+
+
+def _judge(step: Step, where: str, refused: Sequence[Rejection], warnings: Sequence[str], results: Results) -> None:
+    expected = step.rejected is not None
+    results.rejections += [
+        Rejection(item.kind, item.namespace, item.name, item.user, item.message, expected) for item in refused
+    ]
+    if step.rejected is None:
+        for item in refused:
+            results.failures.append((where, refusal(item)))
+    elif not refused:
+        results.failures.append((where, f"expected a refusal with {step.rejected!r}, but every request was accepted"))
+    else:
+        for item in refused:
+            if step.rejected not in item.message:
+                results.failures.append(
+                    (
+                        where,
+                        f"expected a refusal with {step.rejected!r}, but {item.kind} {item.name} was refused with: {item.message}",
+                    )
+                )
+    if step.warned is not None and not any(step.warned in warning for warning in warnings):
+        told = "; ".join(warnings) or "there was no warning"
+        results.failures.append((where, f"expected a warning with {step.warned!r}: {told}"))
+
+
+async def request(document: Document, user: str, call: Awaitable[Any]) -> list[Rejection]:
+    """Makes one request; the refusal, if it was refused."""
+    try:
+        await call
+    except ApiError as error:
+        metadata = document.get("metadata") or {}
+        name = str(metadata.get("name") or metadata.get("generateName") or "")
+        return [Rejection(str(document.get("kind")), str(metadata.get("namespace") or ""), name, user, error.message)]
+    return []
+
+
+def refusal(item: Rejection) -> str:
+    """A refusal that nobody expected, as a sentence."""
+    name = f"{item.namespace}/{item.name}" if item.namespace else item.name
+    return f"the API refused {item.kind} {name}: {item.message}"
+
+
+def _reference(resource: Resource, namespace: str, name: str) -> Document:
+    return {"kind": resource.kind, "metadata": {"namespace": namespace, "name": name}}

@@ -1,0 +1,178 @@
+"""The client through which a scenario acts on a real cluster: it remembers what the scenario made and changed, and waits
+where a real cluster needs a moment before it accepts what a simulated one takes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from wharfinger.api.kinds.builtin import NODES
+from wharfinger.api.registry import Document, Resource
+from wharfinger.client.access import ClusterAccess, Impersonation
+from wharfinger.client.http import HttpClient
+from wharfinger.client.interface import PatchType
+from wharfinger.scenario.running.agents import Agents
+from wharfinger.scenario.running.reading import ClassNames
+from wharfinger.scenario.running.rules import is_shipped
+from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
+from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
+
+Place = tuple[Resource, str, str]
+"""A resource, a namespace and a name."""
+
+PATIENCE = 15.0  # seconds for the controller manager to fill in what admission asks for
+PAUSE = 0.3  # seconds between objects of different kinds: components see them by different watches, in any order
+NOT_READY = "node.kubernetes.io/not-ready"
+_NOT_YET = (
+    "error looking up service account",  # a new namespace has no default service account yet
+    "no API token found for service account",
+    "status unknown for quota",  # a new quota has not been counted yet
+    "must be a standard resource for quota",  # the webhook that rewrites names has not heard of the class yet
+)
+
+
+@dataclass(slots=True)
+class Footprint:
+    """What a scenario left on the cluster. `before` are the objects, of the kinds it speaks of, that were there first."""
+
+    before: dict[Place, Document] = field(default_factory=dict)
+    made: dict[Place, str] = field(default_factory=dict)  # to their uids, in the order of making
+    changed: dict[Place, Document] = field(default_factory=dict)  # as they were before
+    waiting: set[str] = field(default_factory=set)  # nodes that it made and that may not be ready yet
+    last: Resource | None = None  # what was made last
+
+    def create(self, resource: Resource, document: Document) -> None:
+        metadata = document["metadata"]
+        self.made[resource, str(metadata.get("namespace") or ""), str(metadata["name"])] = str(metadata["uid"])
+
+    def change(self, place: Place) -> None:
+        if place in self.before and place not in self.made:
+            self.changed.setdefault(place, self.before[place])
+
+    def may_delete(self, place: Place) -> bool:
+        return place not in self.before or place in self.made or is_shipped(*place)
+
+
+class ScenarioClient(HttpClient):
+    """One user's client in a scenario."""
+
+    def __init__(
+        self,
+        access: ClusterAccess,
+        user: str,
+        footprint: Footprint,
+        names: ClassNames,
+        agents: Agents,
+        on_warning: Callable[[str], None],
+    ) -> None:
+        if user:
+            access = replace(access, impersonate=Impersonation(user))
+        super().__init__(access, component="wharf-test", on_warning=on_warning)
+        self._footprint = footprint
+        self._names = names
+        self._agents = agents
+
+    async def create(
+        self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
+    ) -> Document:
+        await self._let_others_see(resource)
+        tries = 0.0
+        while True:
+            try:
+                written = await super().create(resource, document, namespace, subresource=subresource, **options)
+                break
+            except ApiError as error:
+                if not any(text in error.message for text in _NOT_YET) or tries > PATIENCE:
+                    raise self._plain(error) from None
+                tries += 0.25
+                await asyncio.sleep(0.25)
+        if not subresource and "uid" in (written.get("metadata") or {}):
+            self._footprint.create(resource, written)
+            if resource.group_plural == MANAGED_CLUSTERS.group_plural:
+                await self._agents.join(resource, written)
+            if resource == NODES:
+                self._footprint.waiting.add(str(written["metadata"]["name"]))
+        return written
+
+    async def _let_others_see(self, resource: Resource) -> None:
+        """What comes next must find what came before, as it would in a simulation: nodes ready, policies known."""
+        footprint = self._footprint
+        if footprint.last in (None, resource):
+            footprint.last = resource
+            return
+        footprint.last = resource
+        for name in sorted(footprint.waiting):
+            await self._ready(name)
+        footprint.waiting.clear()
+        await asyncio.sleep(PAUSE)
+
+    async def _ready(self, name: str) -> None:
+        """Waits until a node is ready and rid of the taint that new nodes get; a node that never is, is the scenario's matter."""
+        for _ in range(int(PATIENCE / 0.1)):
+            try:
+                node = await self.get(NODES, name)
+            except NotFound:
+                return
+            taints = (node.get("spec") or {}).get("taints") or ()
+            conditions = (node.get("status") or {}).get("conditions") or ()
+            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            if ready and not any(each["key"] == NOT_READY for each in taints):
+                return
+            await asyncio.sleep(0.1)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        type: PatchType = PatchType.MERGE,
+        **options: Any,
+    ) -> Document:
+        self._footprint.change((resource, namespace, name))
+        if resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
+            devices = status.get("computeResources")
+            patch = {**patch, "status": {key: value for key, value in status.items() if key != "computeResources"}}
+            if devices is not None:
+                await self._publish(name, devices)
+        try:
+            return await super().patch(resource, name, patch, namespace, type=type, **options)
+        except ApiError as error:
+            raise self._plain(error) from None
+
+    async def _publish(self, node: str, devices: list[Any]) -> None:
+        """Real API servers drop the ComputeResources of a node; an object named after it and owned by it has them."""
+        owner = await self.get(NODES, node)
+        reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner["metadata"]["uid"]}
+        name_compute_resources(devices := deepcopy(devices))
+        spec = {"computeResources": devices}
+        try:
+            written = await super().create(
+                NODE_COMPUTE_RESOURCES,
+                {
+                    "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
+                    "kind": NODE_COMPUTE_RESOURCES.kind,
+                    "metadata": {"name": node, "ownerReferences": [reference]},
+                    "spec": spec,
+                },
+            )
+            self._footprint.create(NODE_COMPUTE_RESOURCES, written)
+        except AlreadyExists:
+            await super().patch(NODE_COMPUTE_RESOURCES, node, {"spec": spec})
+
+    def _plain(self, error: ApiError) -> ApiError:
+        """A refusal in the scenario's own names."""
+        error.message = self._names.plain(error.message)
+        return error
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:
+        if not self._footprint.may_delete((resource, namespace, name)):
+            raise Forbidden(f"{resource.kind} {name} was on the cluster before the scenario, which must not delete it")
+        self._footprint.change((resource, namespace, name))
+        return await super().delete(resource, name, namespace, **options)

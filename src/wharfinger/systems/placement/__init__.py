@@ -1,0 +1,61 @@
+"""Placement: clusters of a fleet by filters and weighted scores. Start with the README in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wharfinger.system import System
+
+if TYPE_CHECKING:
+    import click
+
+    from wharfinger.api.registry import Kind
+    from wharfinger.client.controller import Controller
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.webhook.handler import Context, Handler
+
+
+class PlacementSystem(System):
+    name = "placement"
+
+    def kinds(self) -> Sequence[Kind]:
+        from wharfinger.systems.placement.kinds import clusters, placement
+
+        return (*clusters.KINDS, *placement.KINDS)
+
+    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+        from wharfinger.systems.placement.admission.webhook import handlers
+
+        return handlers(context)
+
+    def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.placement.controllers.bindings import BindingController
+        from wharfinger.systems.placement.controllers.clusters import ClusterController
+        from wharfinger.systems.placement.controllers.scheduling import PlacementController
+        from wharfinger.systems.placement.controllers.sets import ClusterSetController
+
+        return {
+            "managedcluster": ClusterController,
+            "managedclusterset": ClusterSetController,
+            "managedclustersetbinding": BindingController,
+            "placement": PlacementController,
+        }
+
+    def commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"placement": _placement, "score": _score}
+
+
+system = PlacementSystem()
+
+
+def _placement() -> click.Command:
+    from wharfinger.systems.placement.commands.placement import command
+
+    return command
+
+
+def _score() -> click.Command:
+    from wharfinger.systems.placement.commands.score import command
+
+    return command

@@ -1,0 +1,205 @@
+"""Admission of ManagedClusters and bindings: the set label, the times of taints, and who may accept, join and bind.
+
+Permissions are asked of an `authorize` function, so that RBAC in process and subject access reviews serve alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wharfinger.admission.rbac import Attributes
+from wharfinger.admission.request import PASS, Request, Review, Reviewer
+from wharfinger.api.errors import ApiError, BadRequest, forbidden
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
+from wharfinger.systems.placement.kinds.names import (
+    MANAGED_CLUSTER_SET_BINDINGS,
+    MANAGED_CLUSTER_SETS,
+    MANAGED_CLUSTERS,
+    OCM,
+)
+from wharfinger.systems.placement.kinds.views import CLUSTER_SET_LABEL
+
+DEFAULT_SET = "default"
+REGISTER_GROUP = "register.open-cluster-management.io"
+
+Authorize = Callable[[Attributes], bool]
+
+
+def _is(request: Request, plural: str, *operations: str) -> bool:
+    return (
+        request.resource.group == OCM
+        and request.resource.plural == plural
+        and request.operation in operations
+        and not request.subresource
+        and request.object is not None
+    )
+
+
+class ClusterDefaultsReviewer:
+    """Mutating: a cluster without a set belongs to `default`; the server owns the times of taints."""
+
+    def __init__(self, now: Callable[[], float], *, default_set: bool = True) -> None:
+        self._now = now
+        self._default_set = default_set
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
+
+    def review(self, request: Request) -> Review:
+        if not _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
+            return PASS
+        assert request.object is not None
+        if self._default_set:
+            metadata = request.object.setdefault("metadata", {})
+            labels = metadata.get("labels") or {}
+            if not labels.get(CLUSTER_SET_LABEL):
+                metadata["labels"] = {**labels, CLUSTER_SET_LABEL: DEFAULT_SET}
+        return self._taints(request.object, request.old)
+
+    def _taints(self, document: Document, old: Document | None) -> Review:
+        now = format_time(self._now())
+        before = {taint.get("key"): taint for taint in _taints(old)} if old is not None else {}
+        for taint in _taints(document):
+            known = before.get(taint.get("key"))
+            given = taint.get("timeAdded")
+            if old is None:
+                taint["timeAdded"] = now
+            elif known is not None and _same(known, taint):
+                if given != known.get("timeAdded"):
+                    return Review(
+                        denied=BadRequest(f"It is not allowed to modify TimeAdded of Taint {taint.get('key')!r}.")
+                    )
+            elif given:
+                return Review(denied=BadRequest(f"It is not allowed to set TimeAdded of Taint {taint.get('key')!r}."))
+            else:
+                taint["timeAdded"] = now
+        return PASS
+
+
+def _taints(document: Document | None) -> list[dict[str, Any]]:
+    spec = (document or {}).get("spec")
+    taints = spec.get("taints") if isinstance(spec, dict) else None
+    return [taint for taint in taints if isinstance(taint, dict)] if isinstance(taints, list) else []
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one.get("value") or "", one.get("effect")) == (other.get("value") or "", other.get("effect"))
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A right that a request takes, and the refusal for those who lack it."""
+
+    question: Attributes
+    refusal: ApiError
+
+
+def needed(request: Request) -> list[Needed]:
+    """The rights that a write of a cluster or binding takes beside the write itself: to accept, to join, to bind."""
+    if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
+        return [*_acceptance(request), *_membership(request)]
+    if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE"):
+        return _binding(request)
+    return []
+
+
+def _acceptance(request: Request) -> list[Needed]:
+    if not accepts(request):
+        return []
+    question = Attributes(request.user, "update", REGISTER_GROUP, MANAGED_CLUSTERS.plural, "accept", name=request.name)
+    why = f'user "{request.user.name}" cannot update the HubAcceptsClient field'
+    return [Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))]
+
+
+def _membership(request: Request) -> list[Needed]:
+    old, new = _set_of(request.old), _set_of(request.object)
+    rights = []
+    for name in filter(None, (old, new) if old != new else ()):
+        question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "join", name=name)
+        why = f'user "{request.user.name}" cannot add or remove clusters of the ManagedClusterSet "{name}"'
+        rights.append(Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)))
+    return rights
+
+
+def _binding(request: Request) -> list[Needed]:
+    name = _bound_set(request.object)
+    question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "bind", name=name)
+    why = f'user "{request.user.name}" is not allowed to bind cluster set "{name}"'
+    return [Needed(question, forbidden(OCM, MANAGED_CLUSTER_SET_BINDINGS.plural, request.name, why))]
+
+
+def accepts(request: Request) -> bool:
+    """Whether the request lets a cluster in."""
+    return _accepts(request.object) and not _accepts(request.old)
+
+
+def _accepts(document: Document | None) -> bool:
+    return bool(((document or {}).get("spec") or {}).get("hubAcceptsClient"))
+
+
+def _set_of(document: Document | None) -> str:
+    labels = ((document or {}).get("metadata") or {}).get("labels") or {}
+    return str(labels.get(CLUSTER_SET_LABEL) or "")
+
+
+def _bound_set(document: Document | None) -> str:
+    return str(((document or {}).get("spec") or {}).get("clusterSet") or "")
+
+
+class PermissionReviewer:
+    """Validating: accepting a cluster, moving it between sets and binding a set are rights of their own."""
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
+
+    def review(self, request: Request) -> Review:
+        for right in needed(request):
+            if not self._authorize(right.question):
+                return Review(denied=right.refusal)
+        return PASS
+
+
+class ShapeReviewer:
+    """Validating: a binding is named after its set; no cluster is let in while its namespace goes away."""
+
+    def __init__(self, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
+        self._terminating = terminating
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return group == OCM and not subresource
+
+    def review(self, request: Request) -> Review:
+        if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE", "UPDATE"):
+            assert request.object is not None
+            cluster_set = _bound_set(request.object)
+            if cluster_set != str(request.object.get("metadata", {}).get("name") or request.name):
+                message = (
+                    "The ManagedClusterSetBinding must have the same name as the target "
+                    f'ManagedClusterSet "{cluster_set}"'
+                )
+                return Review(denied=BadRequest(message))
+        if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE") and accepts(request):
+            if self._terminating(request.name):
+                why = f'the namespace "{request.name}" of the cluster is terminating'
+                return Review(denied=forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))
+        return PASS
+
+
+def placement_reviewers(
+    now: Callable[[], float],
+    authorize: Authorize,
+    terminating: Callable[[str], bool] = lambda namespace: False,
+    *,
+    default_set: bool = True,
+) -> tuple[list[Reviewer], list[Reviewer]]:
+    """All reviewers of placement: the mutating ones, and the validating ones."""
+    return (
+        [ClusterDefaultsReviewer(now, default_set=default_set)],
+        [ShapeReviewer(terminating), PermissionReviewer(authorize)],
+    )

@@ -1,0 +1,93 @@
+"""`wharf placement`: the hub's placement controllers as a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wharfinger.cli.component import Running, Turn, read_configuration, run_component
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@cluster_options
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A WharfingerConfiguration; its placement block counts.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Whether one of several copies works."
+)
+@click.option("--leader-elect-namespace", default="kube-system", show_default=True, help="Where the lease is.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for these ports.")
+@click.option(
+    "--debug-port", type=click.IntRange(0, 65535), help="Serve /debug/placements/ on this port; see the docs."
+)
+def command(kubeconfig: str | None, context: str | None, config: Path | None, **options: Any) -> None:
+    """Decide Placements, and keep clusters, cluster sets and bindings, on a hub.
+
+    \b
+    Examples:
+      wharf placement --kubeconfig hub.yaml
+    """
+    import asyncio
+    import logging
+
+    import uvloop
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configuration = read_configuration(config)
+    client = open_client(kubeconfig, context, component="wharf-placement")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(client, configuration, **options))
+
+
+async def _run(
+    client: Any,
+    configuration: Any,
+    *,
+    leader_elect: bool,
+    leader_elect_namespace: str,
+    metrics_port: int | None,
+    metrics_host: str,
+    debug_port: int | None,
+) -> None:
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.metrics import Metrics
+    from wharfinger.client.controller import run_controllers
+    from wharfinger.client.events import EventRecorder
+    from wharfinger.client.informer import InformerSet
+    from wharfinger.client.interface import Client
+    from wharfinger.client.timers import SystemClock
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.systems.placement.controllers import PlacementController, PlacementMetrics, placement_controllers
+    from wharfinger.systems.placement.controllers.debug import DebugServer, PlacementDebug
+
+    clock, metrics = SystemClock(), Metrics()
+    measured = PlacementMetrics(metrics)
+
+    async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:
+        recorder = EventRecorder(writer, "placement", clock)
+        recorder.start()
+        context = ControllerContext(writer, informers, recorder, registry(), clock, configuration)
+        controllers = placement_controllers(context, measured)
+        debug = None
+        if debug_port is not None:
+            scheduling = next(each for each in controllers if isinstance(each, PlacementController))
+            debug = DebugServer(PlacementDebug(scheduling), writer, host=metrics_host, port=debug_port)
+            await debug.start()
+        try:
+            await run_controllers(controllers, informers, turn)
+        finally:
+            if debug is not None:
+                await debug.stop()
+            await recorder.stop()
+
+    running = Running(leader_elect, metrics_port, metrics_host, leader_elect_namespace)
+    await run_component(client, "wharf-placement", control, clock=clock, metrics=metrics, running=running)

@@ -1,0 +1,176 @@
+"""`wharf score`: producers of scores: the agent of a member cluster, and one that asks Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.group
+def command() -> None:
+    """Produce scores that Placements choose clusters by."""
+
+
+@command.command
+@cluster_options
+@click.option("--cluster-name", required=True, help="What the hub calls this cluster.")
+@click.option("--hub-kubeconfig", required=True, metavar="FILE", help="The kubeconfig of the hub.")
+@click.option("--hub-context", metavar="NAME", help="The context of the hub's kubeconfig to use.")
+@click.option("--resource-name", default="resource-usage", show_default=True, help="The AddOnPlacementScore's name.")
+@click.option("--interval", default="30s", show_default=True, help="How often to report.")
+@click.option("--valid-for", default="5m", show_default=True, help="How long scores stay valid without a report.")
+@click.option("--cpu-scale", default=100.0, show_default=True, help="So many free cores score 100.")
+@click.option("--memory-scale", default=1024.0, show_default=True, help="So many free GiB score 100.")
+@click.option(
+    "--claim", "claims", multiple=True, metavar="NAME=VALUE", help="A fact to state of the cluster; repeatable."
+)
+@click.option("--once", is_flag=True, help="Report once and end.")
+def agent(
+    kubeconfig: str | None,
+    context: str | None,
+    cluster_name: str,
+    hub_kubeconfig: str,
+    hub_context: str | None,
+    claims: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Report a member cluster to its hub: status, lease, and CPU and memory scores.
+
+    --kubeconfig names the member; --hub-kubeconfig the hub.
+
+    \b
+    Examples:
+      wharf score agent --cluster-name lisbon --kubeconfig lisbon.conf --hub-kubeconfig hub.conf
+    """
+    import asyncio
+
+    for claim in claims:
+        if not claim.partition("=")[0] or not claim.partition("=")[2]:
+            raise click.BadParameter(f"{claim!r} is not NAME=VALUE", param_hint="--claim")
+    interval, valid_for = _durations(options.pop("interval"), options.pop("valid_for"))
+    member = open_client(kubeconfig, context, component="wharf-score-agent")
+    hub = open_client(hub_kubeconfig, hub_context, component="wharf-score-agent")
+    facts = dict(claim.split("=", 1) for claim in claims)
+    _log()
+    asyncio.run(_agent(cluster_name, member, hub, facts, interval, valid_for, **options))
+
+
+async def _agent(
+    cluster: str,
+    member: Any,
+    hub: Any,
+    claims: dict[str, str],
+    interval: float,
+    valid_for: float,
+    *,
+    resource_name: str,
+    cpu_scale: float,
+    memory_scale: float,
+    once: bool,
+) -> None:
+    from wharfinger.api.errors import ApiError
+    from wharfinger.systems.placement.scores.agent import Agent, Scales
+
+    made = Agent(
+        cluster,
+        member,
+        hub,
+        resource_name=resource_name,
+        valid_for=valid_for,
+        scales=Scales(cpu_scale, memory_scale),
+        claims=claims,
+    )
+    try:
+        if once:
+            accepted = await made.report()
+            if not accepted:
+                raise click.ClickException(f"the hub has not accepted the cluster {cluster} yet")
+        else:
+            await _until_signal(made.run(interval))
+    except ApiError as error:
+        raise click.ClickException(error.message) from error
+    finally:
+        await member.close()
+        await hub.close()
+
+
+@command.command
+@cluster_options
+@click.option(
+    "-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The PrometheusScores document.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Measure and publish once, and end.")
+def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bool) -> None:
+    """Turn PromQL results into scores, on the hub that --kubeconfig names."""
+    import asyncio
+
+    import yaml
+
+    from wharfinger.systems.placement.scores.prometheus import BadPrometheusScores, load
+
+    try:
+        settings = load(yaml.safe_load(path.read_text()))
+    except (BadPrometheusScores, yaml.YAMLError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    _log()
+    hub = open_client(kubeconfig, context, component="wharf-score-prometheus")
+    asyncio.run(_prometheus(hub, settings, once))
+
+
+async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
+    from wharfinger.api.wording import counted
+    from wharfinger.systems.placement.scores.prometheus import PrometheusSource
+    from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher, publish_all, run_producer
+
+    interval, valid_for = settings.seconds
+    source = PrometheusSource(settings)
+    publisher = ScorePublisher(hub, settings.resource_name, valid_for=valid_for)
+    try:
+        if once:
+            written, failed = await publish_all(publisher, await source.measure())
+            click.echo(f"published the scores of {counted(written, 'cluster')}")
+            if failed:
+                raise click.ClickException(f"could not publish the scores of {', '.join(failed)}")
+        else:
+            await _until_signal(run_producer(publisher, source.measure, interval))
+    except FAILURES as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        await source.close()
+        await hub.close()
+
+
+async def _until_signal(work: Any) -> None:
+    import asyncio
+    import signal
+
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return
+
+
+def _durations(interval: str, valid_for: str) -> tuple[float, float]:
+    from wharfinger.api.times import BadTime, parse_duration
+
+    try:
+        found = parse_duration(interval), parse_duration(valid_for)
+    except BadTime as error:
+        raise click.BadParameter(str(error)) from error
+    if not 0 < found[0] <= found[1] / 2:
+        raise click.BadParameter("--interval must be at most half of --valid-for")
+    return found
+
+
+def _log() -> None:
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

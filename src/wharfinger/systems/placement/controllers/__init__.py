@@ -1,0 +1,32 @@
+"""Placement, live: the scheduling controller, and the hub's housekeeping of clusters, sets and bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.systems.placement.controllers.bindings import BindingController
+from wharfinger.systems.placement.controllers.clusters import ClusterController
+from wharfinger.systems.placement.controllers.scheduling import PlacementController, PlacementMetrics
+from wharfinger.systems.placement.controllers.sets import ClusterSetController
+
+
+def placement_controllers(context: ControllerContext, metrics: PlacementMetrics | None = None) -> list[Controller[Any]]:
+    """All controllers of placement, for one process."""
+    return [
+        ClusterController(context),
+        ClusterSetController(context),
+        BindingController(context),
+        PlacementController(context, metrics),
+    ]
+
+
+__all__ = [
+    "BindingController",
+    "ClusterController",
+    "ClusterSetController",
+    "PlacementController",
+    "PlacementMetrics",
+    "placement_controllers",
+]

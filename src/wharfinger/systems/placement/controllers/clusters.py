@@ -1,0 +1,174 @@
+"""ManagedClusters on the hub: their namespace, their lease, whether they are available, and the taints that say so.
+
+A cluster whose agent stopped renewing its lease becomes Unknown exactly when five lease durations have passed. In
+simulation agents are taken to report until the annotation `AGENT_STOPPED` says since when they do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.kinds.builtin import LEASES, NAMESPACES
+from wharfinger.api.registry import Document
+from wharfinger.api.times import BadTime, format_micro_time, parse_time
+from wharfinger.api.views.base import view
+from wharfinger.api.views.meta import Metadata
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
+from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster
+from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.taints import NO_SELECT
+
+AVAILABLE, ACCEPTED, JOINED = "ManagedClusterConditionAvailable", "HubAcceptedManagedCluster", "ManagedClusterJoined"
+UNAVAILABLE_TAINT, UNREACHABLE_TAINT = PREFIX + "unavailable", PREFIX + "unreachable"
+LEASE = "managed-cluster-lease"
+AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: since when the cluster's agent is silent
+LEASES_MISSED = 5  # so many lease durations without a renewal make a cluster Unknown
+DEFAULT_LEASE_SECONDS = 60
+_EXACT = 1e-6  # seconds: timers may fire that much early by rounding
+_STOPPED = "ManagedClusterLeaseUpdateStopped"
+_DOCUMENT: type[dict[str, Any]] = dict
+
+
+class ClusterController(Controller[str]):
+    name = "managedcluster"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.clusters = context.documents(MANAGED_CLUSTERS)
+        self.namespaces = context.informers.of(NAMESPACES, Metadata)
+        self.leases = context.informers.of(LEASES, _DOCUMENT, field_selector=f"metadata.name={LEASE}")
+        self.clusters.add_handler(self._changed, lambda old, new: self._changed(new))
+        # A renewal needs no look: the timer of the old deadline finds the new one.
+        self.leases.add_handler(self._lease_changed, None, self._lease_changed)
+        self.namespaces.add_handler(None, None, lambda namespace: self.queue.add(namespace.metadata.name))
+
+    def _changed(self, document: Document) -> None:
+        self.queue.add(document["metadata"]["name"])
+
+    def _lease_changed(self, lease: Document) -> None:
+        self.queue.add(lease["metadata"]["namespace"])
+
+    async def reconcile(self, key: str) -> None:
+        document = self.clusters.get(key)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            return
+        cluster = view(document, ManagedCluster)
+        if cluster.spec.hub_accepts_client or self.context.implicit_heartbeats:
+            await self._keep_namespace(key)
+        await self._keep_lease(cluster)
+        verdicts = [*self._acceptance(cluster), *self._availability(cluster)]
+        status = next((verdict.status for verdict in verdicts if verdict.type == AVAILABLE), None)
+        if status is None:
+            known = cluster.status.condition(AVAILABLE)
+            status = known.status if known is not None else "Unknown"
+        version = await self._taint(document, cluster, status)
+        conditions = changed(cluster.status.conditions, verdicts, cluster.metadata.generation, self.context.now())
+        if verdicts and conditions is not None:
+            try:
+                # The list is written whole, and the cluster's agent writes to it as well: what it wrote meanwhile must stay.
+                patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+                await self.context.client.patch(MANAGED_CLUSTERS, key, patch, subresource="status")
+            except NotFound:
+                return
+
+    async def _keep_namespace(self, name: str) -> None:
+        if self.namespaces.get(name) is not None:
+            return
+        document = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"open-cluster-management.io/cluster-name": name}},
+        }
+        try:
+            await self.context.client.create(NAMESPACES, document)
+        except AlreadyExists:
+            return
+
+    async def _keep_lease(self, cluster: ManagedCluster) -> None:
+        """Makes the lease when an agent has joined; from then on the agent renews it."""
+        name = cluster.metadata.name
+        joined = cluster.status.condition(JOINED)
+        if joined is None or joined.status != "True" or self.leases.get(LEASE, name) is not None:
+            return
+        document = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": LEASE, "namespace": name},
+            "spec": {
+                "holderIdentity": name,
+                "leaseDurationSeconds": _lease_seconds(cluster),
+                "renewTime": format_micro_time(self.context.now()),
+            },
+        }
+        try:
+            await self.context.client.create(LEASES, document, name)
+        except (AlreadyExists, NotFound):
+            return
+
+    def _acceptance(self, cluster: ManagedCluster) -> list[Verdict]:
+        known = cluster.status.condition(ACCEPTED)
+        if cluster.spec.hub_accepts_client:
+            return [Verdict(ACCEPTED, "True", "HubClusterAdminAccepted", "Accepted by hub cluster admin")]
+        if known is not None and known.status == "True":
+            return [Verdict(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
+        return []
+
+    def _availability(self, cluster: ManagedCluster) -> list[Verdict]:
+        """What the lease says; nothing while it is fresh, since the agent itself reports health."""
+        name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
+        renewed = self._renewed(cluster)
+        if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
+            if known is None or known.reason == _STOPPED:
+                return [Verdict(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")]
+            return []
+        if renewed is None:
+            return []
+        left = renewed + LEASES_MISSED * _lease_seconds(cluster) - self.context.now()
+        if left > _EXACT:
+            self.queue.add_after(name, left, background=True)
+            return []
+        if known is not None and known.status == "Unknown":
+            return []
+        return [Verdict(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
+
+    def _renewed(self, cluster: ManagedCluster) -> float | None:
+        """When the agent was last heard of; None where no lease tells."""
+        if self.context.implicit_heartbeats:
+            text = cluster.metadata.annotations.get(AGENT_STOPPED, "")
+        else:
+            lease = self.leases.get(LEASE, cluster.metadata.name)
+            text = "" if lease is None else str((lease.get("spec") or {}).get("renewTime") or "")
+        try:
+            return parse_time(text)
+        except BadTime:
+            return None
+
+    async def _taint(self, document: Document, cluster: ManagedCluster, status: str) -> str:
+        """The system taints, of which there is at most one."""
+        wanted = {"True": "", "False": UNAVAILABLE_TAINT}.get(status, UNREACHABLE_TAINT)
+        system = {UNAVAILABLE_TAINT, UNREACHABLE_TAINT}
+        there = {taint.key for taint in cluster.spec.taints if taint.key in system}
+        version = str(document["metadata"]["resourceVersion"])
+        if there == ({wanted} if wanted else set()):
+            return version
+        kept = [
+            taint
+            for taint in (document.get("spec") or {}).get("taints") or []
+            if taint.get("key") not in system - {wanted}
+        ]
+        if wanted and wanted not in there:
+            kept.append({"key": wanted, "effect": NO_SELECT})
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept}}
+        try:
+            written = await self.context.client.patch(MANAGED_CLUSTERS, cluster.metadata.name, patch)
+        except NotFound:
+            return version
+        return str(written["metadata"]["resourceVersion"])
+
+
+def _lease_seconds(cluster: ManagedCluster) -> int:
+    return cluster.spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS

@@ -1,0 +1,230 @@
+"""The scheduling controller: decides Placements again when something that matters has changed, and writes the outcome."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.metrics import Histogram, Metrics
+from wharfinger.api.registry import Document
+from wharfinger.api.views.base import view
+from wharfinger.client.controller import Controller
+from wharfinger.client.events import reference
+from wharfinger.client.timers import call_later
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
+from wharfinger.systems.placement.controllers.world import Key, World
+from wharfinger.systems.placement.kinds.names import (
+    ADDON_PLACEMENT_SCORES,
+    MANAGED_CLUSTER_SET_BINDINGS,
+    MANAGED_CLUSTER_SETS,
+    MANAGED_CLUSTERS,
+    PLACEMENT_DECISIONS,
+    PLACEMENTS,
+)
+from wharfinger.systems.placement.kinds.views import (
+    DISABLE_ANNOTATION,
+    AddOnPlacementScore,
+    ManagedClusterSet,
+    ManagedClusterSetBinding,
+    Placement,
+    PlacementDecision,
+)
+from wharfinger.systems.placement.rules.explain import Explanation, explain
+from wharfinger.systems.placement.rules.outcome import Outcome, PageWrite, decide_placement
+from wharfinger.systems.placement.rules.pipeline import schedule
+
+_BUCKETS = tuple(10.0**power for power in range(-6, 4))
+
+
+class PlacementMetrics:
+    """Upstream's histograms, from a microsecond to a thousand seconds."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Histogram:
+            return metrics.histogram(f"scheduling_{name}_seconds", help, labels, _BUCKETS)
+
+        self.scheduling = histogram("scheduling_duration", "How long deciding a placement takes.")
+        self.bind = histogram("bind_duration", "How long writing a decision takes.")
+        self.plugin = histogram(
+            "plugin_duration", "How long a filter or prioritizer takes.", ("plugin_type", "plugin_name")
+        )
+        self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
+
+
+class PlacementController(Controller[Key]):
+    name = "placement"
+
+    def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.world = World(self.queue.add, context.now)
+        self.metrics = metrics
+        self.decided = 0  # decisions made, for tests and benchmarks
+        informers, world = context.informers, self.world
+        clusters = context.documents(MANAGED_CLUSTERS)
+        clusters.add_handler(world.put_cluster, lambda old, new: world.put_cluster(new), world.remove_cluster)
+        self._sets = informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
+        self._sets.add_handler(world.put_set, lambda old, new: world.put_set(new), world.remove_set)
+        bindings = informers.of(MANAGED_CLUSTER_SET_BINDINGS, ManagedClusterSetBinding)
+        bindings.add_handler(world.put_binding, lambda old, new: world.put_binding(new), world.remove_binding)
+        scores = informers.of(ADDON_PLACEMENT_SCORES, AddOnPlacementScore)
+        scores.add_handler(lambda new: world.put_score(None, new), world.put_score, world.remove_score)
+        pages = informers.of(PLACEMENT_DECISIONS, PlacementDecision)
+        pages.add_handler(world.put_page, lambda old, new: world.put_page(new), world.remove_page)
+        placements = informers.of(PLACEMENTS, Placement)
+        placements.add_handler(world.put_placement, lambda old, new: world.put_placement(new), world.remove_placement)
+
+    async def prepare(self) -> None:
+        self._resync()
+
+    def _resync(self) -> None:
+        period = self.context.configuration.placement.resync_seconds
+        if period > 0:
+            for key in self.world.placements:
+                self.queue.add(key)
+            call_later(period, self._resync, background=True)
+
+    async def reconcile(self, key: Key) -> None:
+        placement = self.world.placements.get(key)
+        if placement is None or placement.metadata.deletion_timestamp:
+            return
+        if placement.metadata.annotations.get(DISABLE_ANNOTATION) == "true":
+            return
+        now = self.context.now()
+        started = time.perf_counter()
+        outcome = self._decide(key, placement, now)
+        decided = time.perf_counter()
+        for write in outcome.writes:
+            await self._write(key, placement, write)
+        if outcome.status is not None:
+            await self._write_status(key, outcome.status)
+        for event in outcome.events:
+            kind: Any = event.type
+            page = {"metadata": {"name": event.page, "namespace": key[0]}}
+            self.context.recorder.event(
+                PLACEMENTS,
+                placement,
+                kind,
+                event.reason,
+                event.message,
+                action=f"{event.reason}d",  # DecisionCreate, DecisionCreated
+                related=reference(PLACEMENT_DECISIONS, page),
+            )
+        if outcome.next_change < math.inf:
+            self.queue.add_after(key, max(0.001, outcome.next_change - now), background=True)
+        if self.metrics is not None:
+            self.metrics.scheduling.observe(decided - started)
+            self.metrics.bind.observe(time.perf_counter() - decided)
+
+    def _decide(self, key: Key, placement: Placement, now: float) -> Outcome:
+        self.decided += 1
+        world = self.world
+        stopwatch = time.perf_counter if self.metrics is not None else None
+        outcome = decide_placement(
+            world.fleet, placement, world.plan(key), world.scope(key), world.pages.get(key, {}), now, stopwatch
+        )
+        if self.metrics is not None:
+            for kind, name, seconds in outcome.result.timings:
+                (
+                    self.metrics.cel.observe(seconds)
+                    if kind == "cel"
+                    else self.metrics.plugin.observe(seconds, kind, name)
+                )
+        return outcome
+
+    def explain(self, key: Key) -> Explanation | None:
+        """Why this placement selects what it selects; None where there is no such placement."""
+        world, now = self.world, self.context.now()
+        if key not in world.placements:
+            return None
+        if self.context.configuration.placement.default_cluster_set:
+            # Objects from files come without the sets that a hub always has.
+            for name, spec in DEFAULT_SETS.items():
+                if self._sets.get(name) is None:
+                    world.put_set(view({"metadata": {"name": name}, "spec": spec}, ManagedClusterSet))
+        plan, candidates = world.plan(key), world.fleet.eligible(world.scope(key).selectors)
+        return explain(world.fleet, plan, candidates, schedule(world.fleet, plan, candidates, now), now)
+
+    async def _write(self, key: Key, placement: Placement, write: PageWrite) -> None:
+        namespace, client = key[0], self.context.client
+        known = self.world.pages.get(key, {}).get(write.name)
+        if write.delete:
+            if known is not None:
+                try:
+                    gone = await client.delete(PLACEMENT_DECISIONS, write.name, namespace)
+                    self.world.deleted_by_us(known, str(gone.get("metadata", {}).get("resourceVersion", "")))
+                except NotFound:
+                    self.world.remove_page(known, ours=True)
+            return
+        if write.create and known is None:
+            document = _page(placement, write)
+            try:
+                await self._change_page(key, write.name, client.create(PLACEMENT_DECISIONS, document, namespace))
+            except AlreadyExists:
+                # A page of this name that was not known as ours: its labels and owner say so from now on.
+                metadata = {"metadata": document["metadata"]}
+                await self._patch_page(key, write.name, metadata)
+        elif write.labels is not None or write.annotations is not None:
+            changes: dict[str, Any] = {}
+            if write.labels is not None:
+                changes |= {"labels": write.labels, "ownerReferences": [_owner(placement)]}
+            if write.annotations is not None:
+                changes["annotations"] = write.annotations
+            await self._patch_page(key, write.name, {"metadata": changes})
+        if write.decisions is not None:
+            await self._patch_page(key, write.name, {"status": {"decisions": write.decisions}}, "status")
+
+    async def _patch_page(self, key: Key, name: str, change: Document, subresource: str = "") -> None:
+        patch = self.context.client.patch(PLACEMENT_DECISIONS, name, change, key[0], subresource=subresource)
+        await self._change_page(key, name, patch)
+
+    async def _change_page(self, key: Key, name: str, write: Coroutine[Any, Any, Document]) -> None:
+        page, version = (key[0], name), ""
+        self.world.begin_write("page", page)
+        try:
+            written = view(await write, PlacementDecision)
+            version = written.metadata.resource_version
+            self.world.put_page(written, ours=True)
+        finally:
+            self.world.end_write("page", page, key, version)
+
+    async def _write_status(self, key: Key, status: dict[str, Any]) -> None:
+        version = ""
+        self.world.begin_write("placement", key)
+        try:
+            patch = self.context.client.patch(PLACEMENTS, key[1], {"status": status}, key[0], subresource="status")
+            written = view(await patch, Placement)
+            version = written.metadata.resource_version
+            self.world.put_placement(written, ours=True)
+        except NotFound:
+            return
+        finally:
+            self.world.end_write("placement", key, key, version)
+
+
+def _page(placement: Placement, write: PageWrite) -> Document:
+    return {
+        "apiVersion": PLACEMENT_DECISIONS.api_version,
+        "kind": PLACEMENT_DECISIONS.kind,
+        "metadata": {
+            "name": write.name,
+            "namespace": placement.metadata.namespace,
+            "labels": write.labels or {},
+            "ownerReferences": [_owner(placement)],
+        },
+    }
+
+
+def _owner(placement: Placement) -> Document:
+    return {
+        "apiVersion": PLACEMENTS.api_version,
+        "kind": PLACEMENTS.kind,
+        "name": placement.metadata.name,
+        "uid": placement.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

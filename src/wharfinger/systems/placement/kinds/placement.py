@@ -1,0 +1,453 @@
+"""Placement, PlacementDecision and AddOnPlacementScore: which clusters, the answer, and what others say of clusters.
+
+Placement is served as v1beta1, and as v1alpha1 in the words of the design document (`buildIn`, `name`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, invalid
+from wharfinger.api.registry import Column, DefaultFn, Document, Kind
+from wharfinger.api.schemas import (
+    Conditions,
+    Int32,
+    Int64,
+    Model,
+    Time,
+    defaulter,
+    doc,
+    keyed,
+    kind_schema,
+    validator,
+)
+from wharfinger.api.selectors import LabelSelector, SelectorExpression
+from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, OCM, PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.systems.placement.rules.extras import parse_extras
+
+V1ALPHA1 = f"{OCM}/v1alpha1"
+_Key = Annotated[str, Meta(max_length=316)]
+
+
+class ClaimSelectorModel(Model):
+    """Selects clusters by their claims."""
+
+    match_expressions: Annotated[
+        list[SelectorExpression], doc("Requirements on claims, ANDed, with the rules of label selectors.")
+    ] = field(default_factory=list)
+
+
+class CelSelectorModel(Model):
+    """Selects clusters by CEL expressions."""
+
+    cel_expressions: Annotated[
+        list[str], doc("Expressions over `managedCluster`, ANDed; each must be true for the cluster to match.")
+    ] = field(default_factory=list)
+
+
+class ClusterSelectorModel(Model):
+    """Labels, claims and CEL expressions, ANDed; an empty selector matches every cluster."""
+
+    label_selector: Annotated[LabelSelector, doc("By labels.")] | None = None
+    claim_selector: ClaimSelectorModel | None = None
+    cel_selector: CelSelectorModel | None = None
+
+
+class PredicateModel(Model):
+    """A requirement on clusters."""
+
+    required_cluster_selector: ClusterSelectorModel | None = None
+
+
+class AddOnScoreModel(Model):
+    """Where a third party's score is found."""
+
+    resource_name: Annotated[str, doc("The AddOnPlacementScore in each cluster's namespace.")]
+    score_name: Annotated[str, doc("The score within it.")]
+
+
+class ScoreCoordinateModel(Model):
+    """Which score: a built-in prioritizer, or a third party's."""
+
+    type: Annotated[str, doc("BuiltIn or AddOn.")] = "BuiltIn"
+    built_in: Annotated[
+        str, doc("Balance, Steady, ResourceAllocatableCPU or ResourceAllocatableMemory; for the type BuiltIn.")
+    ] = ""
+    add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
+
+
+_Weight = Annotated[Int32, Meta(ge=-10, le=10), doc("How much it counts; 0 turns it off, below 0 prefers low scores.")]
+
+
+class PrioritizerModel(Model):
+    """A score and its weight."""
+
+    score_coordinate: ScoreCoordinateModel | None = None
+    weight: _Weight = 1
+
+
+class PrioritizerPolicyModel(Model):
+    """How clusters are ordered."""
+
+    mode: Annotated[str, doc("Additive: on top of Balance and Steady with weight 1. Exact: only these.")] = "Additive"
+    configurations: Annotated[list[PrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
+
+
+class OldScoreCoordinateModel(Model):
+    """Which score, in the words of the design document."""
+
+    type: Annotated[str, doc("BuildIn or AddOn.")] = "BuildIn"
+    build_in: Annotated[str, doc("The built-in prioritizer; stands above `name`.")] = ""
+    add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
+
+
+class OldPrioritizerModel(Model):
+    """A score and its weight."""
+
+    name: Annotated[str, doc("The built-in prioritizer, where scoreCoordinate names none.")] = ""
+    score_coordinate: OldScoreCoordinateModel | None = None
+    weight: _Weight = 1
+
+
+class OldPrioritizerPolicyModel(Model):
+    """How clusters are ordered."""
+
+    mode: Annotated[str, doc("Additive: on top of Balance and Steady with weight 1. Exact: only these.")] = "Additive"
+    configurations: Annotated[list[OldPrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
+
+
+class TolerationModel(Model):
+    """A taint that is put up with."""
+
+    key: Annotated[_Key, doc("The taint's key; empty with Exists tolerates every key.")] = ""
+    operator: Annotated[str, doc("Equal or Exists.")] = "Equal"
+    value: Annotated[str, Meta(max_length=1024), doc("The taint's value, for Equal.")] = ""
+    effect: Annotated[
+        str, doc("The effect tolerated; empty for any.", enum=["NoSelect", "PreferNoSelect", "NoSelectIfNew", ""])
+    ] = ""
+    toleration_seconds: Annotated[Int64, doc("For how long after the taint was added; absent: for ever.")] | None = None
+
+
+class SpreadConstraintModel(Model):
+    """How evenly the selection lies over a topology."""
+
+    topology_key: Annotated[_Key, doc("The label or claim whose values are the domains.")]
+    topology_key_type: Annotated[Literal["Label", "Claim"], doc("Where the key is found.")]
+    max_skew: Annotated[Int32, Meta(ge=1), doc("By how many a domain may exceed the emptiest.")] = 1
+    when_unsatisfiable: Annotated[
+        Literal["DoNotSchedule", "ScheduleAnyway"], doc("Whether a cluster that would break it may be selected.")
+    ] = "ScheduleAnyway"
+
+
+class SpreadPolicyModel(Model):
+    """Over which topologies the selection is spread."""
+
+    spread_constraints: Annotated[list[SpreadConstraintModel], Meta(max_length=8), doc("The terms.")] = field(
+        default_factory=list
+    )
+
+
+class GroupSelectorModel(Model):
+    """Labels and claims, ANDed."""
+
+    label_selector: Annotated[LabelSelector, doc("By labels.")] | None = None
+    claim_selector: ClaimSelectorModel | None = None
+
+
+class DecisionGroupModel(Model):
+    """A named part of the selection."""
+
+    group_name: Annotated[
+        str, Meta(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][-A-Za-z0-9_.]*[a-zA-Z0-9]$"), doc("Its name.")
+    ]
+    group_cluster_selector: Annotated[GroupSelectorModel, doc("Which of the selected clusters are in it.")]
+
+
+class GroupStrategyModel(Model):
+    """How the selection is cut into groups."""
+
+    decision_groups: Annotated[list[DecisionGroupModel], doc("Named groups, filled in order.")] = field(
+        default_factory=list
+    )
+    clusters_per_decision_group: Annotated[
+        int | str,
+        Meta(extra_json_schema={"pattern": r"^((100|[1-9][0-9]{0,1})%|[1-9][0-9]*)$"}),
+        doc("The size of a group: a number, or a percentage of all selected clusters."),
+    ] = "100%"
+
+
+class DecisionStrategyModel(Model):
+    """How the decision is laid out."""
+
+    group_strategy: GroupStrategyModel = field(default_factory=GroupStrategyModel)
+
+
+class PlacementSpecModel(Model):
+    """Which clusters are wanted."""
+
+    cluster_sets: Annotated[list[str], doc("The sets to choose from; absent: every set bound to the namespace.")] = (
+        field(default_factory=list)
+    )
+    number_of_clusters: Annotated[Int32, Meta(ge=0), doc("How many; absent: all that match.")] | None = None
+    predicates: Annotated[list[PredicateModel], doc("Requirements, ORed; absent: every cluster.")] = field(
+        default_factory=list
+    )
+    prioritizer_policy: PrioritizerPolicyModel = field(default_factory=PrioritizerPolicyModel)
+    tolerations: Annotated[list[TolerationModel], doc("Taints that are put up with.")] = field(default_factory=list)
+    spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
+    decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
+    sort_by: Annotated[Literal["ClusterName", "Score"], doc("The order within decisions.")] = "ClusterName"
+    score_rate_limit: Annotated[
+        str, Meta(pattern=r"^[0-9]+[hms]$"), doc("How often, at most, a change of scores alone is written.")
+    ] = "1m"
+
+
+class OldPlacementSpecModel(Model):
+    """Which clusters are wanted."""
+
+    cluster_sets: list[str] = field(default_factory=list)
+    number_of_clusters: Annotated[Int32, Meta(ge=0), doc("How many; absent: all that match.")] | None = None
+    predicates: list[PredicateModel] = field(default_factory=list)
+    prioritizer_policy: OldPrioritizerPolicyModel = field(default_factory=OldPrioritizerPolicyModel)
+    tolerations: list[TolerationModel] = field(default_factory=list)
+    spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
+    decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
+    sort_by: Literal["ClusterName", "Score"] = "ClusterName"
+    score_rate_limit: Annotated[str, Meta(pattern=r"^[0-9]+[hms]$")] = "1m"
+
+
+class DecisionGroupStatusModel(Model):
+    """One group of the decision."""
+
+    decision_group_index: Annotated[Int32, doc("Its place, from 0.")]
+    decision_group_name: Annotated[str, doc("Its name, if it has one.")] = ""
+    decisions: Annotated[list[str], doc("The PlacementDecisions that hold it.")] = field(default_factory=list)
+    cluster_count: Annotated[Int32, doc("How many clusters are in it.")] = 0
+
+
+class PlacementStatusModel(Model):
+    """What was decided."""
+
+    number_of_selected_clusters: Annotated[Int32, doc("How many clusters are selected.")] = 0
+    decision_groups: Annotated[list[DecisionGroupStatusModel], doc("The groups.")] = field(default_factory=list)
+    conditions: Conditions = field(default_factory=list)
+    last_score_update_time: Annotated[Time, doc("When scores were last written into decisions.")] | None = None
+
+
+class PlacementModel(Model):
+    """Asks for a number of clusters out of the sets bound to a namespace."""
+
+    spec: PlacementSpecModel = field(default_factory=PlacementSpecModel)
+    status: PlacementStatusModel | None = None
+
+
+class OldPlacementModel(Model):
+    """Asks for a number of clusters out of the sets bound to a namespace."""
+
+    spec: OldPlacementSpecModel = field(default_factory=OldPlacementSpecModel)
+    status: PlacementStatusModel | None = None
+
+
+class ClusterDecisionModel(Model):
+    """A selected cluster."""
+
+    cluster_name: Annotated[str, doc("The cluster.")]
+    reason: Annotated[str, doc("Why it is selected: Feasible, Score, Spread or MinimumGain.")] = ""
+    score: Annotated[Int64, doc("Its total score.")] | None = None
+
+
+class PlacementDecisionStatusModel(Model):
+    """One page of a decision."""
+
+    decisions: Annotated[list[ClusterDecisionModel], doc("The selected clusters of this page, at most 100.")] = field(
+        default_factory=list
+    )
+
+
+class PlacementDecisionModel(Model):
+    """A page of the decision of a Placement."""
+
+    status: PlacementDecisionStatusModel | None = None
+
+
+class ScoreItemModel(Model):
+    """One score of a cluster."""
+
+    name: Annotated[str, doc("What is scored.")]
+    value: Annotated[Int32, Meta(ge=-100, le=100), doc("How well the cluster does.")] = 0
+
+
+class AddOnPlacementScoreStatusModel(Model):
+    """The scores of one cluster."""
+
+    scores: Annotated[list[ScoreItemModel], keyed("name"), doc("The scores.")] = field(default_factory=list)
+    valid_until: (
+        Annotated[Time, doc("After this time the scores count as 0; absent: they are always valid.")] | None
+    ) = None
+    conditions: Conditions = field(default_factory=list)
+
+
+class AddOnPlacementScoreModel(Model):
+    """What a third party says of one cluster, in the namespace of that cluster."""
+
+    status: AddOnPlacementScoreStatusModel | None = None
+
+
+def _placement_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    metadata = document.get("metadata") or {}
+    name = metadata.get("name") or ""
+    # The name becomes a label value of its decisions; a longer one could never be decided.
+    if old is None and len(name) > 63:
+        yield invalid("metadata.name", name, "must be no more than 63 characters")
+    yield from parse_extras(metadata.get("annotations") or {}).faults
+
+
+def with_spec(fill: DefaultFn) -> DefaultFn:
+    """Defaulting of a kind whose spec may be left out: an empty one has defaults too."""
+
+    def default(document: Document) -> None:
+        if document.get("spec") is None:
+            document["spec"] = {}
+        fill(document)
+
+    return default
+
+
+_defaults = {"v1beta1": with_spec(defaulter(PlacementModel)), "v1alpha1": with_spec(defaulter(OldPlacementModel))}
+_validators = {
+    "v1beta1": validator(PlacementModel, _placement_faults),
+    "v1alpha1": validator(OldPlacementModel, _placement_faults),
+}
+
+
+def _version_of(document: Document) -> str:
+    return "v1alpha1" if document.get("apiVersion") == V1ALPHA1 else "v1beta1"
+
+
+def _default_placement(document: Document) -> None:
+    _defaults[_version_of(document)](document)
+
+
+def _validate_placement(document: Document, old: Document | None) -> list[FieldError]:
+    return _validators[_version_of(document)](document, old)
+
+
+def convert_placement(document: Document, version: str) -> Document:
+    """The Placement in the other version; only the words of prioritizers differ."""
+    if _version_of(document) == version:
+        return document
+    converted = copy.deepcopy(document)
+    converted["apiVersion"] = f"{OCM}/{version}"
+    # Conversion comes before validation, so documents of any shape pass here.
+    spec = converted.get("spec")
+    policy = spec.get("prioritizerPolicy") if isinstance(spec, dict) else None
+    configurations = policy.get("configurations") if isinstance(policy, dict) else None
+    for configuration in configurations if isinstance(configurations, list) else ():
+        if isinstance(configuration, dict) and isinstance(configuration.get("scoreCoordinate"), dict | None):
+            (_to_old if version == "v1alpha1" else _to_new)(configuration)
+    return converted
+
+
+def _to_new(configuration: dict[str, Any]) -> None:
+    name = configuration.pop("name", "")
+    coordinate = configuration.get("scoreCoordinate")
+    if coordinate is None:
+        if not name:
+            return
+        coordinate = configuration["scoreCoordinate"] = {}
+    kind = coordinate.get("type") or "BuildIn"
+    coordinate["type"] = "BuiltIn" if kind == "BuildIn" else kind
+    built_in = coordinate.pop("buildIn", "") or (name if coordinate["type"] == "BuiltIn" else "")
+    if built_in:
+        coordinate["builtIn"] = built_in
+
+
+def _to_old(configuration: dict[str, Any]) -> None:
+    coordinate = configuration.get("scoreCoordinate")
+    if coordinate is None:
+        return
+    coordinate["type"] = "BuildIn" if coordinate.get("type", "BuiltIn") == "BuiltIn" else coordinate["type"]
+    built_in = coordinate.pop("builtIn", "")
+    if built_in:
+        coordinate["buildIn"] = built_in
+        configuration["name"] = built_in
+
+
+def _same_words(document: Document, version: str) -> Document:
+    return (
+        document if document.get("apiVersion") == f"{OCM}/{version}" else {**document, "apiVersion": f"{OCM}/{version}"}
+    )
+
+
+def _name_scores(document: Document) -> None:
+    """One example of the design document writes `prioritizer` for `name`."""
+    status = document.get("status")
+    scores = status.get("scores") if isinstance(status, dict) else None
+    for score in scores if isinstance(scores, list) else ():
+        if isinstance(score, dict) and "name" not in score and isinstance(score.get("prioritizer"), str):
+            score["name"] = score.pop("prioritizer")
+
+
+def condition_cell(kind: str, part: str) -> Any:
+    """A column that shows one part of a condition."""
+
+    def cell(document: Document, now: float) -> Any:
+        conditions = (document.get("status") or {}).get("conditions") or ()
+        return next((condition.get(part, "") for condition in conditions if condition.get("type") == kind), None)
+
+    return cell
+
+
+def condition_column(name: str, kind: str, part: str, description: str = "") -> Column:
+    path = f'status.conditions[?(@.type=="{kind}")].{part}'
+    return Column(name, path, description=description, cell=condition_cell(kind, part))
+
+
+PLACEMENT = Kind(
+    OCM,
+    PLACEMENTS.kind,
+    PLACEMENTS.plural,
+    versions=("v1beta1", "v1alpha1"),
+    storage_version="v1beta1",
+    status=True,
+    columns=(
+        condition_column("Succeeded", "PlacementSatisfied", "status", "Whether all wanted clusters were found."),
+        condition_column("Reason", "PlacementSatisfied", "reason", "Why, or why not."),
+        Column("SelectedClusters", "status.numberOfSelectedClusters", type="integer", description="How many were."),
+    ),
+    default=_default_placement,
+    validate=_validate_placement,
+    convert=convert_placement,
+    schema=lambda version: kind_schema(OldPlacementModel if version == "v1alpha1" else PlacementModel),
+    ours=True,
+)
+PLACEMENT_DECISION = Kind(
+    OCM,
+    PLACEMENT_DECISIONS.kind,
+    PLACEMENT_DECISIONS.plural,
+    versions=("v1beta1", "v1alpha1"),
+    storage_version="v1beta1",
+    status=True,
+    default=defaulter(PlacementDecisionModel),
+    validate=validator(PlacementDecisionModel),
+    convert=_same_words,
+    schema=lambda version: kind_schema(PlacementDecisionModel),
+    ours=True,
+)
+ADDON_PLACEMENT_SCORE = Kind(
+    OCM,
+    ADDON_PLACEMENT_SCORES.kind,
+    ADDON_PLACEMENT_SCORES.plural,
+    versions=("v1alpha1",),
+    status=True,
+    default=defaulter(AddOnPlacementScoreModel, _name_scores),
+    validate=validator(AddOnPlacementScoreModel),
+    schema=lambda version: kind_schema(AddOnPlacementScoreModel),
+    ours=True,
+)
+
+KINDS = (PLACEMENT, PLACEMENT_DECISION, ADDON_PLACEMENT_SCORE)

@@ -1,0 +1,115 @@
+"""Conditions of a Placement: whether it is satisfied, whether it is misconfigured, and why clusters were not selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wharfinger.api.times import format_time
+from wharfinger.api.views.meta import Condition
+from wharfinger.systems.placement.rules.pipeline import Result
+from wharfinger.systems.placement.rules.plan import Fault, Plan
+from wharfinger.systems.placement.rules.scope import Scope
+
+SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
+UNSELECTED = "wharfinger.dev/UnselectedClusters"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A condition without its times."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+def satisfied(plan: Plan, scope: Scope, candidates: int, result: Result) -> Verdict:
+    def verdict(status: str, reason: str, message: str) -> Verdict:
+        return Verdict(SATISFIED, status, reason, message)
+
+    if not scope.bound:
+        return verdict(
+            "False",
+            "NoManagedClusterSetBindings",
+            f"No valid ManagedClusterSetBindings found in namespace {plan.namespace}",
+        )
+    if not scope.sets:
+        requested = ",".join(plan.cluster_sets)
+        return verdict("False", "NoIntersection", f"None of ManagedClusterSets [{requested}] is bound to the namespace")
+    if not candidates:
+        sets = ",".join(scope.sets)
+        return verdict(
+            "False", "AllManagedClusterSetsEmpty", f"All ManagedClusterSets [{sets}] have no member ManagedCluster"
+        )
+    if not result.selected and plan.number != 0:
+        return verdict(
+            "False", "NoManagedClusterMatched", "No ManagedCluster matches the predicates and tolerates the taints"
+        )
+    if result.missing:
+        return verdict("False", "NotAllDecisionsScheduled", f"{result.missing} cluster decisions unscheduled")
+    return verdict("True", "AllDecisionsScheduled", "All cluster decisions scheduled")
+
+
+def misconfigured(fault: Fault | None) -> Verdict:
+    if fault is None:
+        return Verdict(MISCONFIGURED, "False", "Succeedconfigured", "Placement configurations check pass")
+    return Verdict(MISCONFIGURED, "True", "Misconfigured", f"{fault.plugin}:{fault.message}")
+
+
+def merged(old: Iterable[Condition], verdicts: Iterable[Verdict], generation: int, now: float) -> list[dict[str, Any]]:
+    """The condition list with these verdicts in it; a transition time changes with the status only."""
+    conditions: dict[str, dict[str, Any]] = {condition.type: _document(condition) for condition in old}
+    for verdict in verdicts:
+        before = conditions.get(verdict.type)
+        changed = before is None or before["status"] != verdict.status
+        conditions[verdict.type] = {
+            "type": verdict.type,
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "message": verdict.message,
+            "observedGeneration": generation,
+            "lastTransitionTime": format_time(now) if changed or before is None else before["lastTransitionTime"],
+        }
+    return list(conditions.values())
+
+
+def changed(
+    old: Sequence[Condition], verdicts: Iterable[Verdict], generation: int, now: float
+) -> list[dict[str, Any]] | None:
+    """As `merged`; None where nothing is to be written."""
+    new = merged(old, verdicts, generation, now)
+    return None if new == merged(old, (), 0, 0.0) else new
+
+
+def _document(condition: Condition) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": condition.last_transition_time,
+    }
+    if condition.observed_generation:
+        document["observedGeneration"] = condition.observed_generation
+    return document
+
+
+def unselected(reasons: Mapping[str, str], limit: int) -> Verdict:
+    """A summary that stays short: how many for each reason, and the first few clusters by name."""
+    if not reasons:
+        return Verdict(UNSELECTED, "False", "AllSelected", "every candidate is selected")
+    counts: dict[str, int] = {}
+    for reason in reasons.values():
+        kind = reason.partition(":")[0]
+        counts[kind] = counts.get(kind, 0) + 1
+    summary = ", ".join(
+        f"{count} by {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+    named = [f"{name} ({reason})" for name, reason in sorted(reasons.items())[:limit]]
+    more = len(reasons) - len(named)
+    listing = "; ".join(named) + (f"; and {more} more" if more else "")
+    message = f"{len(reasons)} not selected, {summary}: {listing}"
+    return Verdict(UNSELECTED, "True", "NotSelected", message[:4096])

@@ -1,0 +1,229 @@
+"""Why: for each cluster the filter that refused it and the reason, or every prioritizer's part and its place.
+
+A pure reading of a `Result`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Operator, Requirement
+from wharfinger.cel import program
+from wharfinger.systems.placement.kinds.views import ClusterToleration, ManagedCluster
+from wharfinger.systems.placement.rules import taints
+from wharfinger.systems.placement.rules.fleet import Fleet, Mask
+from wharfinger.systems.placement.rules.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, Result
+from wharfinger.systems.placement.rules.plan import Fault, Plan
+from wharfinger.systems.placement.rules.selectors import Selector
+
+CLUSTER_SET = "ClusterSet"
+SCORE, SPREAD = "Score", "Spread"
+
+
+@dataclass(frozen=True, slots=True)
+class PartScore:
+    prioritizer: str
+    weight: int
+    score: int | None  # None: no data
+
+    @property
+    def contribution(self) -> int:
+        return self.weight * (self.score or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterExplanation:
+    """One cluster's story. A refused one has `plugin` and `reason`; a feasible one `parts`, `total` and `rank`."""
+
+    name: str
+    selected: bool = False
+    plugin: str = ""
+    reason: str = ""
+    parts: tuple[PartScore, ...] = ()
+    total: int | None = None
+    rank: int | None = None  # among the feasible, from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    namespace: str
+    name: str
+    status: str
+    message: str
+    selected: tuple[str, ...]
+    clusters: tuple[ClusterExplanation, ...] = field(default_factory=tuple)  # by name
+
+    def document(self) -> Document:
+        """As JSON, for `-o json`."""
+        return {
+            "placement": {"namespace": self.namespace, "name": self.name},
+            "status": self.status,
+            "message": self.message,
+            "selected": list(self.selected),
+            "clusters": {cluster.name: _cluster_document(cluster) for cluster in self.clusters},
+        }
+
+
+def _cluster_document(cluster: ClusterExplanation) -> Document:
+    document: Document = {"selected": cluster.selected}
+    if cluster.plugin:
+        document |= {"plugin": cluster.plugin, "reason": cluster.reason}
+    if cluster.total is not None:
+        document |= {
+            "rank": cluster.rank,
+            "total": cluster.total,
+            "scores": {part.prioritizer: {"weight": part.weight, "score": part.score} for part in cluster.parts},
+        }
+    return document
+
+
+def explain(fleet: Fleet, plan: Plan, candidates: Mask, result: Result, now: float) -> Explanation:
+    reasons = unselected_reasons(fleet, plan, candidates, result, now)
+    stories = feasible_stories(fleet, result)
+    clusters = []
+    for row in np.argsort(fleet.ranks):
+        cluster, name = fleet.clusters[row], fleet.names[row]
+        if cluster is None:
+            continue
+        plugin, _, reason = reasons.get(name, "").partition(": ")
+        parts, total, rank = stories.get(int(row), ((), None, None))
+        clusters.append(ClusterExplanation(name, int(row) in result.selected, plugin, reason, parts, total, rank))
+    selected = tuple(fleet.names[row] for row in result.selected)
+    message = f"{result.plugin}:{result.message}" if result.misconfigured else result.message
+    return Explanation(plan.namespace, plan.name, result.code.value, message, selected, tuple(clusters))
+
+
+def feasible_stories(fleet: Fleet, result: Result) -> dict[int, tuple[tuple[PartScore, ...], int, int]]:
+    order = np.lexsort((fleet.ranks[result.rows], -result.totals))
+    ranks = {int(result.rows[position]): place + 1 for place, position in enumerate(order)}
+    stories = {}
+    for position, row in enumerate(result.rows.tolist()):
+        parts = tuple(
+            PartScore(
+                part.prioritizer.name,
+                part.prioritizer.weight,
+                int(part.scores[position]) if part.scored[position] else None,
+            )
+            for part in result.parts
+        )
+        stories[row] = (parts, int(result.totals[position]), ranks[row])
+    return stories
+
+
+def unselected_reasons(fleet: Fleet, plan: Plan, candidates: Mask, result: Result, now: float) -> dict[str, str]:
+    """For every known cluster that is not selected, `Plugin: reason`."""
+    reasons: dict[str, str] = {}
+    chosen = set(result.selected)
+    own = set(fleet.decided(plan.namespace, plan.name))
+    left = {stage.rpartition(",")[2]: set(rows.tolist()) for stage, rows in result.filtered.items()}
+    lowest = min((total for row, total in result.total_of().items() if row in chosen), default=0)
+    totals = result.total_of()
+    for row, cluster in enumerate(fleet.clusters):
+        if cluster is None or row in chosen:
+            continue
+        name = fleet.names[row]
+        if not candidates[row]:
+            why = "is being deleted" if cluster.metadata.deletion_timestamp else "is in no eligible cluster set"
+            reasons[name] = f"{CLUSTER_SET}: {why}"
+        elif PREDICATE in left and row not in left[PREDICATE]:
+            reasons[name] = f"{PREDICATE}: {_predicate_reason(fleet, plan, row, now)}"
+        elif TAINT_TOLERATION in left and row not in left[TAINT_TOLERATION]:
+            assert not isinstance(plan.tolerations, Fault)
+            reasons[name] = f"{TAINT_TOLERATION}: {_taint_reason(cluster, plan.tolerations, row in own, now)}"
+        elif TIME_WINDOW in left and row not in left[TIME_WINDOW]:
+            reasons[name] = f"{TIME_WINDOW}: no time window is open"
+        elif result.misconfigured:
+            reasons[name] = f"{result.plugin or 'Placement'}: {result.message}"
+        elif plan.spread and (plan.number is None or len(chosen) < plan.number):
+            reasons[name] = f"{SPREAD}: would exceed the maximum skew, or lacks the topology key"
+        else:
+            reasons[name] = f"{SCORE}: {totals.get(row, 0)}, the last one selected has {lowest}"
+    return reasons
+
+
+def _predicate_reason(fleet: Fleet, plan: Plan, row: int, now: float) -> str:
+    assert not isinstance(plan.predicates, Fault)
+    cluster = fleet.cluster(row)
+    return "; ".join(_mismatch(fleet, selector, row, cluster, now) for selector in plan.predicates)
+
+
+def _mismatch(fleet: Fleet, selector: Selector, row: int, cluster: ManagedCluster, now: float) -> str:
+    """The first requirement of a predicate that the cluster does not meet."""
+    for requirement in selector.labels:
+        if not requirement.matches(cluster.metadata.labels):
+            return f"label {_text(requirement)}, but it is {_shown(cluster.metadata.labels, requirement.key)}"
+    claims = cluster.claims
+    for requirement in selector.claims:
+        if not requirement.matches(claims):
+            return f"claim {_text(requirement)}, but it is {_shown(claims, requirement.key)}"
+    subject = fleet.subject(row, now)
+    for expression in selector.expressions:
+        if not program(expression).matches(subject):
+            return f"not true, or not evaluable: {expression}"
+    return "the CEL budget is exhausted"
+
+
+def _shown(values: Mapping[str, str], key: str) -> str:
+    return repr(values[key]) if key in values else "absent"
+
+
+def _text(requirement: Requirement) -> str:
+    values = f"({', '.join(sorted(requirement.values))})"
+    match requirement.operator:
+        case Operator.EXISTS:
+            return f"{requirement.key} must be present"
+        case Operator.DOES_NOT_EXIST:
+            return f"{requirement.key} must be absent"
+        case Operator.IN:
+            return f"{requirement.key} must be in {values}"
+        case _:
+            return f"{requirement.key} must not be in {values}"
+
+
+def _taint_reason(
+    cluster: ManagedCluster, tolerations: tuple[ClusterToleration, ...], decided: bool, now: float
+) -> str:
+    standing = []
+    for taint in cluster.spec.taints:
+        if taint.effect == taints.PREFER_NO_SELECT or (decided and taint.effect == taints.NO_SELECT_IF_NEW):
+            continue
+        until = taints.tolerated_until(taint, tolerations)
+        if not now < until:
+            text = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+            standing.append(f"{text} ({'toleration is over' if until > -np.inf else 'not tolerated'})")
+    return ", ".join(standing)
+
+
+def debug_document(fleet: Fleet, placement: Document, result: Result) -> Document:
+    """The answer of upstream's debug endpoint."""
+    document: dict[str, Any] = {
+        "placement": placement,
+        "filteredPipelineResults": [
+            {"name": stage, "filteredClusters": [fleet.names[row] for row in rows.tolist()]}
+            for stage, rows in result.filtered.items()
+        ],
+        "prioritizeResults": [
+            {
+                "name": part.prioritizer.name,
+                "weight": part.prioritizer.weight,
+                "scores": {
+                    fleet.names[row]: int(score)
+                    for row, score, scored in zip(result.rows.tolist(), part.scores, part.scored, strict=True)
+                    if scored
+                },
+            }
+            for part in result.parts
+        ],
+        "aggregatedScores": [
+            {"clusterName": fleet.names[row], "score": total}
+            for row, total in sorted(result.total_of().items(), key=lambda item: (-item[1], fleet.names[item[0]]))
+        ],
+    }
+    if result.misconfigured:
+        document["error"] = f"{result.plugin}:{result.message}"
+    return document

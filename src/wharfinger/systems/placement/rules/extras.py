@@ -1,0 +1,110 @@
+"""What we add to a Placement, as `wharfinger.dev/…` annotations with JSON values; all of it off unless asked for.
+
+The schema is written down for users in `docs/placement.md`. `parse_extras` reports every fault by annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, invalid
+from wharfinger.systems.placement.kinds.views import ClusterSelector
+
+PREFIX = "wharfinger.dev/"
+REPLICAS = PREFIX + "replicas"  # on a Placement: how to divide; on its decisions: the share of each cluster
+TIE_BREAK = PREFIX + "tie-break"
+UNSELECTED_REASONS = PREFIX + "unselected-reasons"
+TIME_WINDOWS = PREFIX + "time-windows"
+MINIMUM_GAIN = PREFIX + "minimum-gain"
+PREFER_NO_SELECT = PREFIX + "prefer-no-select-weight"
+
+T = TypeVar("T")
+_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Extra(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Base of the annotations that are objects."""
+
+
+class Replicas(_Extra, frozen=True):
+    """Divide `total` over the selected clusters."""
+
+    total: _Count
+    strategy: Literal["Weighted", "Aggregated"] = "Weighted"
+    weight_by: Literal["Equal", "Score", "AllocatableCPU", "AllocatableMemory"] = "Equal"
+    weights: dict[str, Annotated[int, Meta(ge=0)]] = {}  # by cluster name; stands above weightBy
+    max_per_cluster: Annotated[int, Meta(ge=1)] | None = None
+    min_per_cluster: _Count = 0
+
+
+class Window(_Extra, frozen=True):
+    """Daily, on the given days, from `start` to `end` (the next day's when it is not later)."""
+
+    start: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    end: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    days: tuple[Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], ...] = ()
+    time_zone: str = "UTC"
+
+
+class TimeWindows(_Extra, frozen=True):
+    """Clusters that `clusterSelector` matches (all, without one) are selectable inside a window only."""
+
+    windows: Annotated[tuple[Window, ...], Meta(min_length=1)]
+    cluster_selector: ClusterSelector | None = None
+    outside: Literal["Remove", "Keep"] = "Remove"  # what happens to clusters decided already
+
+
+class Extras(msgspec.Struct, frozen=True, kw_only=True):
+    replicas: Replicas | None = None
+    fair_tie_break: bool = False
+    unselected_reasons: int = 0  # how many clusters the summary names; 0: no summary
+    time_windows: TimeWindows | None = None
+    minimum_gain: int = 0
+    prefer_no_select_weight: int = 0
+    faults: tuple[FieldError, ...] = field(default_factory=tuple)
+
+
+NONE = Extras()
+
+
+def parse_extras(annotations: Mapping[str, str]) -> Extras:
+    if not any(key.startswith(PREFIX) for key in annotations):
+        return NONE
+    faults: list[FieldError] = []
+
+    def read(key: str, kind: Any, default: Any) -> Any:
+        if key not in annotations:
+            return default
+        try:
+            return msgspec.json.decode(annotations[key], type=kind)
+        except msgspec.MsgspecError as error:
+            faults.append(_fault(key, annotations[key], str(error)))
+            return default
+
+    windows: TimeWindows | None = read(TIME_WINDOWS, TimeWindows, None)
+    for window in windows.windows if windows else ():
+        try:
+            ZoneInfo(window.time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            faults.append(_fault(TIME_WINDOWS, annotations[TIME_WINDOWS], f"unknown time zone {window.time_zone!r}"))
+    tie_break = annotations.get(TIE_BREAK, "Name")
+    if tie_break not in ("Name", "Fair"):
+        faults.append(_fault(TIE_BREAK, tie_break, "must be Name or Fair"))
+    return Extras(
+        replicas=read(REPLICAS, Replicas, None),
+        fair_tie_break=tie_break == "Fair",
+        unselected_reasons=read(UNSELECTED_REASONS, Annotated[int, Meta(ge=0, le=100)], 0),
+        time_windows=windows,
+        minimum_gain=read(MINIMUM_GAIN, Annotated[int, Meta(ge=0, le=1_000_000)], 0),
+        prefer_no_select_weight=read(PREFER_NO_SELECT, Annotated[int, Meta(ge=0, le=10)], 0),
+        faults=tuple(faults),
+    )
+
+
+def _fault(key: str, value: str, detail: str) -> FieldError:
+    return invalid(f"metadata.annotations[{key}]", value, detail)

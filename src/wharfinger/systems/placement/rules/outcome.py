@@ -1,0 +1,363 @@
+"""What a decision means for the API: pages to write in order, the Placement's new status, events, and when to look again.
+
+Pure: it compares what there is with what should be and returns the difference; the controller carries it out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from wharfinger.api.times import BadTime, format_time, parse_time
+from wharfinger.systems.placement.kinds.views import (
+    GROUP_INDEX_LABEL,
+    GROUP_NAME_LABEL,
+    PLACEMENT_LABEL,
+    DecisionGroupStatus,
+    Placement,
+    PlacementDecision,
+)
+from wharfinger.systems.placement.rules import conditions, replicas
+from wharfinger.systems.placement.rules.explain import unselected_reasons
+from wharfinger.systems.placement.rules.extras import REPLICAS
+from wharfinger.systems.placement.rules.fleet import Fleet, Mask
+from wharfinger.systems.placement.rules.groups import DecisionGroup, cut
+from wharfinger.systems.placement.rules.pages import Page, lay_out, page_name, steps
+from wharfinger.systems.placement.rules.pipeline import Code, Result, Stopwatch, schedule
+from wharfinger.systems.placement.rules.plan import Fault, Plan
+from wharfinger.systems.placement.rules.scope import Scope
+
+EVENT_LIMIT = 1000
+
+Pages = Mapping[str, PlacementDecision]
+Decisions = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageWrite:
+    """One page brought to a state: `decisions` None leaves the status alone; `delete` removes the page."""
+
+    name: str
+    create: bool = False
+    delete: bool = False
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str | None] | None = None
+    decisions: Decisions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    type: str
+    reason: str
+    message: str
+    page: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    result: Result
+    writes: list[PageWrite] = field(default_factory=list)
+    status: dict[str, Any] | None = None  # the new status; None: as it is
+    events: list[Event] = field(default_factory=list)
+    next_change: float = math.inf
+    candidates: int = 0
+
+
+def decide_placement(
+    fleet: Fleet,
+    placement: Placement,
+    plan: Plan,
+    scope: Scope,
+    existing: Pages,
+    now: float,
+    stopwatch: Stopwatch | None = None,
+) -> Outcome:
+    candidates = fleet.eligible(scope.selectors)
+    count = int(np.count_nonzero(candidates))
+    result = schedule(fleet, plan, candidates, now, stopwatch)
+    outcome = Outcome(result, next_change=result.next_change, candidates=count)
+    totals = result.selected_totals
+    fault = Fault(result.plugin, result.message) if result.misconfigured else None
+    groups: list[DecisionGroup] | Fault = fault or cut(fleet, plan, totals, result.selected, now)
+    if isinstance(groups, Fault):
+        fault = groups
+        groups = [] if count else [DecisionGroup("", ())]
+    held = {name: tuple(item.cluster_name for item in page.status.decisions) for name, page in existing.items()}
+    if groups:
+        wanted = lay_out(plan.name, groups, fleet.names, held, sticky=not plan.by_score)
+    else:
+        wanted = _kept(plan.name, existing, held, fleet, candidates)
+    fresh = _decisions(fleet, wanted, existing, result, totals, kept=not groups)
+    scores_written = _page_writes(outcome, placement, plan, existing, held, wanted, fresh, now)
+    if plan.extras.replicas is not None and groups:
+        shares = replicas.divide(
+            plan.extras.replicas, replicas.weights_of(plan.extras.replicas, fleet, result.selected, totals)
+        )
+        _annotate(outcome, existing, wanted, shares)
+    elif plan.extras.replicas is None:
+        _annotate(outcome, existing, wanted, None)
+    _events(outcome, fleet, plan, existing, held)
+    verdicts = [conditions.misconfigured(fault)]
+    before = placement.status.condition(conditions.SATISFIED)
+    if groups or before is None:
+        verdicts.insert(0, conditions.satisfied(plan, scope, count, result if groups else Result()))
+    if plan.extras.unselected_reasons:
+        reasons = unselected_reasons(fleet, plan, candidates, result, now)
+        among = {name: why for name, why in reasons.items() if candidates[fleet.row_of[name]]}
+        verdicts.append(conditions.unselected(among, plan.extras.unselected_reasons))
+    outcome.status = _status(placement, plan, wanted, verdicts, scores_written, now)
+    return outcome
+
+
+def _kept(name: str, existing: Pages, held: Mapping[str, Sequence[str]], fleet: Fleet, candidates: Mask) -> list[Page]:
+    """The pages as they are, less clusters that are no candidates any more: gone, or out of reach of the namespace."""
+    pages = []
+    for title in sorted(existing, key=_page_number):
+        labels = existing[title].metadata.labels
+        clusters = tuple(c for c in held[title] if c in fleet.row_of and candidates[fleet.row_of[c]])
+        index = labels.get(GROUP_INDEX_LABEL, "0")
+        pages.append(Page(title, int(index) if index.isdigit() else 0, labels.get(GROUP_NAME_LABEL, ""), clusters))
+    return pages or [Page(page_name(name, 1), 0, "", ())]
+
+
+def _page_number(name: str) -> tuple[int, str]:
+    match = re.search(r"-decision-(\d+)$", name)
+    return (int(match[1]) if match else 0, name)
+
+
+def _decisions(
+    fleet: Fleet, wanted: Sequence[Page], existing: Pages, result: Result, totals: Mapping[int, int], *, kept: bool
+) -> dict[str, dict[str, Any]]:
+    """The entry of each cluster; kept decisions keep theirs."""
+    if kept:
+        return {
+            item.cluster_name: _entry(item.cluster_name, item.reason, item.score)
+            for page in existing.values()
+            for item in page.status.decisions
+        }
+    return {
+        name: _entry(name, result.reasons[row], totals[row])
+        for page in wanted
+        for name in page.clusters
+        for row in (fleet.row_of[name],)
+    }
+
+
+def _entry(name: str, reason: str, score: int | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"clusterName": name, "reason": reason}
+    if score is not None:
+        entry["score"] = score
+    return entry
+
+
+def _page_writes(
+    outcome: Outcome,
+    placement: Placement,
+    plan: Plan,
+    existing: Pages,
+    held: Mapping[str, tuple[str, ...]],
+    wanted: Sequence[Page],
+    fresh: Mapping[str, dict[str, Any]],
+    now: float,
+) -> bool:
+    """Plans the writes of pages; tells whether scores are written."""
+    current = {
+        name: [_entry(item.cluster_name, item.reason, item.score) for item in page.status.decisions]
+        for name, page in existing.items()
+    }
+    labels = {page.name: _labels(plan.name, page) for page in wanted}
+    final = {page.name: [fresh[name] for name in page.clusters] for page in wanted}
+    moved = _moved(placement, plan, existing, held, wanted, labels)
+    if not moved and current != final:
+        due = _last_score_update(placement) + plan.score_rate_limit
+        if now < due:
+            outcome.next_change = min(outcome.next_change, due)
+            return False
+    written = False
+    touched = set()
+    for step in steps(plan.name, held, wanted):
+        if step.clusters is None:
+            outcome.writes.append(PageWrite(step.page, delete=True))
+            continue
+        create = step.page not in existing and step.page not in touched
+        title = labels.get(step.page) or _labels(plan.name, Page(step.page, 0, "", ()))
+        outcome.writes.append(
+            PageWrite(
+                step.page,
+                create=create,
+                labels=title if create or _differs(existing, step.page, title) else None,
+                decisions=[fresh[name] for name in step.clusters],
+            )
+        )
+        touched.add(step.page)
+        written = True
+    for page in wanted:
+        if page.name in touched:
+            continue
+        status = final[page.name] if final[page.name] != current.get(page.name) else None
+        relabel = labels[page.name] if _differs(existing, page.name, labels[page.name]) else None
+        if status is not None or relabel is not None:
+            outcome.writes.append(PageWrite(page.name, labels=relabel, decisions=status))
+            written = written or status is not None
+    return written and any(final.values())
+
+
+def _moved(
+    placement: Placement,
+    plan: Plan,
+    existing: Pages,
+    held: Mapping[str, tuple[str, ...]],
+    wanted: Sequence[Page],
+    labels: Mapping[str, Mapping[str, str]],
+) -> bool:
+    """Whether more than scores changed: who is selected, the pages and groups there are, or what was asked for."""
+    if held.keys() != labels.keys() or any(_differs(existing, name, labels[name]) for name in labels):
+        return True
+    if any(len(set(clusters)) != len(clusters) for clusters in held.values()):
+        return True
+    condition = placement.status.condition(conditions.MISCONFIGURED)
+    if condition is None or condition.observed_generation != placement.metadata.generation:
+        return any(held[page.name] != page.clusters for page in wanted)
+    if plan.by_score:
+        # Scores alone may move clusters between pages; that is still no change of who is selected.
+        everyone = sorted(name for clusters in held.values() for name in clusters)
+        return everyone != sorted(name for page in wanted for name in page.clusters)
+    return any(held[page.name] != page.clusters for page in wanted)
+
+
+def _differs(existing: Pages, name: str, labels: Mapping[str, str]) -> bool:
+    if name not in existing:
+        return True
+    there = existing[name].metadata.labels
+    return any(there.get(key) != value for key, value in labels.items())
+
+
+def _labels(placement: str, page: Page) -> dict[str, str]:
+    return {
+        PLACEMENT_LABEL: placement,
+        GROUP_INDEX_LABEL: str(page.group_index),
+        GROUP_NAME_LABEL: page.group_name,
+    }
+
+
+def _last_score_update(placement: Placement) -> float:
+    try:
+        return parse_time(placement.status.last_score_update_time)
+    except BadTime:
+        return -math.inf
+
+
+def _annotate(outcome: Outcome, existing: Pages, wanted: Sequence[Page], shares: Mapping[str, int] | None) -> None:
+    """Writes each page's part of the replica division, or takes it away."""
+    for page in wanted:
+        value: str | None = None
+        if shares is not None:
+            value = msgspec.json.encode({name: shares[name] for name in page.clusters}, order="sorted").decode()
+        there = existing[page.name].metadata.annotations.get(REPLICAS) if page.name in existing else None
+        if there != value:
+            outcome.writes.append(PageWrite(page.name, annotations={REPLICAS: value}))
+
+
+def _events(
+    outcome: Outcome,
+    fleet: Fleet,
+    plan: Plan,
+    existing: Pages,
+    held: Mapping[str, tuple[str, ...]],
+) -> None:
+    result = outcome.result
+    final = {write.name: write for write in outcome.writes if write.decisions is not None}
+    deleted = {write.name for write in outcome.writes if write.delete}
+    where = f"placement {plan.name} in namespace {plan.namespace}"
+    for write in outcome.writes:
+        if write.create and write.name not in deleted:
+            outcome.events.append(
+                Event("Normal", "DecisionCreate", f"Decision {write.name} is created with {where}", write.name)
+            )
+        elif write.delete and write.name in existing:
+            outcome.events.append(
+                Event("Normal", "DecisionDelete", f"Decision {write.name} is deleted with {where}", write.name)
+            )
+        if write.name in deleted or final.get(write.name) is not write or write.decisions is None:
+            continue
+        clusters = tuple(item["clusterName"] for item in write.decisions)
+        if set(clusters) == set(held.get(write.name, ())):
+            continue
+        text = f"Decision {write.name} is updated with {where}"
+        if result.code is Code.WARNING:
+            text = f"{text}: {result.message} in plugin {result.plugin}"
+        kind = "Warning" if result.code is Code.WARNING else "Normal"
+        outcome.events.append(Event(kind, "DecisionUpdate", text, write.name))
+        if len(result.rows):
+            outcome.events.append(Event("Normal", "ScoreUpdate", score_text(fleet, result), write.name))
+
+
+def score_text(fleet: Fleet, result: Result) -> str:
+    """`name:total ` pairs by name, cut short where an event could not hold them."""
+    text = ""
+    for position in np.argsort(fleet.ranks[result.rows]).tolist():
+        pair = f"{fleet.names[result.rows[position]]}:{result.totals[position]} "
+        if len(text) + len(pair) > EVENT_LIMIT:
+            return text + "......"
+        text += pair
+    return text
+
+
+def _status(
+    placement: Placement,
+    plan: Plan,
+    wanted: Sequence[Page],
+    verdicts: Sequence[conditions.Verdict],
+    scores_written: bool,
+    now: float,
+) -> dict[str, Any] | None:
+    groups: dict[int, dict[str, Any]] = {}
+    for page in wanted:
+        group = groups.setdefault(
+            page.group_index,
+            {
+                "decisionGroupIndex": page.group_index,
+                "decisionGroupName": page.group_name,
+                "decisions": [],
+                "clusterCount": 0,
+            },
+        )
+        group["decisions"].append(page.name)
+        group["clusterCount"] += len(page.clusters)
+    old = placement.status
+    keep = [c for c in old.conditions if c.type != conditions.UNSELECTED or plan.extras.unselected_reasons]
+    status: dict[str, Any] = {
+        "numberOfSelectedClusters": sum(len(page.clusters) for page in wanted),
+        "decisionGroups": list(groups.values()),
+        "conditions": conditions.merged(keep, verdicts, placement.metadata.generation, now),
+    }
+    if scores_written:
+        status["lastScoreUpdateTime"] = format_time(now)
+    elif old.last_score_update_time:
+        status["lastScoreUpdateTime"] = old.last_score_update_time
+    return None if _same(status, placement) else status
+
+
+def _group_document(group: DecisionGroupStatus) -> dict[str, Any]:
+    return {
+        "decisionGroupIndex": group.decision_group_index,
+        "decisionGroupName": group.decision_group_name,
+        "decisions": list(group.decisions),
+        "clusterCount": group.cluster_count,
+    }
+
+
+def _same(status: dict[str, Any], placement: Placement) -> bool:
+    old = placement.status
+    return bool(
+        status["numberOfSelectedClusters"] == old.number_of_selected_clusters
+        and status["decisionGroups"] == [_group_document(group) for group in old.decision_groups]
+        and status["conditions"] == conditions.merged(old.conditions, (), 0, 0.0)
+        and status.get("lastScoreUpdateTime", "") == old.last_score_update_time
+    )

@@ -1,0 +1,227 @@
+"""The decision: filter the candidates, score what is left, select; with every part of the answer kept for explanations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from wharfinger.api.registry import Document
+from wharfinger.api.views.base import view
+from wharfinger.systems.placement.kinds.placement import convert_placement
+from wharfinger.systems.placement.kinds.views import AddOnPlacementScore, Placement, PlacementDecision
+from wharfinger.systems.placement.rules import prioritizers, spread, taints, windows
+from wharfinger.systems.placement.rules.fleet import Fleet, Ints, Mask
+from wharfinger.systems.placement.rules.plan import Fault, Plan, make_plan
+from wharfinger.systems.placement.rules.selectors import Selector
+
+PREDICATE, TAINT_TOLERATION, TIME_WINDOW = "Predicate", taints.NAME, "TimeWindow"
+AFTER = 0.001  # an expiry takes effect just after its instant, since a score is valid up to and including it
+
+
+class Code(Enum):
+    SUCCESS = "Success"
+    WARNING = "Warning"
+    MISCONFIGURED = "Misconfigured"
+
+
+@dataclass(slots=True)
+class Result:
+    """All there is to know of one decision. Row numbers are those of the fleet."""
+
+    code: Code = Code.SUCCESS
+    plugin: str = ""
+    message: str = ""
+    filtered: dict[str, Ints] = field(default_factory=dict)  # rows left after each filter
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
+    parts: list[prioritizers.Part] = field(default_factory=list)
+    totals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # along `rows`
+    selected: list[int] = field(default_factory=list)  # rows, best first (with spread: in the order picked)
+    reasons: dict[int, str] = field(default_factory=dict)  # why each selected row is
+    selected_totals: dict[int, int] = field(default_factory=dict)
+    missing: int = 0  # how many fewer than asked
+    next_change: float = math.inf  # when time alone may change the answer
+    timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; with a stopwatch
+
+    @property
+    def misconfigured(self) -> bool:
+        return self.code is Code.MISCONFIGURED
+
+    def total_of(self) -> dict[int, int]:
+        return dict(zip(self.rows.tolist(), self.totals.tolist(), strict=True))
+
+
+Stopwatch = Callable[[], float]
+
+
+def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float, stopwatch: Stopwatch | None = None) -> Result:
+    """Decides `plan` among the candidates (a mask over the fleet's rows). A stopwatch makes it time its plugins."""
+    result = Result()
+    own = fleet.decided(plan.namespace, plan.name)
+    rows = np.flatnonzero(candidates)
+    for name, apply in _FILTERS:
+        started = stopwatch() if stopwatch else 0.0
+        outcome = apply(fleet, plan, rows, own, now, result)
+        if stopwatch:
+            result.timings.append(("filter", name, stopwatch() - started))
+            if name == PREDICATE and _uses_cel(plan):
+                result.timings.append(("cel", name, stopwatch() - started))
+        if isinstance(outcome, Fault):
+            return _misconfigured(result, outcome)
+        rows = outcome
+    if isinstance(plan.prioritizers, Fault):
+        return _misconfigured(result, plan.prioritizers)
+    result.rows = rows
+    _score(fleet, plan, rows, own, now, result, stopwatch)
+    _select(fleet, plan, own, result)
+    return result
+
+
+def _misconfigured(result: Result, fault: Fault) -> Result:
+    result.code, result.plugin, result.message = Code.MISCONFIGURED, fault.plugin, fault.message
+    return result
+
+
+def _predicate(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
+    if plan.predicates != () and len(rows):
+        if isinstance(plan.predicates, Fault):
+            return plan.predicates
+        if plan.reads_all_scores:
+            result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
+        rows = rows[fleet.fitting(plan.predicates, now)[rows]]
+    result.filtered[PREDICATE] = rows
+    return rows
+
+
+def _taint_toleration(
+    fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result
+) -> Ints | Fault:
+    if len(rows):
+        if isinstance(plan.tolerations, Fault):
+            return plan.tolerations
+        new, decided = fleet.tolerance(plan.tolerations)
+        until = new[rows]
+        if own:
+            mine = np.isin(rows, np.asarray(own))
+            until = np.where(mine, decided[rows], until)
+        passing = until > now
+        rows = rows[passing]
+        result.next_change = min(result.next_change, float(until[passing].min(initial=np.inf)))
+    result.filtered[f"{PREDICATE},{TAINT_TOLERATION}"] = rows
+    return rows
+
+
+def _time_window(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
+    """Ours, by annotation: outside its windows a cluster is not selectable."""
+    setting = plan.extras.time_windows
+    if setting is None or not len(rows):
+        return rows
+    if isinstance(plan.window_selector, Fault):
+        return plan.window_selector
+    result.next_change = min(result.next_change, windows.next_change(setting.windows, now))
+    if not windows.open_at(setting.windows, now):
+        bound = np.ones(len(rows), bool)
+        if isinstance(plan.window_selector, Selector):
+            bound = fleet.matching(plan.window_selector, now)[rows]
+        if setting.outside == "Keep":
+            bound &= ~np.isin(rows, np.asarray(own, np.int64))
+        rows = rows[~bound]
+    result.filtered[f"{PREDICATE},{TAINT_TOLERATION},{TIME_WINDOW}"] = rows
+    return rows
+
+
+_FILTERS = ((PREDICATE, _predicate), (TAINT_TOLERATION, _taint_toleration), (TIME_WINDOW, _time_window))
+
+
+def _uses_cel(plan: Plan) -> bool:
+    return not isinstance(plan.predicates, Fault) and any(selector.expressions for selector in plan.predicates)
+
+
+def _score(
+    fleet: Fleet,
+    plan: Plan,
+    rows: Ints,
+    own: Sequence[int],
+    now: float,
+    result: Result,
+    stopwatch: Stopwatch | None,
+) -> None:
+    assert not isinstance(plan.prioritizers, Fault)
+    tolerations = () if isinstance(plan.tolerations, Fault) else plan.tolerations
+    context = prioritizers.Context(fleet, rows, own, tolerations, now)
+    result.totals = np.zeros(len(rows), np.int64)
+    for prioritizer in plan.prioritizers:
+        started = stopwatch() if stopwatch else 0.0
+        part = prioritizers.evaluate(prioritizer, context)
+        if stopwatch:
+            result.timings.append(("prioritizer", prioritizer.name, stopwatch() - started))
+        result.parts.append(part)
+        result.totals += prioritizer.weight * part.scores
+        result.next_change = min(result.next_change, part.next_expiry + AFTER)
+        if part.expired:
+            names = " ".join(f"{fleet.names[row]}/{prioritizer.resource_name}" for row in part.expired)
+            result.code, result.plugin = Code.WARNING, prioritizer.name
+            result.message = f"AddOnPlacementScores {names} expired"
+
+
+def _select(fleet: Fleet, plan: Plan, own: Sequence[int], result: Result) -> None:
+    rows, extras = result.rows, plan.extras
+    merit = result.totals
+    if extras.minimum_gain:
+        # Doubled, so that a lead of exactly the minimum gain moves and one less does not.
+        merit = 2 * merit + np.isin(rows, np.asarray(own, np.int64)) * (2 * extras.minimum_gain - 1)
+    order = np.lexsort((_tie_break(fleet, plan, rows), -merit))
+    if plan.spread:
+        result.selected = spread.pick(fleet, rows[order], plan.spread, plan.number)
+        wanted = len(rows) if plan.number is None else plan.number
+        totals = result.total_of()
+        result.selected_totals = {row: totals[row] for row in result.selected}
+    else:
+        chosen = order[: plan.number]
+        result.selected = rows[chosen].tolist()
+        result.selected_totals = dict(zip(result.selected, result.totals[chosen].tolist(), strict=True))
+        wanted = len(result.selected) if plan.number is None else plan.number
+    result.missing = wanted - len(result.selected)
+    if plan.spread:
+        result.reasons = dict.fromkeys(result.selected, "Spread")
+    elif plan.number is None or len(rows) <= plan.number:
+        result.reasons = dict.fromkeys(result.selected, "Feasible")
+    else:
+        result.reasons = dict.fromkeys(result.selected, "Score")
+    if extras.minimum_gain and not plan.spread and plan.number is not None:
+        plain = set(rows[np.lexsort((_tie_break(fleet, plan, rows), -result.totals))[: plan.number]].tolist())
+        result.reasons.update((row, "MinimumGain") for row in result.selected if row not in plain)
+
+
+def _tie_break(fleet: Fleet, plan: Plan, rows: Ints) -> Ints:
+    """By name; or, where fairness is asked for, in an order of the placement's own that never changes."""
+    if not plan.extras.fair_tie_break:
+        return fleet.ranks[rows]
+    seed = f"{plan.namespace}/{plan.name}/".encode()
+    keys = [hashlib.blake2b(seed + fleet.names[int(row)].encode(), digest_size=7).digest() for row in rows]
+    return np.fromiter((int.from_bytes(key) for key in keys), np.int64, len(keys))
+
+
+def decide(
+    placement: Document | Placement,
+    clusters: Iterable[Document],
+    scores: Iterable[Document] = (),
+    decisions: Iterable[Document] = (),
+    now: float = 0.0,
+) -> tuple[Fleet, Plan, Result]:
+    """The decision from whole objects, all given clusters being candidates."""
+    fleet = Fleet()
+    for cluster in clusters:
+        fleet.put_cluster(cluster)
+    for score in scores:
+        fleet.put_score(view(score, AddOnPlacementScore))
+    for decision in decisions:
+        fleet.put_decision(view(decision, PlacementDecision))
+    if not isinstance(placement, Placement):
+        placement = view(convert_placement(placement, "v1beta1"), Placement)
+    plan = make_plan(placement)
+    return fleet, plan, schedule(fleet, plan, fleet.present, now)

@@ -1,0 +1,216 @@
+"""A Placement made ready to be decided: selectors compiled, weights resolved, faults found, and what it depends on.
+
+Making a plan costs; deciding with it does not. A plan depends on the Placement's spec and annotations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TypeVar
+
+from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.cel import BadExpression
+from wharfinger.systems.placement.kinds.views import (
+    ClusterToleration,
+    DecisionGroup,
+    Placement,
+    PlacementSpec,
+    PrioritizerPolicy,
+    SpreadConstraint,
+)
+from wharfinger.systems.placement.rules import taints
+from wharfinger.systems.placement.rules.extras import Extras, parse_extras
+from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_selector
+
+T = TypeVar("T")
+
+BALANCE, STEADY = "Balance", "Steady"
+RESOURCES = {"ResourceAllocatableCPU": "cpu", "ResourceAllocatableMemory": "memory"}
+PREFER_NO_SELECT = "PreferNoSelect"
+
+
+class Facet(Enum):
+    """A part of a cluster that a decision may depend on."""
+
+    LABELS = "labels"
+    CLAIMS = "claims"
+    TAINTS = "taints"
+    RESOURCES = "resources"
+    OTHER = "other"  # only CEL can see it
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a part of the Placement cannot be used: Misconfigured, with the plugin that says so."""
+
+    plugin: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prioritizer:
+    name: str  # as in events and debug output: Balance, AddOn/resource/score
+    weight: int
+    resource_name: str = ""  # of an AddOn score
+    score_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    selector: Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    namespace: str
+    name: str
+    number: int | None
+    cluster_sets: tuple[str, ...]
+    predicates: tuple[Selector, ...] | Fault
+    tolerations: tuple[ClusterToleration, ...] | Fault
+    prioritizers: tuple[Prioritizer, ...] | Fault
+    spread: tuple[SpreadConstraint, ...]
+    group_size: int | Fraction | Fault  # a number of clusters, or a share of them
+    groups: tuple[Group, ...] | Fault
+    by_score: bool
+    score_rate_limit: float
+    extras: Extras
+    window_selector: Selector | Fault | None
+    facets: frozenset[Facet]
+    score_resources: frozenset[str]  # names of AddOnPlacementScores read by prioritizers
+    reads_all_scores: bool  # CEL may read any
+
+
+def make_plan(placement: Placement) -> Plan:
+    spec = placement.spec
+    extras = parse_extras(placement.metadata.annotations)
+    predicates = _attempt(
+        "Predicate", lambda: tuple(compile_selector(p.required_cluster_selector) for p in spec.predicates)
+    )
+    groups = _attempt("", lambda: _groups(spec.decision_strategy.group_strategy.decision_groups))
+    windows = extras.time_windows
+    window_selector: Selector | Fault | None = None
+    if windows is not None and windows.cluster_selector is not None:
+        selector = windows.cluster_selector
+        window_selector = _attempt("TimeWindow", lambda: compile_selector(selector))
+    tolerations_fault = taints.fault(spec.tolerations)
+    prioritizers = Fault("", str(extras.faults[0])) if extras.faults else _prioritizers(spec.prioritizer_policy, extras)
+    return Plan(
+        namespace=placement.metadata.namespace,
+        name=placement.metadata.name,
+        number=None if spec.number_of_clusters is None else max(0, spec.number_of_clusters),
+        cluster_sets=spec.cluster_sets,
+        predicates=predicates,
+        tolerations=Fault(taints.NAME, tolerations_fault) if tolerations_fault else spec.tolerations,
+        prioritizers=prioritizers,
+        spread=spec.spread_policy.spread_constraints,
+        group_size=_group_size(spec.decision_strategy.group_strategy.clusters_per_decision_group),
+        groups=groups,
+        by_score=spec.sort_by == "Score",
+        score_rate_limit=_rate_limit(spec),
+        extras=extras,
+        window_selector=window_selector,
+        facets=_facets(spec, predicates, prioritizers, groups, window_selector),
+        score_resources=frozenset(
+            p.resource_name for p in (() if isinstance(prioritizers, Fault) else prioritizers) if p.resource_name
+        ),
+        reads_all_scores=any(
+            selector.uses_scores
+            for selector in (
+                *_or_none(predicates),
+                *(() if not isinstance(window_selector, Selector) else (window_selector,)),
+            )
+        ),
+    )
+
+
+def _attempt(plugin: str, make: Callable[[], T]) -> T | Fault:
+    try:
+        return make()
+    except (BadClusterSelector, BadExpression) as error:
+        return Fault(plugin, str(error))
+
+
+def _or_none(values: tuple[T, ...] | Fault) -> tuple[T, ...]:
+    return () if isinstance(values, Fault) else values
+
+
+def _groups(groups: Sequence[DecisionGroup]) -> tuple[Group, ...]:
+    return tuple(Group(group.group_name, compile_selector(group.group_cluster_selector)) for group in groups)
+
+
+def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritizer, ...] | Fault:
+    """The prioritizers with a weight other than 0. Of a repeated one, the last configuration counts."""
+    if policy.mode not in ("", "Additive", "Exact"):
+        return Fault("", f"incorrect prioritizer policy mode: {policy.mode}")
+    chosen: dict[tuple[str, str, str], Prioritizer] = {}
+    if policy.mode != "Exact":
+        chosen = {(name, "", ""): Prioritizer(name, 1) for name in (BALANCE, STEADY)}
+    without_add_on = False
+    for configuration in policy.configurations:
+        coordinate = configuration.score_coordinate
+        if coordinate is None:
+            return Fault("", "scoreCoordinate field is required")
+        if coordinate.type in ("", "BuiltIn", "BuildIn"):
+            prioritizer = Prioritizer(coordinate.built_in, configuration.weight)
+        elif coordinate.add_on is None:
+            without_add_on = configuration.weight != 0
+            continue
+        else:
+            resource, score = coordinate.add_on.resource_name, coordinate.add_on.score_name
+            prioritizer = Prioritizer(f"AddOn/{resource}/{score}", configuration.weight, resource, score)
+        chosen[prioritizer.name, prioritizer.resource_name, prioritizer.score_name] = prioritizer
+    if without_add_on:
+        return Fault("", "addOn should not be empty")
+    used = tuple(prioritizer for prioritizer in chosen.values() if prioritizer.weight)
+    known = (BALANCE, STEADY, *RESOURCES)
+    for prioritizer in used:
+        if not prioritizer.resource_name and not prioritizer.score_name and prioritizer.name not in known:
+            return Fault("", f"incorrect builtin prioritizer: {prioritizer.name}")
+    if extras.prefer_no_select_weight:
+        used += (Prioritizer(PREFER_NO_SELECT, extras.prefer_no_select_weight),)
+    return used
+
+
+def _group_size(size: int | str) -> int | Fraction | Fault:
+    """A number (in quotes too), or a percentage, kept exact: in floating point 7% of 100 would round up to 8."""
+    if isinstance(size, int):
+        return size
+    try:
+        return Fraction(size[:-1]) / 100 if size.endswith("%") else int(size)
+    except ValueError:
+        return Fault("", f"{size} invalid type: string is not a percentage")
+
+
+def _rate_limit(spec: PlacementSpec) -> float:
+    try:
+        return max(0.0, parse_duration(spec.score_rate_limit or "1m"))
+    except BadTime:
+        return 60.0
+
+
+def _facets(
+    spec: PlacementSpec,
+    predicates: tuple[Selector, ...] | Fault,
+    prioritizers: tuple[Prioritizer, ...] | Fault,
+    groups: tuple[Group, ...] | Fault,
+    window: Selector | Fault | None,
+) -> frozenset[Facet]:
+    facets = {Facet.TAINTS}
+    selectors = [*_or_none(predicates), *(group.selector for group in _or_none(groups))]
+    if isinstance(window, Selector):
+        selectors.append(window)
+    kinds = {constraint.topology_key_type for constraint in spec.spread_policy.spread_constraints}
+    if any(selector.expressions for selector in selectors):
+        return frozenset(Facet)
+    if any(selector.labels for selector in selectors) or "Label" in kinds:
+        facets.add(Facet.LABELS)
+    if any(selector.claims for selector in selectors) or "Claim" in kinds:
+        facets.add(Facet.CLAIMS)
+    if any(prioritizer.name in RESOURCES for prioritizer in _or_none(prioritizers)):
+        facets.add(Facet.RESOURCES)
+    return frozenset(facets)

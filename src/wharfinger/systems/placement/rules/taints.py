@@ -1,0 +1,76 @@
+"""Taints of clusters and tolerations of placements: until when a cluster is tolerated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from wharfinger.api.times import BadTime, parse_time
+from wharfinger.systems.placement.kinds.views import ClusterTaint, ClusterToleration
+
+NAME = "TaintToleration"
+NO_SELECT, PREFER_NO_SELECT, NO_SELECT_IF_NEW = "NoSelect", "PreferNoSelect", "NoSelectIfNew"
+
+
+def fault(tolerations: Sequence[ClusterToleration]) -> str:
+    """Why the tolerations cannot be used; empty when they can."""
+    for toleration in tolerations:
+        if not toleration.key and toleration.operator != "Exists":
+            return "If the key is empty, operator must be Exists."
+        if toleration.operator == "Exists" and toleration.value:
+            return "If the operator is Exists, the value should be empty."
+    return ""
+
+
+def tolerates(toleration: ClusterToleration, taint: ClusterTaint) -> bool:
+    """Whether it is meant for the taint, time aside."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+    return False
+
+
+def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration]) -> float:
+    """The instant at which the taint stops being tolerated: infinity for never, minus infinity for not at all.
+
+    An expired toleration is passed over and the next one tried, so the latest end counts.
+    """
+    until = -math.inf
+    for toleration in tolerations:
+        if tolerates(toleration, taint):
+            if toleration.toleration_seconds is None:
+                return math.inf
+            until = max(until, _added(taint) + toleration.toleration_seconds)
+    return until
+
+
+def _added(taint: ClusterTaint) -> float:
+    """When the taint came; without a time, so long ago that every limited toleration is over."""
+    try:
+        return parse_time(taint.time_added) if taint.time_added else -math.inf
+    except BadTime:
+        return -math.inf
+
+
+def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration]) -> tuple[float, float]:
+    """Until when a cluster passes the filter: as a new choice, and as one decided already."""
+    new = decided = math.inf
+    for taint in taints:
+        if taint.effect == PREFER_NO_SELECT:
+            continue
+        until = tolerated_until(taint, tolerations)
+        new = min(new, until)
+        if taint.effect != NO_SELECT_IF_NEW:
+            decided = min(decided, until)
+    return new, decided
+
+
+def avoided(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration], now: float) -> bool:
+    """Whether a PreferNoSelect taint stands untolerated."""
+    return any(taint.effect == PREFER_NO_SELECT and not now < tolerated_until(taint, tolerations) for taint in taints)

@@ -1,0 +1,67 @@
+"""Reservation: resources on nodes that belong to an owner before its pods exist. Start with the README in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wharfinger.system import System
+
+if TYPE_CHECKING:
+    import click
+
+    from wharfinger.api.registry import Kind
+    from wharfinger.client.controller import Controller
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.framework.plugin import Plugin
+    from wharfinger.webhook.handler import Context, Handler
+
+
+class ReservationSystem(System):
+    name = "reservation"
+
+    def kinds(self) -> Sequence[Kind]:
+        from wharfinger.systems.reservation.kinds import pod_migration_job, reservation, reservation_set
+
+        return (*pod_migration_job.KINDS, *reservation.KINDS, *reservation_set.KINDS)
+
+    def plugins(self) -> Sequence[type[Plugin]]:
+        from wharfinger.systems.reservation.plugin.reservation import Reservation
+
+        return (Reservation,)
+
+    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+        from wharfinger.systems.reservation.admission.webhook import handlers
+
+        return handlers(context)
+
+    def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.reservation.controllers.lifecycle import ReservationController
+        from wharfinger.systems.reservation.controllers.migration import PodMigrationController
+        from wharfinger.systems.reservation.controllers.quotas import ReservedQuotaController
+        from wharfinger.systems.reservation.controllers.sets import ReservationSetController
+
+        return {
+            "reservation": ReservationController,
+            "reservationset": ReservationSetController,
+            "podmigration": PodMigrationController,
+            "reservedquota": ReservedQuotaController,
+        }
+
+    def commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"reserve": _reserve, "migrate": _migrate}
+
+
+system = ReservationSystem()
+
+
+def _reserve() -> click.Command:
+    from wharfinger.systems.reservation.commands.reserve import command
+
+    return command
+
+
+def _migrate() -> click.Command:
+    from wharfinger.systems.reservation.commands.migrate import command
+
+    return command

@@ -1,0 +1,234 @@
+"""Quota for reservations, where that is switched on: what is reserved and not in use is charged in the namespace of the
+template. Pods that come to use a reservation are charged instead of it, not beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api import quota as rules
+from wharfinger.api.errors import forbidden
+from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Resource
+from wharfinger.api.resources import Amounts, requests_nano
+from wharfinger.api.selectors import BadSelector
+from wharfinger.api.views import Pod, ResourceQuota, decode, view
+from wharfinger.api.views.pods import Container, PodSpec, Resources
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
+from wharfinger.systems.reservation.rules.reservations import (
+    BadReservation,
+    allocation_of,
+    template_of,
+    wanted_quantities,
+)
+
+
+class Kept(Protocol):
+    @property
+    def data(self) -> bytes: ...
+
+
+class Objects(Protocol):
+    """The latest state of everything, as the store has it."""
+
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
+
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> Kept | None: ...
+
+
+def charged_namespace(reservation: Reservation) -> str:
+    try:
+        return template_of(reservation).metadata.namespace or "default"
+    except BadReservation:
+        return "default"
+
+
+Find = Callable[[str, str], Pod | None]
+"""A pod by its namespace and name."""
+
+
+def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, find: Find) -> Amounts:
+    """What reservations cost in a namespace, by quota names. `pods` are those of the namespace; pods of others that use
+    its reservations are found by what the reservations say of them."""
+    found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
+    if not found:
+        return {}
+    running = [pod for pod in pods if not pod.terminal]
+    waiting = sorted(
+        (pod for pod in running if not pod.spec.node_name),
+        key=lambda pod: (pod.metadata.creation_timestamp or "~", pod.metadata.name),
+    )
+    total: Amounts = {}
+    for reservation in sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
+        elsewhere = [
+            pod
+            for owner in reservation.status.current_owners
+            if owner.namespace != namespace and (pod := find(owner.namespace, owner.name)) is not None
+        ]
+        left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
+        for pod in _owners_among(reservation, waiting):
+            # A pod is expected to use one reservation, so it stands for that much of it.
+            waiting.remove(pod)
+            for name, amount in requests_nano(pod).items():
+                if name in left:
+                    left[name] -= amount
+            if reservation.once or not any(amount > 0 for amount in left.values()):
+                break
+        for name, amount in left.items():
+            if amount > 0:
+                total[name] = total.get(name, 0) + amount
+    return _quota_names(total)
+
+
+def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
+    """What it holds, or is to hold as its template says now, and no pod uses."""
+    try:
+        left = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
+        for name, quantity in reservation.status.allocatable.items() if reservation.holds else ():
+            left[name] = max(left.get(name, 0), parse_nano(quantity))
+    except (BadReservation, BadQuantity):
+        return {}
+    for pod in pods:
+        record = allocation_of(pod.metadata) if pod.spec.node_name else None
+        if record is not None and record.uid == reservation.metadata.uid:
+            if reservation.once:
+                return {}  # used up: what is left is about to be given back
+            for name, amount in requests_nano(pod).items():
+                if name in left:
+                    left[name] -= amount
+    return left
+
+
+def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
+    try:
+        owners = compile_owners(reservation.spec.owners)
+    except BadSelector:
+        return []
+    return [pod for pod in pods if owned_by(owners, pod)]
+
+
+def _quota_names(amounts: Mapping[str, int]) -> Amounts:
+    """The names under which a pod with these requests is charged, apart from being a pod."""
+    requests = {name: f"{amount}n" for name, amount in amounts.items()}
+    pod = Pod(spec=PodSpec(containers=(Container(name="reserved", resources=Resources(requests=dict(requests))),)))
+    return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
+
+
+class World(Protocol):
+    """What there is, as far as quota for reservations asks."""
+
+    def reservations(self) -> Iterable[Reservation]: ...
+
+    def pods(self, namespace: str) -> Iterable[Pod]: ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def quotas(self, namespace: str) -> Iterable[ResourceQuota]: ...
+
+
+class StoredWorld:
+    """A world that is read from a store."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def reservations(self) -> list[Reservation]:
+        return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
+
+    def pods(self, namespace: str) -> list[Pod]:
+        return [decode(kept.data, Pod) for kept in self._objects.scan(PODS, namespace)]
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        kept = self._objects.peek(PODS, name, namespace)
+        return None if kept is None else decode(kept.data, Pod)
+
+    def quotas(self, namespace: str) -> list[ResourceQuota]:
+        return [decode(kept.data, ResourceQuota) for kept in self._objects.scan(RESOURCE_QUOTAS, namespace)]
+
+
+class ReservationQuotaReviewer:
+    """Refuses reservations that go beyond a quota, and tells the reviewer of pods what is reserved."""
+
+    def __init__(self, world: World, now: Callable[[], float]) -> None:
+        self._world = world
+        self._now = now
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural, subresource) == (RESERVATIONS.group, RESERVATIONS.plural, "")
+
+    def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
+        """What is reserved in a namespace, when this pod has come."""
+        pods = _with(self._world.pods(namespace), pod)
+        return reserved(self._world.reservations(), pods, namespace, self._world.pod)
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation not in ("CREATE", "UPDATE"):
+            return PASS
+        new = view(request.object, Reservation)
+        namespace = charged_namespace(new)
+        current, pods = list(self._world.reservations()), list(self._world.pods(namespace))
+        others = [each for each in current if each.metadata.name != new.metadata.name]
+        after = reserved([*others, new], pods, namespace, self._world.pod)
+        before = reserved(current, pods, namespace, self._world.pod)
+        wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
+        used = _pods_used(pods, self._now())
+        rules.add(used, before)
+        why = _refusal(self._world.quotas(namespace), wanted, used)
+        return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
+
+
+class ReservedRoomReviewer:
+    """For clusters whose own quota knows nothing of reservations: refuses new pods that would need what is reserved in
+    their namespace. What pods use of a quota among themselves is the cluster's own to judge."""
+
+    def __init__(self, world: World, now: Callable[[], float]) -> None:
+        self._world = world
+        self._now = now
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation != "CREATE" or request.subresource:
+            return PASS
+        pod, pods = view(request.object, Pod), list(self._world.pods(request.namespace))
+        kept = reserved(self._world.reservations(), _with(pods, pod), request.namespace, self._world.pod)
+        wanted = {name: amount for name, amount in rules.pod_usage(pod, self._now()).items() if name in kept}
+        if not wanted:
+            return PASS
+        used = _pods_used((each for each in pods if each.metadata.name != pod.metadata.name), self._now())
+        rules.add(used, kept)
+        why = _refusal(self._world.quotas(request.namespace), wanted, used)
+        return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
+
+
+def _with(pods: Iterable[Pod], coming: Pod | None) -> list[Pod]:
+    if coming is None:
+        return list(pods)
+    return [*(pod for pod in pods if pod.metadata.name != coming.metadata.name), coming]
+
+
+def _refusal(quotas: Iterable[ResourceQuota], wanted: Amounts, used: Amounts) -> str:
+    """Why no quota without scopes has room for what is wanted; empty if all have."""
+    for quota in quotas:
+        limits = rules.hard(quota)
+        over = sorted(
+            name
+            for name, amount in wanted.items()
+            if name in limits and amount > 0 and used.get(name, 0) + amount > limits[name]
+        )
+        if over and not rules.is_scoped(quota):
+            numbers = ", ".join(
+                f"{word}: {','.join(f'{name}={rules.shown(name, amounts.get(name, 0))}' for name in over)}"
+                for word, amounts in (("requested", wanted), ("used", used), ("limited", limits))
+            )
+            return f"exceeded quota: {quota.metadata.name}, {numbers}"
+    return ""
+
+
+def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
+    total: Amounts = {}
+    for pod in pods:
+        rules.add(total, rules.pod_usage(pod, now))
+    return total

@@ -1,0 +1,83 @@
+"""Quota for reservations on a real cluster, where that is switched on: what is reserved and not in use is kept from other
+pods. The cluster's own quota goes on to judge what pods use among themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from wharfinger.admission.request import Request
+from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.views import Pod, ResourceQuota, view
+from wharfinger.client.timers import SystemClock
+from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, ReservedRoomReviewer
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+
+LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
+
+
+class InformerWorld:
+    """The world as the informers know it, and what passed here a moment ago."""
+
+    def __init__(self, context: Context) -> None:
+        self._pods = context.informers.of(PODS, Pod)
+        self._by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._reservations.optional = True
+        self._passed: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
+
+    def passed(self, request: Request) -> None:
+        assert request.object is not None
+        kind: type[Pod] | type[Reservation] = Pod if request.resource.plural == PODS.plural else Reservation
+        key = (request.resource.plural, request.namespace, request.name)
+        self._passed[key] = (asyncio.get_running_loop().time() + LAG, view(request.object, kind))
+
+    def _unseen(self, plural: str, namespace: str, seen: set[str]) -> Iterator[Pod | Reservation]:
+        now = asyncio.get_running_loop().time()
+        self._passed = {key: item for key, item in self._passed.items() if item[0] > now}
+        for (each, space, name), (_, passed) in self._passed.items():
+            if each == plural and space == namespace and name not in seen:
+                yield passed
+
+    def reservations(self) -> Iterable[Reservation]:
+        known = list(self._reservations)
+        unseen = self._unseen(RESERVATIONS.plural, "", {each.metadata.name for each in known})
+        return known + [each for each in unseen if isinstance(each, Reservation)]
+
+    def pods(self, namespace: str) -> Iterable[Pod]:
+        known = list(self._by_namespace.get(namespace))
+        unseen = self._unseen(PODS.plural, namespace, {each.metadata.name for each in known})
+        return known + [each for each in unseen if isinstance(each, Pod)]
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        return self._pods.get(name, namespace)
+
+    def quotas(self, namespace: str) -> Iterable[ResourceQuota]:
+        found = (quota for quota in self._quotas if quota.metadata.namespace == namespace)
+        return sorted(found, key=lambda quota: quota.metadata.name)
+
+
+class ReservationQuotaHandler(Handler):
+    name = "reservation-quota"
+    order = 200  # what others refuse needs no room
+    rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
+
+    def __init__(self, context: Context) -> None:
+        self._world = InformerWorld(context)
+        now = SystemClock().now
+        self._pods = ReservedRoomReviewer(self._world, now)
+        self._reservations = ReservationQuotaReviewer(self._world, now)
+
+    async def review(self, request: Request, *, mutating: bool) -> Answer:
+        reviewer = self._pods if request.resource.plural == PODS.plural else self._reservations
+        review = reviewer.review(request)
+        if review.denied is None and request.operation == "CREATE" and not request.dry_run and request.name:
+            self._world.passed(request)
+        return Answer(review)
+
+
+def handlers(context: Context) -> list[Handler]:
+    return [ReservationQuotaHandler(context)] if context.configuration.reservation.charge_quota else []

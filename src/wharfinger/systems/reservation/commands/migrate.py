@@ -1,0 +1,84 @@
+"""`wharf migrate`: moves a pod to another node, its place reserved first."""
+
+from __future__ import annotations
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@click.argument("words", metavar="pod [NAMESPACE/]NAME", nargs=-1, required=True)
+@cluster_options
+@click.option("-n", "--namespace", default="", help="The namespace of the pod.  [default: the context's]")
+@click.option("--to", metavar="NODE", default="", help="The node to go to.  [default: the best other one]")
+@click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
+@click.option("--directly", is_flag=True, help="Evict without reserving a place first.")
+@click.option("--force", is_flag=True, help="Evict even a pod that no controller makes anew.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to follow it to its end.")
+def command(
+    words: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    to: str,
+    ttl: str,
+    directly: bool,
+    force: bool,
+    wait: bool,
+) -> None:
+    """Move a pod: reserve at the target, evict, let the replacement take its place.
+
+    Exits with 0 when the replacement runs there, with 1 when the migration failed; the pod then stays where it is.
+
+    \b
+    Examples:
+      wharf migrate pod shop/web-0
+      wharf migrate pod shop/web-0 --to node-7 --ttl 10m
+    """
+    import asyncio
+    import sys
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.systems.reservation.commands import reserving
+
+    kind, target = words if len(words) == 2 else words[0].split("/", 1) if words[0].count("/") == 1 else ("", "")
+    if len(words) > 2 or kind not in ("pod", "pods", "po") or not target:
+        raise click.UsageError("give the pod as pod NAMESPACE/NAME, or as pod/NAME with -n")
+    space, _, name = target.rpartition("/")
+    try:
+        seconds = parse_duration(ttl) or 24 * 3600.0
+    except BadTime as error:
+        raise click.UsageError(str(error)) from error
+
+    made: list[str] = []
+
+    async def run() -> bool:
+        client = open_client(kubeconfig, context)
+        try:
+            made.append(
+                await reserving.migrate(
+                    client,
+                    name,
+                    space or namespace or client.access.namespace,
+                    click.echo,
+                    to=to,
+                    ttl=ttl,
+                    directly=directly,
+                    force=force,
+                )
+            )
+            # The job ends itself when its time is over; a little more lets it say so.
+            return await reserving.follow_job(client, made[0], click.echo, seconds + 30) if wait else True
+        finally:
+            await client.close()
+
+    try:
+        sys.exit(0 if asyncio.run(run()) else 1)
+    except KeyboardInterrupt:
+        for each in made:
+            click.echo(f"\n{reserving.job_hint(each)}", err=True)
+        sys.exit(130)
+    except (ApiError, reserving.Refused) as error:
+        raise click.ClickException(str(error)) from error

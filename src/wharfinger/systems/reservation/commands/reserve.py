@@ -1,0 +1,86 @@
+"""`wharf reserve`: resources for pods that a workload will make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@click.argument("workload", metavar="KIND/NAME")
+@cluster_options
+@click.option("-n", "--namespace", default="", help="The namespace of the workload.  [default: the context's]")
+@click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="How many pods.")
+@click.option("--ttl", default="24h", show_default=True, help="How long; 0 for ever.")
+@click.option("--name", default="", help="The name of the ReservationSet.  [default: NAMESPACE-NAME]")
+@click.option("--pre-allocate", is_flag=True, help="Take nodes that are still in use, and wait for what is freed.")
+@click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), help="The allocate policy.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to wait until all are available.")
+@click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
+def command(
+    workload: str,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    replicas: int,
+    ttl: str,
+    name: str,
+    pre_allocate: bool,
+    policy: str | None,
+    wait: bool,
+    timeout: str,
+) -> None:
+    """Reserve resources for the pods of a scale-up to come.
+
+    Exits with 0 when all are available, with 1 when that did not come about in time.
+
+    \b
+    Examples:
+      wharf reserve deployment/web --replicas 10 --ttl 2h
+      wharf reserve statefulset/db -n data --pre-allocate --timeout 30m
+    """
+    import asyncio
+    import sys
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.systems.reservation.commands import reserving
+
+    kind_name, slash, target = workload.partition("/")
+    kind = registry().find(kind_name)
+    if not slash or not target or kind is None:
+        raise click.UsageError("give the workload as KIND/NAME, such as deployment/web")
+    try:
+        seconds = parse_duration(timeout)
+        parse_duration(ttl)
+    except BadTime as error:
+        raise click.UsageError(str(error)) from error
+    spec: dict[str, Any] = {"ttl": ttl, "allocatePolicy": policy, "preAllocation": pre_allocate or None}
+
+    made: list[str] = []
+
+    async def run() -> bool:
+        client = open_client(kubeconfig, context)
+        try:
+            space = namespace or client.access.namespace
+            made.append(
+                await reserving.reserve(
+                    client, kind.storage, target, space, click.echo, replicas=replicas, name=name, **spec
+                )
+            )
+            return await reserving.follow_set(client, made[0], click.echo, seconds) if wait else True
+        finally:
+            await client.close()
+
+    try:
+        sys.exit(0 if asyncio.run(run()) else 1)
+    except KeyboardInterrupt:
+        for each in made:
+            click.echo(f"\n{reserving.set_hint(each)}", err=True)
+        sys.exit(130)
+    except (ApiError, reserving.Refused) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,243 @@
+"""What `wharf reserve` and `wharf migrate` do with a cluster: make the object, follow it, and say how far it is.
+
+They take any client and a `say`, so that they run against a server and in virtual time alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from wharfinger.api.errors import NotFound
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.client.interface import Client
+from wharfinger.controllers.parts.statuses import condition_of
+from wharfinger.systems.reservation.controllers.sets import SET_LABEL
+from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
+from wharfinger.systems.reservation.rules.migration import ABORT, controller_of, unmovable
+
+Say = Callable[[str], None]
+
+POLL_SECONDS = 1.0
+_ENDED = ("Succeeded", "Failed", "Aborted")
+
+
+class Refused(Exception):
+    """What was asked for cannot be done; the message says why, and what to do about it."""
+
+
+def set_for(workload: Document, *, name: str, replicas: int, **spec: Any) -> Document:
+    """A ReservationSet for the pods that a workload will make: its template, and its selector in its namespace."""
+    metadata, template = workload["metadata"], deepcopy(workload["spec"].get("template"))
+    selector = workload["spec"].get("selector")
+    if not template or not selector:
+        raise Refused(f"{workload['kind']} {metadata['name']} has no pod template with a selector")
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        selector = {"matchLabels": selector}  # a ReplicationController's plain map
+    template.setdefault("metadata", {})["namespace"] = metadata["namespace"]
+    return {
+        "apiVersion": RESERVATION_SETS.api_version,
+        "kind": RESERVATION_SETS.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "template": template,
+            "owners": [{"object": {"namespace": metadata["namespace"]}, "labelSelector": selector}],
+            **{field: value for field, value in spec.items() if value is not None},
+        },
+    }
+
+
+async def reserve(
+    client: Client,
+    resource: Resource,
+    workload: str,
+    namespace: str,
+    say: Say,
+    *,
+    replicas: int,
+    name: str,
+    **spec: Any,
+) -> str:
+    """Makes the set of reservations, or changes the one of that name; returns its name."""
+    try:
+        found = await client.get(resource, workload, namespace)
+    except NotFound:
+        raise Refused(
+            f"{resource.kind} {namespace}/{workload} is not there; name another namespace with -n, or see "
+            f"`kubectl get {resource.plural} -A`"
+        ) from None
+    found.setdefault("kind", resource.kind)
+    # Reservations carry the name as a label, which has 63 characters at most.
+    wanted = set_for(found, name=name or f"{namespace}-{workload}"[:63].rstrip("-."), replicas=replicas, **spec)
+    name = wanted["metadata"]["name"]
+    try:
+        current = await client.get(RESERVATION_SETS, name)
+    except NotFound:
+        await _create(client, RESERVATION_SETS, wanted)
+        say(f"reservationset {name} created: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
+        return name
+    current["spec"] = wanted["spec"]
+    await client.update(RESERVATION_SETS, current)
+    say(f"reservationset {name} changed: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
+    return name
+
+
+async def _create(client: Client, resource: Resource, document: Document) -> Document:
+    try:
+        return await client.create(resource, document)
+    except NotFound:
+        raise Refused(
+            f"the cluster does not know {resource.plural}.{resource.group}; "
+            "`wharf install --components scheduler,reservation | kubectl apply --server-side -f -` brings them"
+        ) from None
+
+
+async def follow_set(client: Client, name: str, say: Say, timeout: float) -> bool:
+    """Until all reservations are available or used; says what changes. False when time is up."""
+    loop = asyncio.get_running_loop()
+    end, said = loop.time() + timeout, ""
+    while True:
+        document = await client.get(RESERVATION_SETS, name)
+        status, wanted = document.get("status") or {}, document["spec"].get("replicas", 1)
+        seen = status.get("observedGeneration") == document["metadata"].get("generation")
+        line = _set_line(status, wanted)
+        if seen and line != said:
+            say(line)
+            said = line
+        if seen and status.get("available", 0) + status.get("used", 0) >= wanted:
+            return True
+        if loop.time() >= end:
+            if "observedGeneration" not in status:
+                say(f"no controller has looked at reservationset {name} yet; are `wharf controllers` running?")
+            for why in await _why_not(client, name, status):
+                say(f"  {why}")
+            say(set_hint(name))
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def set_hint(name: str) -> str:
+    """What becomes of a set that nobody follows any more."""
+    return (
+        f"reservationset {name} stays and goes on by itself: see `kubectl get reservationset {name}`, "
+        f"or give it up with `kubectl delete reservationset {name}`"
+    )
+
+
+def job_hint(name: str) -> str:
+    """What becomes of a job that nobody follows any more."""
+    return (
+        f"podmigrationjob {name} goes on by itself: see `kubectl get podmigrationjob {name}`, or stop it, as long as the "
+        f"pod is not evicted, with `kubectl annotate podmigrationjob {name} {ABORT}=true`"
+    )
+
+
+def _set_line(status: Document, wanted: int) -> str:
+    parts = [f"{status.get('available', 0)}/{wanted} available"]
+    parts += [f"{status[sort]} {sort}" for sort in ("used", "waiting", "pending") if status.get(sort)]
+    return ", ".join(parts)
+
+
+async def _why_not(client: Client, name: str, status: Document) -> list[str]:
+    """Why reservations of a set are not there yet, each reason once."""
+    ready = condition_of(status.get("conditions") or (), "Ready") or {}
+    refused = [str(ready.get("message"))] if ready.get("reason") == "Refused" else []
+    page = await client.list(RESERVATIONS, label_selector=f"{SET_LABEL}={name}")
+    found: dict[str, int] = {}
+    for document in page.items:
+        status = document.get("status") or {}
+        if status.get("phase") in ("Pending", "Waiting"):
+            conditions = [each for each in status.get("conditions") or () if each.get("status") == "False"]
+            for each in conditions or [{"message": "not looked at by a scheduler yet"}]:
+                message = str(each.get("message"))
+                found[message] = found.get(message, 0) + 1
+    return [*refused, *(f"{count}: {message}" for message, count in sorted(found.items()))]
+
+
+async def migrate(
+    client: Client,
+    pod: str,
+    namespace: str,
+    say: Say,
+    *,
+    to: str = "",
+    ttl: str = "5m",
+    directly: bool = False,
+    force: bool = False,
+) -> str:
+    """Makes a PodMigrationJob; returns its name. `force` is for pods that nothing would make anew."""
+    try:
+        found = await client.get(PODS, pod, namespace)
+    except NotFound:
+        raise Refused(
+            f"pod {namespace}/{pod} is not there; give it as NAMESPACE/NAME, as `kubectl get pods -A` shows it"
+        ) from None
+    here = found["spec"].get("nodeName")
+    if not here:
+        raise Refused(f"pod {namespace}/{pod} is on no node yet; `wharf explain pod {namespace}/{pod}` says why")
+    if to and to == here:
+        raise Refused(f"pod {namespace}/{pod} is on node {to} already")
+    if reason := unmovable(found):
+        raise Refused(f"pod {namespace}/{pod} {reason}")
+    if not force and controller_of(found) is None:
+        raise Refused(
+            f"pod {namespace}/{pod} has no controller that makes it anew after its eviction; --force evicts it all the "
+            "same, and its place is kept for a pod of that name"
+        )
+    if to:
+        await _check_target(client, to)
+    spec: Document = {
+        "podRef": {"namespace": namespace, "name": pod, "uid": found["metadata"]["uid"]},
+        "ttl": ttl,
+        "mode": "EvictDirectly" if directly else "ReservationFirst",
+    }
+    if to:
+        spec["reservationOptions"] = {"template": {"spec": {"template": {"spec": {"nodeName": to}}}}}
+    job = {
+        "apiVersion": POD_MIGRATION_JOBS.api_version,
+        "kind": POD_MIGRATION_JOBS.kind,
+        "metadata": {"generateName": f"{pod[:40]}-"},
+        "spec": spec,
+    }
+    created = await _create(client, POD_MIGRATION_JOBS, job)
+    name = str(created["metadata"]["name"])
+    say(f"podmigrationjob {name} created: pod {namespace}/{pod} leaves node {here}{f' for node {to}' if to else ''}")
+    return name
+
+
+async def _check_target(client: Client, node: str) -> None:
+    try:
+        found = await client.get(NODES, node)
+    except NotFound:
+        raise Refused(f"node {node} is not there; `kubectl get nodes` shows those that are") from None
+    if found["spec"].get("unschedulable"):
+        raise Refused(f"node {node} is cordoned; `kubectl uncordon {node}` lets pods in again")
+
+
+async def follow_job(client: Client, name: str, say: Say, timeout: float) -> bool:
+    """Until the job has ended; says every step. Whether it succeeded; time that is up raises Refused."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    said: set[str] = set()
+    while True:
+        status = (await client.get(POD_MIGRATION_JOBS, name)).get("status") or {}
+        phase = str(status.get("phase") or "Pending")
+        # Conditions keep the steps that went by between two looks.
+        steps = [str(each.get("message")) for each in status.get("conditions") or () if each.get("type") != "Complete"]
+        last = f"{phase}: {status['message']}" if status.get("message") and phase in _ENDED else ""
+        for line in (*steps, last):
+            if line and line not in said:
+                said.add(line)
+                say(line)
+        if phase in _ENDED:
+            return phase == "Succeeded"
+        if loop.time() >= end:
+            unseen = (
+                "" if status.get("conditions") else "no controller has looked at it; are `wharf controllers` running? "
+            )
+            raise Refused(f"not done in time; {unseen}{job_hint(name)}")
+        await asyncio.sleep(POLL_SECONDS)

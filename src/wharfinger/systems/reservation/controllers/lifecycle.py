@@ -1,0 +1,182 @@
+"""The life of reservations after the scheduler found them a node: who uses them, expiry, lost nodes, garbage collection.
+
+The scheduler writes Pending, Waiting and Available; here they become Succeeded or Failed. Everything is derived from the
+API server, so a restart changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from wharfinger.api.conditions import condition, put
+from wharfinger.api.errors import NotFound
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.times import BadTime
+from wharfinger.api.views import Node, Pod
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used, uses
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at
+
+log = logging.getLogger(__name__)
+
+_SWEEP = ""  # the key under which garbage is collected; no reservation has an empty name
+
+
+class ReservationController(Controller[str]):
+    name = "reservation"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._client = context.client
+        self._settings = context.configuration.reservation
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.informers.of(NODES, Node)
+        self._by_use = self._pods.index("reservation used", lambda pod: [uid] if (uid := uses(pod)) else [])
+        self._by_node = self._reservations.index(
+            "node", lambda each: [each.status.node_name] if each.status.node_name else []
+        )
+        self._by_preemptor = self._reservations.index(
+            "preemptor", lambda each: [uid] if (uid := each.metadata.labels.get(PREEMPTOR)) else []
+        )
+        self._by_uid = self._reservations.index("uid", lambda each: [each.metadata.uid])
+        self._reservations.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self._nodes.add_handler(on_delete=self._node_gone)
+
+    async def prepare(self) -> None:
+        if self._settings.gc_seconds > 0:
+            self.queue.add_after(_SWEEP, self._settings.gc_interval_seconds, background=True)
+
+    # -- what concerns whom
+
+    def _seen(self, reservation: Reservation) -> None:
+        self.queue.add(reservation.metadata.name)
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if uses(old) != uses(new) or old.spec != new.spec or old.terminal != new.terminal:
+            self._pod_changed(old)
+            self._pod_changed(new)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        uid = uses(pod)
+        for reservation in (*(self._by_uid.get(uid) if uid else ()), *self._by_preemptor.get(pod.metadata.uid)):
+            self.queue.add(reservation.metadata.name)
+
+    def _node_gone(self, node: Node) -> None:
+        for reservation in self._by_node.get(node.metadata.name):
+            self.queue.add(reservation.metadata.name)
+
+    # -- one reservation
+
+    async def reconcile(self, key: str) -> None:
+        if key == _SWEEP:
+            await self._sweep()
+            self.queue.add_after(_SWEEP, self._settings.gc_interval_seconds, background=True)
+            return
+        reservation = self._reservations.get(key)
+        if reservation is None or reservation.ended:
+            return
+        if await self._expire(reservation) or await self._lose_node(reservation):
+            return
+        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_pointless(reservation):
+            await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
+            return
+        if reservation.phase == "Available":
+            await self._record_use(reservation)
+
+    async def _expire(self, reservation: Reservation) -> bool:
+        try:
+            moment = expires_at(reservation)
+        except (BadTime, BadReservation) as fault:
+            log.warning("reservation %s: %s", reservation.metadata.name, fault)
+            return False
+        if moment is None:
+            return False
+        now = self._context.now()
+        if now <= moment:
+            # Expired only when the moment has passed, not when it has come.
+            self.queue.add_after(reservation.metadata.name, moment - now + 0.001, background=True)
+            return False
+        await self._fail(reservation, "the time of the reservation is over")
+        return True
+
+    async def _lose_node(self, reservation: Reservation) -> bool:
+        node = reservation.status.node_name
+        if not reservation.holds or self._nodes.get(node) is not None:
+            return False
+        if not await self._is_missing(node):
+            return False
+        await self._fail(reservation, f"node {node} is gone")
+        return True
+
+    async def _is_missing(self, node: str) -> bool:
+        """Asked of the server: our copy may be behind one that just came."""
+        try:
+            await self._client.get(NODES, node, view=Node)
+        except NotFound:
+            return True
+        return False
+
+    async def _is_pointless(self, reservation: Reservation) -> bool:
+        """Whether the preemptor it is for is gone, or went elsewhere."""
+        uid = reservation.metadata.labels[PREEMPTOR]
+        owner = next((each.object for each in reservation.spec.owners if each.object is not None), None)
+        if owner is None:
+            return False
+        try:
+            pod = await self._client.get(PODS, owner.name, owner.namespace, view=Pod)
+        except NotFound:
+            return True
+        if pod.metadata.uid != uid or pod.terminal or pod.terminating:
+            return True
+        return bool(pod.spec.node_name) and uses(pod) != reservation.metadata.uid
+
+    async def _fail(self, reservation: Reservation, message: str) -> None:
+        ended = condition("Ready", False, EXPIRED, message, self._context.now())
+        await self._write(reservation, {"phase": "Failed", "conditions": put(reservation.status.conditions, ended)})
+        self._context.recorder.event(RESERVATIONS, reservation, "Warning", EXPIRED, message)
+
+    async def _record_use(self, reservation: Reservation) -> None:
+        use = use_of(reservation, self._by_use.get(reservation.metadata.uid))
+        if use.is_stated(reservation):
+            return
+        if reservation.once and not use.owners:
+            # It was made one for once while it was in use, and that use is over: it stays on record.
+            use = Use.stated(reservation)
+        names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
+        ended = condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
+        await self._write(reservation, used(reservation, use, put(reservation.status.conditions, ended)))
+        if reservation.once:
+            self._context.recorder.event(RESERVATIONS, reservation, "Normal", SUCCEEDED, f"used by {names}")
+
+    async def _write(self, reservation: Reservation, status: Document) -> None:
+        """Refused, and tried again from the newer object, when someone else wrote meanwhile."""
+        metadata = {
+            "resourceVersion": reservation.metadata.resource_version,
+            "uid": reservation.metadata.uid,
+        }
+        patch = {"metadata": metadata, "status": status}
+        await self._client.patch(RESERVATIONS, reservation.metadata.name, patch, subresource="status")
+
+    # -- garbage
+
+    async def _sweep(self) -> None:
+        now = self._context.now()
+        for reservation in self._reservations:
+            node = reservation.status.node_name
+            missing = bool(node) and reservation.ended and self._nodes.get(node) is None
+            moment = deletable_at(reservation, self._settings.gc_seconds, node_missing=missing)
+            if moment is None or moment > now or reservation.terminating:
+                continue
+            if missing and not await self._is_missing(node):
+                continue
+            try:
+                await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
+            except NotFound:
+                continue

@@ -1,0 +1,79 @@
+"""What reservations take of ResourceQuotas, for clusters whose own quota controller does not count them: an annotation on
+each quota says it. Nothing is done unless reservations are charged (`reservation.chargeQuota`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wharfinger.api import quota as rules
+from wharfinger.api.errors import NotFound
+from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.views import Pod, ResourceQuota
+from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Key
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.base import SOON
+from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+
+RESERVED = "wharfinger.dev/reserved"
+"""The annotation: JSON, amounts by the names that the quota limits."""
+
+
+class ReservedQuotaController(Controller[Key]):
+    name = "reservedquota"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._client = context.client
+        if not context.configuration.reservation.charge_quota:
+            return
+        self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
+        self._pods = context.informers.of(PODS, Pod)
+        self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
+        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self._reservations.add_handler(self._reservation_changed, self._reservation_updated, self._reservation_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        namespace, name = key
+        quota = self._quotas.get(name, namespace)
+        if quota is None:
+            return
+        taken = {}
+        if not rules.is_scoped(quota):
+            pods = self._pods_by_namespace.get(namespace)
+            amounts = reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space))
+            taken = {name: rules.shown(name, amounts[name]) for name in sorted(quota.spec.hard) if name in amounts}
+        text = msgspec.json.encode(taken).decode() if taken else None
+        if text == quota.metadata.annotations.get(RESERVED):
+            return
+        metadata = {"uid": quota.metadata.uid, "annotations": {RESERVED: text}}
+        try:
+            await self._client.patch(RESOURCE_QUOTAS, name, {"metadata": metadata}, namespace)
+        except NotFound:
+            return
+
+    def _enqueue(self, quota: ResourceQuota) -> None:
+        self.queue.add((quota.metadata.namespace, quota.metadata.name))
+
+    def _namespace_changed(self, namespace: str) -> None:
+        for quota in self._quotas:
+            if quota.metadata.namespace == namespace:
+                self.queue.add_after((namespace, quota.metadata.name), SOON)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        self._namespace_changed(pod.metadata.namespace)
+
+    def _pod_updated(self, old: Pod, new: Pod) -> None:
+        if old.spec != new.spec or old.terminal != new.terminal or old.metadata.annotations != new.metadata.annotations:
+            self._pod_changed(new)
+
+    def _reservation_changed(self, changed: Reservation) -> None:
+        self._namespace_changed(charged_namespace(changed))
+
+    def _reservation_updated(self, old: Reservation, new: Reservation) -> None:
+        for each in (old, new):
+            self._reservation_changed(each)

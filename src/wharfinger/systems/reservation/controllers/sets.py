@@ -1,0 +1,251 @@
+"""Keeps the reservations of a ReservationSet: numbered, so that making one twice is impossible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from wharfinger.api.conditions import condition
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time, parse_duration, parse_time
+from wharfinger.api.views import ObjectMeta, view
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.pods import controller_reference
+from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation, ReservationSpec
+from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
+
+SET_LABEL = "wharfinger.dev/reservation-set"
+_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
+_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations of the set that are meant for its reservations
+AT_ONCE = 50  # reservations made before the status is written again
+RETRY = 30.0  # seconds until what was refused is tried again
+SOON = 1.0  # seconds until names that turned out to be taken are looked at again
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be done, by numbers of reservations, and how many there are of each sort."""
+
+    create: list[int] = field(default_factory=list)
+    delete: list[int] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def plan(
+    wanted: int,
+    there: Mapping[int, Reservation],
+    *,
+    replace_used: bool,
+    over: bool,
+    taken: Callable[[int], bool] = lambda number: False,
+) -> Plan:
+    """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
+    somebody else's."""
+    made = Plan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    counted = number = 0
+    for number in sorted(there):
+        reservation = there[number]
+        if reservation.terminating:
+            continue
+        if reservation.phase == "Failed":
+            if not over:
+                made.delete.append(number)
+            continue
+        if reservation.phase != "Succeeded" or not replace_used:
+            counted += 1
+        made.counts[reservation.phase] += 1
+    if counted > wanted:
+        made.delete += _surplus(there, counted - wanted)
+    number = 0
+    while counted < wanted and not over:
+        if number not in there and not taken(number):
+            made.create.append(number)
+            counted += 1
+        number += 1
+    return made
+
+
+def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
+    """The least useful first: without a node, then unused; those in use or used up stay."""
+    rank = {"Pending": 0, "Waiting": 1, "Available": 2}
+    candidates = [
+        number
+        for number, each in there.items()
+        if each.phase in rank and not each.terminating and not each.status.current_owners
+    ]
+    return sorted(candidates, key=lambda number: (rank[there[number].phase], -number))[:count]
+
+
+def expiry(document: Document) -> tuple[str, float | None]:
+    """What each reservation gets as its end, as it is written and in seconds; empty and None for never."""
+    spec, created = document["spec"], parse_time(document["metadata"]["creationTimestamp"])
+    moments = []
+    if spec.get("ttl") is not None or not spec.get("expires"):
+        ttl = parse_duration(spec.get("ttl") or DEFAULT_TTL)
+        if ttl == 0:
+            return "", None
+        moments.append(created + ttl)
+    if spec.get("expires"):
+        moments.append(parse_time(spec["expires"]))
+    return format_time(min(moments)), min(moments)
+
+
+def reservation_of(document: Document, number: int) -> Document:
+    """The reservation of that number."""
+    metadata, spec = document["metadata"], document["spec"]
+    body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
+    expires, _ = expiry(document)
+    body |= {"expires": expires} if expires else {"ttl": "0s"}
+    annotations = metadata.get("annotations") or {}
+    return {
+        "apiVersion": RESERVATIONS.api_version,
+        "kind": RESERVATIONS.kind,
+        "metadata": {
+            "name": f"{metadata['name']}-{number}",
+            "labels": {**(metadata.get("labels") or {}), SET_LABEL: metadata["name"]},
+            "annotations": {name: annotations[name] for name in _PASSED_ON if name in annotations},
+            "ownerReferences": [controller_reference(RESERVATION_SETS, view(metadata, ObjectMeta))],
+        },
+        "spec": body,
+    }
+
+
+class ReservationSetController(Controller[str]):
+    name = "reservationset"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._client = context.client
+        self._sets = context.documents(RESERVATION_SETS)
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._by_owner = self._reservations.index("controller", _owner_uid)
+        self._sets.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._reservations.add_handler(
+            self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
+        )
+
+    def _seen(self, document: Document) -> None:
+        self.queue.add(document["metadata"]["name"])
+
+    def _reservation_changed(self, reservation: Reservation) -> None:
+        owner = reservation.metadata.controller
+        if owner is not None and owner.kind == RESERVATION_SETS.kind:
+            self.queue.add(owner.name)
+
+    async def reconcile(self, key: str) -> None:
+        document = self._sets.get(key)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            return
+        there = self._numbered(document)
+        spec, now = document["spec"], self._context.now()
+        _, end = expiry(document)
+        made = plan(
+            spec.get("replicas", 1),
+            there,
+            replace_used=bool(spec.get("replaceUsed")),
+            over=end is not None and now > end,
+            taken=lambda number: number not in there and self._reservations.get(f"{key}-{number}") is not None,
+        )
+        for number in made.delete:
+            await self._delete(there[number])
+        refusal = await self._create(key, [reservation_of(document, number) for number in made.create[:AT_ONCE]])
+        if len(made.create) > AT_ONCE and not refusal:
+            self.queue.add(key)  # how far it is shall be seen on the way
+        for number, reservation in there.items():
+            if number not in made.delete and not reservation.ended:
+                await self._update(document, number, reservation)
+        await self._tell(document, made, refusal)
+
+    async def _create(self, key: str, documents: list[Document]) -> str:
+        """Makes reservations; says what stands against it where that may pass, such as a quota."""
+        outcomes = await asyncio.gather(
+            *(self._client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
+        )
+        refusal = ""
+        for outcome in outcomes:
+            if isinstance(outcome, AlreadyExists):
+                # Made before, and not seen yet; or somebody else's.
+                self.queue.add_after(key, SOON)
+            elif isinstance(outcome, ApiError) and outcome.code in (403, 422):
+                refusal = str(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        if refusal:
+            self.queue.add_after(key, RETRY, background=True)
+        return refusal
+
+    def _numbered(self, document: Document) -> dict[int, Reservation]:
+        prefix = f"{document['metadata']['name']}-"
+        found = {}
+        for each in self._by_owner.get(document["metadata"]["uid"]):
+            number = each.metadata.name.removeprefix(prefix)
+            if number.isdecimal():
+                found[int(number)] = each
+        return found
+
+    async def _delete(self, reservation: Reservation) -> None:
+        try:
+            await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
+        except NotFound:
+            return
+
+    async def _update(self, document: Document, number: int, reservation: Reservation) -> None:
+        """A changed set changes its reservations; the scheduler resizes them."""
+        wanted = reservation_of(document, number)
+        labels, annotations = wanted["metadata"]["labels"], wanted["metadata"]["annotations"]
+        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
+            return
+        try:
+            current = await self._client.get(RESERVATIONS, reservation.metadata.name)
+            # A merge patch would keep what the new spec leaves out.
+            current["spec"] = wanted["spec"]
+            metadata = current["metadata"]
+            metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+            others = {
+                name: text for name, text in (metadata.get("annotations") or {}).items() if name not in _PASSED_ON
+            }
+            metadata["annotations"] = {**others, **annotations}
+            await self._client.update(RESERVATIONS, current)
+        except NotFound:
+            return
+
+    async def _tell(self, document: Document, made: Plan, refusal: str) -> None:
+        counts, wanted = made.counts, document["spec"].get("replicas", 1)
+        ready = counts["Available"] + counts["Succeeded"] >= wanted
+        message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
+        current = condition_of((document.get("status") or {}).get("conditions") or (), "Ready")
+        reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
+        if refusal:
+            message = f"{message}; no more can be made: {refusal}"
+        new = condition("Ready", ready, reason, message, self._context.now())
+        del new["lastProbeTime"]
+        if current is not None and current["status"] == new["status"]:
+            new["lastTransitionTime"] = current["lastTransitionTime"]
+        status = {
+            "replicas": sum(counts.values()),
+            "available": counts["Available"],
+            "waiting": counts["Waiting"],
+            "pending": counts["Pending"],
+            "used": counts["Succeeded"],
+            "observedGeneration": document["metadata"].get("generation", 0),
+            "conditions": [new],
+        }
+        await patch_status(self._client, RESERVATION_SETS, document, status)
+
+
+def _owner_uid(reservation: Reservation) -> list[str]:
+    owner = reservation.metadata.controller
+    return [owner.uid] if owner is not None and owner.kind == RESERVATION_SETS.kind else []
+
+
+def _has(metadata: ObjectMeta, wanted: Document) -> bool:
+    """Whether labels and annotations are as the set would have them; others may be there as well."""
+    passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
+    return dict(metadata.labels) | wanted["labels"] == metadata.labels and passed_on == dict(wanted["annotations"])

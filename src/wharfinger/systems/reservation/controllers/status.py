@@ -1,0 +1,79 @@
+"""What becomes of a reservation, from what the cluster holds: its consumers, its end, and when it may be deleted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests_nano
+from wharfinger.api.times import parse_time
+from wharfinger.api.views import Pod
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.reservations import allocation_of, written
+
+PODS = "pods"
+SUCCEEDED, EXPIRED = "Succeeded", "Expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Who uses a reservation, and how much of what it holds, as its status states it."""
+
+    owners: list[dict[str, str]]
+    allocated: Mapping[str, str | int | float]
+
+    @classmethod
+    def stated(cls, reservation: Reservation) -> Use:
+        """What its status says now."""
+        owners = [
+            {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
+            for owner in reservation.status.current_owners
+        ]
+        return cls(owners, reservation.status.allocated)
+
+    def is_stated(self, reservation: Reservation) -> bool:
+        return self == self.stated(reservation)
+
+
+def uses(pod: Pod) -> str:
+    """The uid of the reservation that a pod takes room in; empty for none. Only pods on nodes that have not ended do."""
+    if not pod.spec.node_name or pod.terminal:
+        return ""
+    found = allocation_of(pod.metadata)
+    return "" if found is None else found.uid
+
+
+def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> Use:
+    status = reservation.status
+    pods = sorted(
+        (pod for pod in consumers if pod.spec.node_name == status.node_name), key=lambda pod: pod.metadata.uid
+    )
+    total: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in requests_nano(pod).items():
+            if name in status.allocatable:
+                total[name] = total.get(name, 0) + amount
+    if PODS in status.allocatable and pods:
+        total[PODS] = len(pods) * 1_000_000_000
+    owners = [{"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
+    return Use(owners, written(total, status.allocatable))
+
+
+def used(reservation: Reservation, use: Use, conditions: Sequence[Document]) -> Document:
+    """The members of the status that a changed use writes; the first use of one that is for once uses it up."""
+    gone: Document = {name: None for name in reservation.status.allocated if name not in use.allocated}
+    status: Document = {"currentOwners": use.owners, "allocated": {**gone, **use.allocated}}
+    if reservation.once:
+        status |= {"phase": "Succeeded", "conditions": list(conditions)}
+    return status
+
+
+def deletable_at(reservation: Reservation, keep_seconds: float, *, node_missing: bool) -> float | None:
+    """When garbage collection may take it: some time after it succeeded or expired, at once when its node is missing."""
+    ready = reservation.status.condition("Ready")
+    if not reservation.ended or ready is None or ready.status != "False" or ready.reason not in (SUCCEEDED, EXPIRED):
+        return None
+    if node_missing:
+        return 0.0
+    return parse_time(ready.last_transition_time) + keep_seconds if ready.last_transition_time else None

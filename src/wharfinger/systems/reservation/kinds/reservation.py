@@ -1,0 +1,243 @@
+"""Reservation: resources with an owner before the pod exists. The template is kept as sent, whatever is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, invalid, required
+from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.schemas import ATOMIC, PRESERVED, Model, Quantity, Time, defaulter, doc, kind_schema, validator
+from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.api.validation.scheduling import taints_faults
+from wharfinger.api.validation.selectors import each, label_selector_faults
+from wharfinger.api.views.base import view
+from wharfinger.api.views.pods import Quantities
+from wharfinger.systems.reservation.kinds.names import KOORDINATOR, RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation as ReservationView
+from wharfinger.systems.reservation.rules.reservations import (
+    DEFAULT_TTL,
+    INNER,
+    RESIZE,
+    RESTRICTED_OPTIONS,
+    BadReservation,
+    annotated_names,
+    annotated_quantities,
+    template_of,
+    wanted_quantities,
+)
+
+
+class ObjectReferenceModel(Model):
+    """One pod; what is left out is not asked for."""
+
+    api_version: str = ""
+    field_path: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    uid: str = ""
+
+
+class ControllerReferenceModel(Model):
+    """Pods of one controller; what is left out is not asked for."""
+
+    api_version: str = ""
+    block_owner_deletion: bool | None = None
+    controller: bool | None = None
+    kind: str = ""
+    name: str = ""
+    namespace: Annotated[str, doc("The namespace of the pods.")] = ""
+    uid: str = ""
+
+
+class OwnerModel(Model):
+    """Who may take what is reserved: all members that are given must match."""
+
+    schema_extra = {"minProperties": 1}
+
+    object: ObjectReferenceModel | None = None
+    controller: ControllerReferenceModel | None = None
+    label_selector: Annotated[LabelSelector, doc("Pods of any namespace; an empty selector matches all.")] | None = None
+
+
+class TaintModel(Model):
+    """Keeps pods away whose reservation affinity does not tolerate it. It evicts nobody."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+    time_added: Time | None = None
+
+
+class PreAllocationPolicyModel(Model):
+    """Which running pods a pre-allocation may take over."""
+
+    mode: Annotated[
+        Literal["Default", "Cluster"],
+        doc("Default: pods that match an owner; Cluster: pods labelled pod.koordinator.sh/is-pre-allocatable=true."),
+    ] = "Default"
+    enable_multiple: Annotated[bool, doc("Take over several pods.")] = False
+
+
+class ReservationSpec(Model):
+    """What to reserve, for whom and for how long."""
+
+    template: Annotated[
+        dict[str, Any], PRESERVED, doc("What the scheduler places, as if it were a pod; nodeName pins the node.")
+    ]
+    owners: Annotated[list[OwnerModel], Meta(min_length=1), ATOMIC, doc("Who may use it; one match is enough.")]
+    ttl: (
+        Annotated[str, doc("How long from creation, 24h unless expires is given; 0 switches all expiry off.")] | None
+    ) = None
+    expires: Annotated[Time, doc("When it ends; with ttl, whichever comes first.")] | None = None
+    pre_allocation: Annotated[
+        bool, doc("Take a node even where resources are still short, and wait until they are there.")
+    ] = False
+    pre_allocation_policy: PreAllocationPolicyModel | None = None
+    allocate_once: Annotated[bool, doc("The first pod that uses it uses it up.")] = True
+    allocate_policy: (
+        Annotated[
+            Literal["Aligned", "Restricted"],
+            doc("Aligned: the rest may come from the node. Restricted: what is reserved must suffice."),
+        ]
+        | None
+    ) = None
+    unschedulable: Annotated[bool, doc("No new pods; those that use it stay.")] = False
+    taints: Annotated[list[TaintModel], ATOMIC] = field(default_factory=list)
+
+
+class ReservationCondition(Model):
+    """One aspect of the state: Scheduled or Ready."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_probe_time: Time | None = None
+    last_transition_time: Time | None = None
+
+
+class ReservationStatus(Model):
+    """What became of it."""
+
+    phase: Annotated[str, doc("Pending, Available, Waiting, Succeeded or Failed.")] = "Pending"
+    conditions: Annotated[list[ReservationCondition], ATOMIC] = field(default_factory=list)
+    node_name: Annotated[str, doc("The node it is on.")] = ""
+    allocatable: Annotated[dict[str, Quantity], doc("What is reserved.")] = field(default_factory=dict)
+    allocated: Annotated[dict[str, Quantity], doc("What its pods ask for, of the resources that are reserved.")] = (
+        field(default_factory=dict)
+    )
+    current_owners: Annotated[list[ObjectReferenceModel], ATOMIC, doc("The pods that use it.")] = field(
+        default_factory=list
+    )
+
+
+class Reservation(Model):
+    """Resources of a node, kept for pods that may not exist yet."""
+
+    spec: ReservationSpec
+    status: ReservationStatus | None = None
+
+
+def fill(document: Document) -> None:
+    spec = document.get("spec")
+    # A ttl beside `expires` would end it early, so it has a default only where nothing else says how long.
+    if isinstance(spec, dict) and spec.get("ttl") is None and spec.get("expires") is None:
+        spec["ttl"] = DEFAULT_TTL
+
+
+def _begin(document: Document) -> None:
+    document["status"] = {"phase": "Pending"}
+
+
+def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    faults = list(reservation_spec_faults(document["spec"], "spec"))
+    yield from faults or _annotation_faults(document)
+
+
+def reservation_spec_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
+    """What a schema cannot say of the spec of a reservation, here or inside another kind."""
+    if not spec["template"]:
+        yield required(f"{path}.template")
+    yield from _template_faults(spec, f"{path}.template")
+    for index, owner in each(spec, "owners"):
+        yield from label_selector_faults(owner.get("labelSelector"), f"{path}.owners[{index}].labelSelector")
+    ttl = spec.get("ttl")
+    if ttl is not None:
+        try:
+            if parse_duration(ttl) < 0:
+                yield invalid(f"{path}.ttl", ttl, "must not be negative")
+        except BadTime as error:
+            yield invalid(f"{path}.ttl", ttl, str(error))
+    yield from taints_faults(spec.get("taints") or (), f"{path}.taints")
+
+
+def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
+    probe = {"metadata": {}, "spec": {"template": spec["template"]}}
+    try:
+        template = template_of(view(probe, ReservationView))
+    except BadReservation as error:
+        where, _, message = str(error).partition(": ")
+        yield FieldError(where.replace("spec.template", path, 1), "FieldValueTypeInvalid", f"Invalid value: {message}")
+        return
+    spec_view = template.spec
+    for part, containers in (("containers", spec_view.containers), ("initContainers", spec_view.init_containers)):
+        for index, container in enumerate(containers):
+            here = f"{path}.spec.{part}[{index}].resources"
+            yield from _quantity_faults(container.resources.limits, f"{here}.limits")
+            yield from _quantity_faults(container.resources.requests, f"{here}.requests")
+    yield from _quantity_faults(spec_view.overhead, f"{path}.spec.overhead")
+
+
+def _quantity_faults(quantities: Quantities, path: str) -> Iterator[FieldError]:
+    for name, quantity in quantities.items():
+        try:
+            if parse_nano(quantity) < 0:
+                yield invalid(f"{path}[{name}]", quantity, "must be greater than or equal to 0")
+        except BadQuantity as error:
+            yield invalid(f"{path}[{name}]", quantity, str(error))
+
+
+def _annotation_faults(document: Document) -> Iterator[FieldError]:
+    try:
+        reservation = view({**document, "status": {}}, ReservationView)
+        for annotation in (INNER, RESIZE):
+            annotated_quantities(reservation.metadata, annotation)
+        annotated_names(reservation.metadata, RESTRICTED_OPTIONS, "resources")
+        wanted_quantities(reservation)
+    except BadReservation as error:
+        where, _, message = str(error).partition(": ")
+        yield FieldError(where, "FieldValueInvalid", f"Invalid value: {message}")
+    except msgspec.ValidationError as error:
+        yield FieldError("spec", "FieldValueInvalid", f"Invalid value: {error}")
+
+
+KIND = Kind(
+    KOORDINATOR,
+    RESERVATIONS.kind,
+    RESERVATIONS.plural,
+    versions=("v1alpha1",),
+    namespaced=False,
+    status=True,
+    columns=(
+        Column("Phase", "status.phase", description="The phase of the reservation."),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+        Column("Node", "status.nodeName", description="The node it is on."),
+        Column("TTL", "spec.ttl", description="How long it lives from its creation."),
+        Column("Expires", "spec.expires", description="When it ends."),
+    ),
+    default=defaulter(Reservation, fill),
+    prepare_create=_begin,
+    validate=validator(Reservation, _faults),
+    schema=lambda version: kind_schema(Reservation),
+    ours=True,
+)
+
+KINDS = (KIND,)

@@ -1,0 +1,72 @@
+"""ReservationSet: so many reservations of one kind, kept until they are used or their time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError
+from wharfinger.api.registry import Column, Document, Kind, Scale
+from wharfinger.api.schemas import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
+from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
+from wharfinger.systems.reservation.kinds.reservation import ReservationSpec, fill, reservation_spec_faults
+
+
+class ReservationSetSpec(ReservationSpec):
+    """What each reservation is like, and how many there shall be. Times count from the creation of the set."""
+
+    replicas: Annotated[Int32, Meta(ge=0, le=10000), doc("How many reservations.")] = 1
+    replace_used: Annotated[bool, doc("Make another one for each that is used up. Otherwise those count as done.")] = (
+        False
+    )
+
+
+class ReservationSetStatus(Model):
+    """How many there are, by what became of them."""
+
+    replicas: Annotated[Int32, doc("Reservations that count: held, waiting for something, or used.")] = 0
+    available: Int32 = 0
+    waiting: Int32 = 0
+    pending: Int32 = 0
+    used: Annotated[Int32, doc("Reservations that were used up.")] = 0
+    observed_generation: Int64 = 0
+    conditions: Conditions = field(default_factory=list)
+
+
+class ReservationSet(Model):
+    """Keeps a number of reservations of one kind, for the pods of a scale-up to come."""
+
+    spec: ReservationSetSpec
+    status: ReservationSetStatus | None = None
+
+
+def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    yield from reservation_spec_faults(document["spec"], "spec")
+
+
+KIND = Kind(
+    RESERVATION_SETS.group,
+    RESERVATION_SETS.kind,
+    RESERVATION_SETS.plural,
+    versions=("v1alpha1",),
+    namespaced=False,
+    short_names=("rsvset",),
+    status=True,
+    scale=Scale(),
+    columns=(
+        Column("Desired", "spec.replicas", type="integer"),
+        Column("Available", "status.available", type="integer"),
+        Column("Used", "status.used", type="integer"),
+        Column("Waiting", "status.waiting", type="integer", priority=1),
+        Column("Pending", "status.pending", type="integer"),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+    ),
+    default=defaulter(ReservationSet, fill),
+    validate=validator(ReservationSet, _faults),
+    schema=lambda version: kind_schema(ReservationSet),
+    ours=True,
+)
+
+KINDS = (KIND,)

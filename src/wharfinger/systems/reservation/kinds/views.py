@@ -1,0 +1,152 @@
+"""Views of a Reservation, of a set of them, and of a pod migration job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from wharfinger.api.selectors import LabelSelector, NodeSelectorTerm
+from wharfinger.api.views.base import View
+from wharfinger.api.views.core import ObjectReference
+from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.nodes import Taint
+from wharfinger.api.views.pods import PodSpec, Quantities, Toleration
+
+
+class PodTemplate(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+class ControllerReference(View, frozen=True):
+    """An owner reference with the namespace of the pods it speaks of; what is empty is not asked for."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    namespace: str = ""
+
+
+class ReservationOwner(View, frozen=True):
+    """Who may take what is reserved: all members that are given must match."""
+
+    object: ObjectReference | None = None
+    controller: ControllerReference | None = None
+    label_selector: LabelSelector | None = None
+
+
+class PreAllocationPolicy(View, frozen=True):
+    mode: str = "Default"
+    enable_multiple: bool = False
+
+
+class ReservationSpec(View, frozen=True):
+    template: dict[str, Any] | None = (
+        None  # of any shape: see `wharfinger.systems.reservation.rules.reservations.template_of`
+    )
+    owners: tuple[ReservationOwner, ...] = ()
+    ttl: str | None = None
+    expires: str | None = None
+    pre_allocation: bool = False
+    pre_allocation_policy: PreAllocationPolicy | None = None
+    allocate_once: bool | None = None
+    allocate_policy: str = ""
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class CurrentOwner(View, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ReservationStatus(View, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    node_name: str = ""
+    allocatable: Quantities = field(default_factory=dict)
+    allocated: Quantities = field(default_factory=dict)
+    current_owners: tuple[CurrentOwner, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class Reservation(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ReservationSpec = field(default_factory=ReservationSpec)
+    status: ReservationStatus = field(default_factory=ReservationStatus)
+
+    @property
+    def phase(self) -> str:
+        return self.status.phase or "Pending"
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or Failed: nothing changes it any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps resources of a node."""
+        return bool(self.status.node_name) and self.phase in ("Available", "Waiting")
+
+    @property
+    def once(self) -> bool:
+        """Whether the first consumer uses it up."""
+        return self.spec.allocate_once is not False
+
+    @property
+    def terminating(self) -> bool:
+        return bool(self.metadata.deletion_timestamp)
+
+
+class ReservationSelectorTerms(View, frozen=True):
+    reservation_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class ReservationAffinity(View, frozen=True):
+    """What a pod's annotation asks of reservations; its mere presence demands one."""
+
+    name: str = ""
+    reservation_selector: dict[str, str] = field(default_factory=dict)
+    required: ReservationSelectorTerms | None = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class PodMigrationJobSpec(View, frozen=True):
+    pod_ref: ObjectReference = field(default_factory=ObjectReference)
+    paused: bool = False
+    ttl: str = "5m"
+    mode: str = "ReservationFirst"
+    reservation_options: dict[str, Any] | None = None
+    delete_options: dict[str, Any] | None = None
+
+
+class PodMigrationJobStatus(View, frozen=True):
+    phase: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ref: ObjectReference | None = None
+    node_name: str = ""
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class PodMigrationJob(View, frozen=True):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodMigrationJobSpec = field(default_factory=PodMigrationJobSpec)
+    status: PodMigrationJobStatus = field(default_factory=PodMigrationJobStatus)
+
+    @property
+    def ended(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed", "Aborted")

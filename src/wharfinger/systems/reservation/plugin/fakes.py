@@ -1,0 +1,106 @@
+"""Where a reservation itself may go: its pinned node, allocate policies that do not mix, and pre-allocation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import unresolvable
+from wharfinger.framework.tables import Tables
+from wharfinger.systems.reservation.plugin.ledger import Ledger
+
+NOT_PINNED = unresolvable("node(s) didn't match the nodeName specified by reservation")
+POLICY_CONFLICT = unresolvable("node(s) reservation allocate policy conflict")
+TOO_MANY = unresolvable("Too many pods")
+_WITH_VICTIMS = ("InterPodAffinity", "resourcepolicy")
+
+
+class FakePod(Prepared):
+    """For a fake pod. A pre-allocation is not held to what is free now but to what reservations leave of the node; it
+    prefers the node that has to wait least."""
+
+    scope = Scope.ROW
+    filters = True
+
+    def __init__(
+        self,
+        tables: Tables,
+        ledger: Ledger,
+        shape: Shape,
+        pinned: str,
+        policy: str,
+        pre_allocation: bool,
+        guarantees: bool = False,
+    ) -> None:
+        super().__init__()
+        self._tables = tables
+        self._ledger = ledger
+        self._pinned = pinned
+        self._policy = policy
+        self._pre_allocation = self.scores = pre_allocation
+        self._wanted = tables.charge(shape)
+        self._not_pinned = self.refuse(NOT_PINNED)
+        self._conflict = self.refuse(POLICY_CONFLICT)
+        self._too_many = self.refuse(TOO_MANY)
+        if pre_allocation:
+            # What keeps a preemptor away as long as its victims are there does not keep its guarantee away.
+            self.replaces = frozenset({"NodeResourcesFit", *(_WITH_VICTIMS if guarantees else ())})
+
+    def filter(self, rows: Rows) -> Ints:
+        codes = np.zeros(len(rows), dtype=np.int64)
+        if self._pinned:
+            row = self._tables.row_of.get(self._pinned, -1)
+            codes[rows != row] = self._not_pinned
+        taken = self._ledger.fakes_on
+        for index, row in enumerate(rows.tolist()):
+            if not codes[index] and (self._pre_allocation or row in taken):
+                codes[index] = self._other(row)
+        return codes
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        if self._pinned and self._tables.row_of.get(self._pinned, -1) != row:
+            return self._not_pinned
+        return self._other(row)
+
+    def _other(self, row: int) -> int:
+        for policy in self._ledger.policies_on(row):
+            if bool(policy) is not bool(self._policy):
+                return self._conflict
+        return self._too_large(row) if self._pre_allocation else 0
+
+    def _too_large(self, row: int) -> int:
+        tables = self._tables
+        if len(self._ledger.fakes_on.get(row, ())) >= tables.pod_limit.cells[row]:
+            return self._too_many
+        held = self._ledger.held_on(row)
+        short = [
+            tables.resource_names[number]
+            for number, amount in self._wanted
+            if amount + held.get(number, 0) > tables.allocatable[number].cells[row]
+        ]
+        return self.refuse(unresolvable(*(f"Insufficient {name}" for name in short))) if short else 0
+
+    def short(self, row: int) -> bool:
+        """Whether the row has not enough free yet."""
+        tables = self._tables
+        return self._pre_allocation and (
+            tables.pod_count.cells[row] >= tables.pod_limit.cells[row]
+            or any(
+                tables.allocatable[number].cells[row] - tables.requested[number].cells[row] < amount
+                for number, amount in self._wanted
+            )
+        )
+
+    def score(self, rows: Rows) -> Ints:
+        """The share of what is wanted that is free now, averaged over resources."""
+        if not self._wanted:
+            return np.full(len(rows), MAX_SCORE, dtype=np.int64)
+        total = np.zeros(len(rows), dtype=np.int64)
+        for number, amount in self._wanted:
+            free = self._tables.allocatable[number].view[rows] - self._tables.requested[number].view[rows]
+            enough: Bools = free >= amount
+            total += np.where(enough, MAX_SCORE, np.clip(free, 0, None) * MAX_SCORE // amount)
+        return total // len(self._wanted)

@@ -1,0 +1,510 @@
+"""The ledger of reservations: what is kept on which row for whom, and who uses how much of it.
+
+A reservation that holds a node stands in the tables as a fake pod that takes what its consumers leave over,
+`max(R - A, 0)` of each resource. So the tables show every other pod `O + Σ max(R, A)` without further ado; only pods that
+may use a reservation see more (`wharfinger.systems.reservation.plugin.reservation`). One ledger serves all profiles of an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.times import BadTime, parse_time
+from wharfinger.api.views import ObjectMeta, Pod
+from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
+from wharfinger.framework.columns import Log
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import PODS, Charge, Key, PodOnNode, Tables
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.owners import OwnerClasses
+from wharfinger.systems.reservation.rules.reservations import (
+    INNER,
+    RESTRICTED_OPTIONS,
+    BadReservation,
+    allocation_of,
+    amounts,
+    annotated_names,
+    annotated_quantities,
+    fake_name,
+    fake_pod,
+    is_fake,
+    order_of,
+    wanted_quantities,
+)
+from wharfinger.systems.reservation.rules.resizing import Resizing, plan
+
+Numbers = dict[int, int]
+"""Resource number to amount."""
+
+_SHARED = "reservations"
+
+
+class Holding:
+    """A reservation that holds a node. `reserved`, `inner` and `allocated` go by resource number."""
+
+    __slots__ = (
+        "allocated",
+        "consumers",
+        "created",
+        "fake",
+        "inner",
+        "most",
+        "names",
+        "number",
+        "once",
+        "order",
+        "owners",
+        "pods_limit",
+        "quantities",
+        "reservation",
+        "reserved",
+        "restricted",
+        "scored",
+        "waiting",
+    )
+
+    def __init__(
+        self, tables: Tables, reservation: Reservation, quantities: Quantities, owners: int | None, number: int
+    ) -> None:
+        """`quantities` is what it holds: what its status says, or what it is just being given."""
+        self.reservation = reservation
+        self.owners = owners  # the owner class; None when nobody can match
+        self.number = number  # a stable tie-break: when it was first seen
+        self.once = reservation.once
+        self.waiting = reservation.phase == "Waiting"
+        self.order = order_of(reservation)
+        self.created = _created(reservation)
+        self.quantities = quantities
+        self.names = amounts(quantities)  # R by name, in the scheduler's units
+        self.reserved: Numbers = dict(_numbered(tables, self.names))
+        self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
+        self.most: Numbers = self.reserved  # what consumers may have where it is restricted
+        self.pods_limit = self.names.get(PODS)
+        self.restricted: frozenset[int] | None = (
+            None  # numbers that must come from it alone; None: it is not restricted
+        )
+        if reservation.spec.allocate_policy == "Restricted":
+            wanted = [tables.resource(name) for name in _restricted_names(reservation) if name in self.names]
+            self.restricted = frozenset(wanted or self.reserved)
+        self.consumers: dict[Key, Numbers] = {}
+        self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
+        self.scored = (0, 0)  # what consumers count as in scores, cpu and memory
+        self.fake = _fake(tables, reservation, quantities)
+
+    @property
+    def uid(self) -> str:
+        return self.reservation.metadata.uid
+
+    @property
+    def name(self) -> str:
+        return self.reservation.metadata.name
+
+    @property
+    def row(self) -> int:
+        return self.fake.row
+
+    @property
+    def policy(self) -> str:
+        return self.reservation.spec.allocate_policy
+
+    def limit_to(self, tables: Tables, smaller: Quantities | None) -> None:
+        """It is about to shrink: consumers that come now must do with what will be left."""
+        if smaller is not None:
+            wanted = amounts(smaller)
+            self.most = {
+                number: min(amount, wanted.get(tables.resource_names[number], 0))
+                for number, amount in self.reserved.items()
+            }
+
+    def usable(self) -> bool:
+        """Whether a pod more may use it, sizes apart."""
+        return not (self.waiting or self.reservation.terminating or (self.once and self.consumers))
+
+    def charge(self) -> Charge:
+        """What the fake pod takes: what consumers leave over."""
+        allocated = self.allocated
+        return tuple(
+            (number, amount - allocated[number])
+            for number, amount in self.reserved.items()
+            if amount > allocated[number]
+        )
+
+    def nonzero(self) -> tuple[int, int]:
+        """What the fake pod counts as in scores."""
+        cpu, memory = self.fake.shape.nonzero
+        return max(cpu - self.scored[0], 0), max(memory - self.scored[1], 0)
+
+    def held(self, number: int) -> int:
+        """What it and its consumers take of the node together."""
+        return max(self.reserved.get(number, 0), self.allocated.get(number, 0))
+
+
+def _created(reservation: Reservation) -> float:
+    try:
+        return parse_time(reservation.metadata.creation_timestamp)
+    except BadTime:
+        return 0.0
+
+
+def _numbered(tables: Tables, named: Mapping[str, int]) -> Charge:
+    return tables.charge_of(named)
+
+
+def _annotated(reservation: Reservation, annotation: str) -> Quantities:
+    try:
+        return annotated_quantities(reservation.metadata, annotation)
+    except BadReservation:
+        return {}
+
+
+def _restricted_names(reservation: Reservation) -> tuple[str, ...]:
+    try:
+        return annotated_names(reservation.metadata, RESTRICTED_OPTIONS, "resources")
+    except BadReservation:
+        return ()
+
+
+def _fake(tables: Tables, reservation: Reservation, quantities: Quantities) -> PodOnNode:
+    status = msgspec.structs.replace(reservation.status, allocatable=quantities)
+    reservation = msgspec.structs.replace(reservation, status=status)
+    try:
+        pod = fake_pod(reservation)
+    except BadReservation:
+        # What is reserved stays reserved even if the rest of the template has become unreadable.
+        metadata = reservation.metadata
+        container = Container(name="reserved", resources=Resources(requests=reservation.status.allocatable))
+        pod = Pod(
+            ObjectMeta(name=fake_name(metadata.uid), namespace="default", uid=metadata.uid),
+            PodSpec(node_name=reservation.status.node_name, containers=(container,)),
+        )
+    return tables.record(pod, reservation.status.node_name)
+
+
+class Ledger:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.reservations: dict[str, Reservation] = {}  # by uid, whatever their phase
+        self.holdings: dict[str, Holding] = {}
+        self.classes = OwnerClasses()
+        self.of_class: dict[int, dict[str, Holding]] = {}  # owner class to its holdings, by uid
+        self.fakes_on: dict[int, dict[str, PodOnNode]] = {}  # row to fake pods, assumed ones too
+        self.by_number: dict[int, Holding] = {}
+        self.log = Log()  # numbers of holdings that came, changed or went
+        self.waiting_rows: set[int] = set()  # rows to look at for Waiting ones that have room now
+        self._consumers: dict[str, dict[Key, PodOnNode]] = {}  # by uid of the reservation, known or not
+        self._uses: dict[Key, str] = {}  # pod on a node to the uid of its reservation
+        self._assumed: dict[Key, str] = {}  # the same for pods that are being bound
+        self._promised: dict[str, Quantities] = {}  # by uid: a new size that is being written
+        self._first_seen = 0
+        self._node_position = 0
+        self._needed = False  # whether there ever were reservations
+        tables.listen(self)
+
+    # -- reservations
+
+    def set(self, reservation: Reservation) -> None:
+        """A reservation came or changed."""
+        uid = reservation.metadata.uid
+        if self.reservations.get(uid) is reservation:
+            return  # each profile's plugin tells us
+        if not self._needed:
+            self._needed = True
+            self._tables.listeners_changed()
+        self.reservations[uid] = reservation
+        old = self.holdings.get(uid)
+        if not reservation.holds:
+            if old is not None:
+                self._release(old)
+            return
+        if old is None:
+            self._first_seen += 1
+        number = self._first_seen if old is None else old.number
+        owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
+        new = Holding(self._tables, reservation, self._quantities(reservation), owners, number)
+        new.limit_to(self._tables, self._promised.get(uid))
+        if old is not None:
+            self._leave_class(old)
+        self.holdings[uid] = self.by_number[number] = new
+        if owners is not None:
+            self.of_class.setdefault(owners, {})[uid] = new
+        self._tables.keys_version += 1
+        for pod in self._consumers.get(uid, {}).values():
+            self._count(new, pod)
+        new.fake.charge, new.fake.nonzero = new.charge(), new.nonzero()
+        self._tables.add_pod(new.fake)
+        self.log.append(number)
+
+    def remove(self, reservation: Reservation) -> None:
+        uid = reservation.metadata.uid
+        self.reservations.pop(uid, None)
+        self._promised.pop(uid, None)
+        holding = self.holdings.get(uid)
+        if holding is not None:
+            self._release(holding)
+
+    def _release(self, holding: Holding) -> None:
+        """It keeps nothing any more; its consumers stay as ordinary pods."""
+        del self.holdings[holding.uid], self.by_number[holding.number]
+        self._leave_class(holding)
+        self._tables.keys_version += 1
+        self._tables.remove_pod(holding.fake.key)
+        self.log.append(holding.number)
+
+    def _leave_class(self, holding: Holding) -> None:
+        if holding.owners is not None:
+            of_class = self.of_class[holding.owners]
+            of_class.pop(holding.uid, None)
+            if not of_class:
+                del self.of_class[holding.owners]
+            self.classes.leave(holding.owners)
+
+    # -- resizing
+
+    def resizing(self, holding: Holding) -> Resizing:
+        """What becomes of the template's wish. Raises BadReservation."""
+        tables, row = self._tables, holding.row
+        wanted = wanted_quantities(holding.reservation)
+        names = {*holding.names, *wanted}
+        used, free = {}, {}
+        for name in names:
+            number = tables.resources.get(name)
+            if number is not None:
+                used[name] = holding.allocated.get(number, 0)
+                if row >= 0:
+                    free[name] = tables.allocatable[number].cells[row] - tables.requested[number].cells[row]
+            elif name == PODS:
+                used[name], free[name] = len(holding.consumers), 1 << 31
+        if holding.waiting and row >= 0:
+            # It waits for running pods anyway: only what reservations hold stands against it.
+            held = self.held_on(row, without=holding.uid)
+            for name in names & set(tables.resources):
+                number = tables.resources[name]
+                free[name] = (
+                    tables.allocatable[number].cells[row] - held.get(number, 0) - holding.reserved.get(number, 0)
+                )
+        return plan(holding.quantities, wanted, used, free)
+
+    def promise(self, uid: str, quantities: Quantities) -> None:
+        """A new size that is being written. To others what grows counts from now on, and what shrinks until that is
+        known; consumers are held to the smaller."""
+        self._promised[uid] = quantities
+        self._again(uid)
+
+    def forget_promise(self, uid: str, quantities: Quantities) -> None:
+        """It was not written; a newer promise stands."""
+        if self._promised.get(uid) is quantities:
+            del self._promised[uid]
+            self._again(uid)
+
+    def _again(self, uid: str) -> None:
+        reservation = self.reservations.pop(uid, None)
+        if reservation is not None:
+            self.set(reservation)
+
+    def _quantities(self, reservation: Reservation) -> Quantities:
+        """What the status says, or more where that is just being written."""
+        stated = reservation.status.allocatable
+        promised = self._promised.get(reservation.metadata.uid)
+        if promised is None:
+            return stated
+        has, more = amounts(stated), amounts(promised)
+        if has == more:
+            del self._promised[reservation.metadata.uid]
+            return stated
+        return {**stated, **{name: promised[name] for name in promised if more[name] > has.get(name, 0)}}
+
+    # -- pods on nodes
+
+    def assume(self, key: Key, uid: str) -> None:
+        """A pod that is about to be put on a node uses a reservation."""
+        self._assumed[key] = uid
+
+    def unassume(self, key: Key) -> None:
+        self._assumed.pop(key, None)
+
+    def assumed(self, key: Key) -> Holding | None:
+        return self.holdings.get(self._assumed.get(key, ""))
+
+    def use(self, key: Key) -> Holding | None:
+        """The reservation that a pod on a node uses."""
+        return self.holdings.get(self._uses.get(key, ""))
+
+    def reservation_of(self, key: Key) -> str | None:
+        """The uid of the reservation that a pod on a node uses, known or not."""
+        return self._uses.get(key)
+
+    def concerned(self, shape: Shape) -> bool:
+        return self._needed
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        row = pod.row
+        if is_fake(pod.pod):
+            self.fakes_on.setdefault(row, {})[pod.pod.metadata.uid] = pod
+            self.waiting_rows.add(row)
+            self._log(pod)
+            return
+        uid = self._uid_of(pod)
+        if uid is not None:
+            self._start_use(pod, uid)
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        row = pod.row
+        fakes = self.fakes_on.get(row)
+        if fakes is not None:
+            self.waiting_rows.add(row)
+            if is_fake(pod.pod):
+                fakes.pop(pod.pod.metadata.uid, None)
+                if not fakes:
+                    del self.fakes_on[row]
+                self._log(pod)
+                return
+        self._end_use(pod)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        uid = self._uid_of(pod)
+        if uid == self._uses.get(pod.key):
+            return
+        self._end_use(pod)
+        if uid is not None:
+            self._start_use(pod, uid)
+
+    def _log(self, fake: PodOnNode) -> None:
+        holding = self.holdings.get(fake.pod.metadata.uid)
+        if holding is not None and holding.fake is fake:
+            self.log.append(holding.number)
+
+    def _uid_of(self, pod: PodOnNode) -> str | None:
+        if pod.assumed:
+            return self._assumed.get(pod.key)
+        self._assumed.pop(pod.key, None)  # bound: from here on its annotation says so
+        allocation = allocation_of(pod.pod.metadata)
+        return None if allocation is None else allocation.uid
+
+    def _start_use(self, pod: PodOnNode, uid: str) -> None:
+        self._uses[pod.key] = uid
+        self._consumers.setdefault(uid, {})[pod.key] = pod
+        holding = self.holdings.get(uid)
+        if holding is not None:
+            self._count(holding, pod)
+            self._recharge(holding)
+
+    def _end_use(self, pod: PodOnNode) -> None:
+        uid = self._uses.pop(pod.key, None)
+        if uid is None:
+            return
+        consumers = self._consumers[uid]
+        consumers.pop(pod.key, None)
+        if not consumers:
+            del self._consumers[uid]
+        holding = self.holdings.get(uid)
+        taken = None if holding is None else holding.consumers.pop(pod.key, None)
+        if holding is not None and taken is not None:
+            for number, amount in taken.items():
+                holding.allocated[number] -= amount
+            holding.scored = (holding.scored[0] - pod.nonzero[0], holding.scored[1] - pod.nonzero[1])
+            self._recharge(holding)
+
+    def _count(self, holding: Holding, pod: PodOnNode) -> None:
+        """Restricted to what is reserved; a pod elsewhere uses nothing of it, whatever its annotation says."""
+        if pod.node_name != holding.reservation.status.node_name:
+            return
+        taken = {number: amount for number, amount in pod.charge if number in holding.reserved}
+        holding.consumers[pod.key] = taken
+        for number, amount in taken.items():
+            holding.allocated[number] += amount
+        holding.scored = (holding.scored[0] + pod.nonzero[0], holding.scored[1] + pod.nonzero[1])
+
+    def _recharge(self, holding: Holding) -> None:
+        self._tables.recharge(holding.fake, holding.charge(), holding.nonzero())
+        self.log.append(holding.number)
+
+    # -- questions
+
+    def held_on(self, row: int, *, without: str = "") -> Numbers:
+        """Per resource what the row's reservations, but one, hold together with their consumers."""
+        total: Numbers = {}
+        for uid, fake in self.fakes_on.get(row, {}).items():
+            if uid == without:
+                continue
+            holding = self.holdings.get(uid)
+            for number, amount in fake.charge if holding is None else _held(holding):
+                total[number] = total.get(number, 0) + amount
+        return total
+
+    def fits_beside(self, row: int, asked: Mapping[str, int]) -> bool:
+        """Whether the row has room for this beside all reservations on it, whatever other pods run there."""
+        tables, held = self._tables, self.held_on(row)
+        return all(
+            amount + held.get(number, 0) <= tables.allocatable[number].cells[row]
+            for number, amount in tables.charge_of(asked)
+        )
+
+    def policies_on(self, row: int) -> Iterable[str]:
+        for uid in self.fakes_on.get(row, ()):
+            reservation = self.reservations.get(uid)
+            if reservation is not None:
+                yield reservation.spec.allocate_policy
+
+    def ready(self) -> list[Holding]:
+        """The Waiting ones that have room now, looking at rows where something left since the last time."""
+        found = []
+        rows, self.waiting_rows = self.waiting_rows, set()
+        changed = self._tables.node_log.since(self._node_position)
+        self._node_position = self._tables.node_log.position
+        rows.update(self.fakes_on if changed is None else (row for row in changed if row in self.fakes_on))
+        for row in sorted(rows):
+            waiting = [
+                holding
+                for uid in self.fakes_on.get(row, ())
+                if (holding := self.holdings.get(uid)) is not None and holding.waiting
+            ]
+            found += self._ready_on(row, sorted(waiting, key=_waiting_order)) if waiting else []
+        return found
+
+    def _ready_on(self, row: int, waiting: list[Holding]) -> list[Holding]:
+        """In order, up to the first that does not fit; each is weighed against all but the ones that wait behind it."""
+        tables = self._tables
+        if not tables.alive[row]:
+            return []
+        # What the row's tables say, without all that wait.
+        used = {number: tables.requested[number].cells[row] for holding in waiting for number in holding.reserved}
+        pods = tables.pod_count.cells[row] - len(waiting)
+        for holding in waiting:
+            for number, amount in holding.fake.charge:
+                used[number] -= amount
+        found = []
+        for holding in waiting:
+            for number, amount in holding.fake.charge:
+                used[number] += amount
+            pods += 1
+            if pods > tables.pod_limit.cells[row] or any(
+                used[number] > tables.allocatable[number].cells[row] for number, _ in holding.fake.charge
+            ):
+                break
+            found.append(holding)
+        return found
+
+
+def _held(holding: Holding) -> Iterable[tuple[int, int]]:
+    return ((number, holding.held(number)) for number in holding.reserved)
+
+
+def _waiting_order(holding: Holding) -> tuple[Any, ...]:
+    return -holding.fake.priority, holding.created, holding.name
+
+
+def ledger_of(tables: Tables) -> Ledger:
+    """The ledger of an engine, made when first asked for."""
+    found = known_ledger(tables)
+    if found is None:
+        found = tables.shared[_SHARED] = Ledger(tables)
+    return found
+
+
+def known_ledger(tables: Tables) -> Ledger | None:
+    """The ledger of an engine, if there is one."""
+    found: Ledger | None = tables.shared.get(_SHARED)
+    return found

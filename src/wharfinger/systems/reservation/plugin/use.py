@@ -1,0 +1,378 @@
+"""How a pod uses reservations: which it matches on a row, which one it would take, and what it may imagine there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import numpy as np
+
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope, normalize_by_max
+from wharfinger.framework.shapes import HostPort, Shape
+from wharfinger.framework.simulation import Overlay, Simulation
+from wharfinger.framework.status import unresolvable, unschedulable
+from wharfinger.framework.tables import PODS, PodOnNode, Tables
+from wharfinger.systems.reservation.plugin.demands import Demands
+from wharfinger.systems.reservation.plugin.ledger import Holding, Ledger, Numbers
+
+NO_MATCH = "node(s) no reservations match reservation affinity"
+NOT_MET = "node(s) no reservation(s) to meet the requirements"
+PREFERRED = 1000
+"""The raw score of the node whose reservations carry the smallest order."""
+
+
+def score_of(reserved: dict[str, int], allocated: dict[str, int], requests: dict[str, int]) -> int:
+    """How well a pod fills a reservation: the average share in use afterwards, 0 for what would not fit."""
+    shares = []
+    for name, amount in reserved.items():
+        if amount > 0:
+            used = allocated.get(name, 0) + requests.get(name, 0)
+            shares.append(MAX_SCORE * used // amount if used <= amount else 0)
+    return sum(shares) // len(shares) if shares else 0
+
+
+class Imagined:
+    """What one look at a row assumes: the reservation that is opened, and what of it evictions have freed."""
+
+    __slots__ = ("candidate", "freed", "leaving")
+
+    def __init__(self, candidate: Holding | None) -> None:
+        self.candidate = candidate
+        self.freed: dict[str, Numbers] = {}  # by uid of the reservation
+        self.leaving = 0  # consumers of the candidate that are imagined away
+
+
+class Using(Prepared):
+    """For pods that may use reservations, or must. Rows without a match stay as the tables have them."""
+
+    scope = Scope.ROW
+    filters = scores = normalizes = True
+
+    def __init__(
+        self,
+        tables: Tables,
+        ledger: Ledger,
+        shape: Shape,
+        demands: Demands,
+        classes: tuple[int, ...],
+    ) -> None:
+        super().__init__()
+        self._tables = tables
+        self._ledger = ledger
+        self._demands = demands
+        self._classes = frozenset(classes)
+        self.required = demands.required
+        self.widens = not self.required
+        self._requests = {**shape.requests, PODS: 1}
+        self._wanted = tables.charge(shape)
+        self._no_match = self.refuse(unresolvable(NO_MATCH))
+        self._not_met = self.refuse(unschedulable(NOT_MET))
+        self._matched: dict[int, dict[int, Holding]] = {}  # row to holdings by their numbers
+        self._row_of: dict[int, int] = {}  # holding's number to its row
+        self._nominated: dict[int, Holding | None] = {}
+        self._orders: dict[int, int] = {}  # row to its smallest order
+        self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
+        self._log_position = self._node_position = self._pod_position = -1
+        self._positions = (-1, -1, -1)
+
+    # -- what matches
+
+    def _catch_up(self) -> None:
+        tables, ledger = self._tables, self._ledger
+        positions = (ledger.log.position, tables.pod_log.position, tables.node_log.position)
+        if positions == self._positions:
+            return
+        self._positions = positions
+        changed = ledger.log.since(self._log_position)
+        self._log_position = ledger.log.position
+        pod_rows = tables.pod_log.since(self._pod_position)
+        self._pod_position = tables.pod_log.position
+        if self._demands.reads_nodes and tables.node_log.position != self._node_position:
+            changed = None
+        node_rows = tables.node_log.since(self._node_position)
+        self._node_position = tables.node_log.position
+        if changed is None:
+            self._matched.clear()
+            self._mask[:] = False
+            self._row_of.clear()
+            self._orders.clear()
+            self._nominated.clear()
+            for number in self._classes:
+                for holding in ledger.of_class.get(number, {}).values():
+                    self._enter(holding)
+            return
+        for number in changed:
+            if number in self._row_of:
+                self._leave(number)
+            found = ledger.by_number.get(number)
+            if found is not None and found.owners in self._classes:
+                self._enter(found)
+        if pod_rows is None or node_rows is None:
+            self._nominated.clear()
+        elif self._nominated:
+            for row in self._nominated.keys() & {*pod_rows, *node_rows}:
+                del self._nominated[row]
+
+    def _enter(self, holding: Holding) -> None:
+        row = holding.row
+        if row >= 0 and self._matches(holding, row):
+            self._row_of[holding.number] = row
+            self._matched.setdefault(row, {})[holding.number] = holding
+            self._mask[row] = True
+            self._nominated.pop(row, None)
+            if holding.order:
+                self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
+
+    def _leave(self, number: int) -> None:
+        row = self._row_of.pop(number)
+        matched = self._matched[row]
+        gone = matched.pop(number)
+        self._nominated.pop(row, None)
+        if not matched:
+            del self._matched[row]
+            self._mask[row] = False
+        if gone.order:
+            orders = [each.order for each in matched.values() if each.order]
+            if orders:
+                self._orders[row] = min(orders)
+            else:
+                self._orders.pop(row, None)
+
+    def _matches(self, holding: Holding, row: int) -> bool:
+        """Sizes are no matter, except where an exact match is demanded."""
+        if holding.waiting or (holding.once and holding.consumers):
+            return False
+        demands = self._demands
+        for name in demands.exact:
+            if holding.names.get(name) != self._requests.get(name):
+                return False
+        if not self.required and not self._shares(holding):
+            return False
+        node = self._tables.nodes[row]
+        assert node is not None
+        return demands.accepts(holding.reservation, node.metadata.labels)
+
+    def _shares(self, holding: Holding) -> bool:
+        """Whether it holds something the pod asks for; a pod that asks for nothing may use one that holds nothing."""
+        if not self._wanted:
+            return not holding.reserved
+        return any(self._requests.get(name) for name in holding.names if name != PODS)
+
+    # -- which one
+
+    def nominate(self, row: int) -> Holding | None:
+        """The reservation the pod would use on a row."""
+        self._catch_up()
+        matched = self._matched.get(row)
+        if not matched:
+            return None
+        if row in self._nominated:
+            return self._nominated[row]
+        fitting = [holding for holding in matched.values() if self._fits(holding, row)]
+        chosen = fitting[0] if len(fitting) == 1 else self._preferred(fitting) if fitting else None
+        self._nominated[row] = chosen
+        return chosen
+
+    def _preferred(self, fitting: Sequence[Holding]) -> Holding:
+        ordered = [holding for holding in fitting if holding.order]
+        if ordered:
+            return min(ordered, key=lambda holding: (holding.order, holding.created, holding.name))
+        return min(fitting, key=lambda holding: (-self._score(holding), holding.created, holding.name))
+
+    def _fits(self, holding: Holding, row: int) -> bool:
+        if not holding.usable() or self._short_inside(holding, None):
+            return False
+        tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
+        for number, amount in self._wanted:
+            if tables.resource_names[number] in tables.handled:
+                continue  # another plugin judges it, with the reservation opened
+            used = tables.requested[number].cells[row]
+            if number in reserved:
+                used += inner.get(number, 0) - max(0, reserved[number] - allocated[number])
+            if tables.allocatable[number].cells[row] - used < amount:
+                return False
+        return True
+
+    def _short_inside(self, holding: Holding, imagined: Imagined | None) -> list[str]:
+        """What a restricted reservation lacks, in words."""
+        if holding.restricted is None:
+            return []
+        reasons = []
+        freed = imagined.freed.get(holding.uid, {}) if imagined is not None else {}
+        leaving = imagined.leaving if imagined is not None else 0
+        if holding.pods_limit is not None and len(holding.consumers) - leaving >= holding.pods_limit:
+            reasons.append("Reservation(s) Too many pods")
+        for number, amount in self._wanted:
+            if number in holding.restricted and number in holding.reserved:
+                used = holding.allocated[number] - freed.get(number, 0) + holding.inner.get(number, 0)
+                if amount > max(0, holding.most[number] - used):
+                    reasons.append(f"Reservation(s) Insufficient {self._tables.resource_names[number]}")
+        return reasons
+
+    def _score(self, holding: Holding) -> int:
+        names = self._tables.resource_names
+        allocated = {names[number]: amount for number, amount in holding.allocated.items()}
+        allocated[PODS] = len(holding.consumers)
+        return score_of(holding.names, allocated, self._requests)
+
+    # -- filtering
+
+    @property
+    def overlaid(self) -> Collection[int]:
+        self._catch_up()
+        return self._matched.keys()
+
+    def overlaid_mask(self, capacity: int) -> Bools:
+        self._catch_up()
+        return self._mask
+
+    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+        nominated = self.nominate(row)
+        matched = self._matched.get(row, {})
+        opened: Iterable[Holding]
+        if evicting:
+            opened = sorted(matched.values(), key=lambda holding: holding is not nominated)
+        elif nominated is not None:
+            opened = (nominated,)
+        else:
+            # None fits; where one is demanded, the first tells why.
+            opened = list(matched.values())[:1] if self.required else ()
+        found = [self._opening(holding, list(matched.values())) for holding in opened]
+        if not self.required:
+            found.append(self._closed)
+        return found
+
+    def _opening(self, candidate: Holding, matched: Sequence[Holding]) -> Overlay:
+        """One reservation opened. All that match are out of the way for whatever is not a resource."""
+
+        def imagine(simulation: Simulation) -> None:
+            simulation.state[self] = Imagined(candidate)
+            for holding in matched:
+                simulation.remove(holding.fake)
+                if holding is not candidate:
+                    for number, amount in holding.fake.charge:
+                        simulation.charge(number, amount)
+            for number, amount in candidate.inner.items():
+                if number in candidate.reserved:
+                    simulation.charge(number, amount)
+            dropped = [port for holding in matched for port in holding.fake.shape.host_ports]
+            if dropped:
+                simulation.ports = self._ports_without(simulation.row, dropped)
+
+        return imagine
+
+    def _closed(self, simulation: Simulation) -> None:
+        """The row as it is: the pod would stay outside all reservations."""
+        simulation.state[self] = Imagined(None)
+
+    def _ports_without(self, row: int, dropped: Iterable[HostPort]) -> set[HostPort]:
+        users = dict(self._tables.ports.get(row, {}))
+        for port in dropped:
+            users[port] -= 1
+        return {port for port, count in users.items() if count > 0}
+
+    def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
+        """What a consumer leaves or takes belongs to its reservation, not to the row."""
+        holding = self._ledger.use(pod.key)
+        if holding is None or pod.key not in holding.consumers:
+            return
+        imagined = simulation.state.get(self)
+        if imagined is None:
+            imagined = simulation.state[self] = Imagined(None)
+        freed = imagined.freed.setdefault(holding.uid, {})
+        for number, amount in holding.consumers[pod.key].items():
+            before = freed.get(number, 0)
+            freed[number] = before - sign * amount
+            if holding is not imagined.candidate:
+                reserved, allocated = holding.reserved[number], holding.allocated[number]
+                grown = max(0, reserved - allocated + freed[number]) - max(0, reserved - allocated + before)
+                simulation.charge(number, grown)
+        if holding is imagined.candidate:
+            imagined.leaving -= sign
+
+    def filter(self, rows: Rows) -> Ints:
+        if not self.required:
+            return np.zeros(len(rows), dtype=np.int64)
+        self._catch_up()
+        codes = np.full(len(rows), self._no_match, dtype=np.int64)
+        for index, row in enumerate(rows.tolist()):
+            if row in self._matched:
+                codes[index] = self.filter_row(row)
+        return codes
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        self._catch_up()
+        if row not in self._matched:
+            return self._no_match if self.required else 0
+        imagined = simulation.state.get(self) if simulation is not None else None
+        if imagined is None:
+            # Without evictions in mind: whether anything on the row would do.
+            return 0 if not self.required or self.nominate(row) is not None else self._why_not(row)
+        candidate = imagined.candidate
+        if candidate is None:
+            return self._why_not(row) if self.required else 0
+        reasons = self._short_inside(candidate, imagined)
+        if reasons:
+            return self.refuse(unschedulable(*reasons))
+        return 0 if candidate.usable() else self._not_met
+
+    def row_inputs(self) -> Sequence[Column] | None:
+        return None if self.required else ()  # where none is demanded, no row as it is gets refused
+
+    def _why_not(self, row: int) -> int:
+        reasons: dict[str, None] = {}
+        for holding in self._matched[row].values():
+            reasons.update(dict.fromkeys(self._short_inside(holding, None)))
+        return self.refuse(unschedulable(*reasons)) if reasons else self._not_met
+
+    # -- scoring
+
+    def score(self, rows: Rows) -> Ints:
+        self._catch_up()
+        scores = np.zeros(len(rows), dtype=np.int64)
+        for index in np.flatnonzero(self._mask.take(rows)).tolist():
+            scores[index] = self.score_row(int(rows[index]))
+        return scores
+
+    def score_row(self, row: int) -> int:
+        holding = self.nominate(row)
+        return 0 if holding is None else self._score(holding)
+
+    def normalize(self, scores: Ints, rows: Rows) -> Ints:
+        self._catch_up()
+        if self._orders:
+            scores = self._with_order(scores, rows)
+        return normalize_by_max(scores)
+
+    def _with_order(self, scores: Ints, rows: Rows) -> Ints:
+        """The one row with the smallest order comes before all; among equals the one that fits best, then by name."""
+        name: Callable[[int], str] = self._tables.name
+        ranked = [
+            (self._orders[row], -score, name(row), index)
+            for index, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True))
+            if row in self._orders
+        ]
+        if not ranked:
+            return scores
+        scores = scores.copy()
+        scores[min(ranked)[-1]] = PREFERRED
+        return scores
+
+
+class Ignoring(Prepared):
+    """For pods that may ignore reservations: everything reserved and not in use looks free to them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    @property
+    def overlaid(self) -> Collection[int]:
+        return self._ledger.fakes_on.keys()
+
+    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+        def imagine(simulation: Simulation) -> None:
+            for fake in self._ledger.fakes_on[row].values():
+                simulation.remove(fake)
+
+        return (imagine,)

@@ -1,0 +1,115 @@
+"""What a migration asks for: the reservation at the target, made from the pod and from what the job says. Pure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_duration, parse_time
+from wharfinger.controllers.parts.pods import controller_reference
+from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import PodMigrationJob
+from wharfinger.systems.reservation.rules.reservations import ORDER
+
+FIRST = "1"  # the smallest order that a label can state
+ABORT = "wharfinger.dev/abort"
+JOB_LABEL = "wharfinger.dev/pod-migration-job"
+NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
+MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
+UNMOVABLE = "UnmovablePod"
+EXPIRED, TAKEN, EVICTED = "ReservationExpired", "ReservationTaken", "EvictComplete"
+
+_NOT_COPIED = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "priority", "preemptionPolicy")
+
+
+def deadline(job: PodMigrationJob) -> float | None:
+    ttl = parse_duration(job.spec.ttl)
+    return parse_time(job.metadata.creation_timestamp) + ttl if ttl else None
+
+
+def reservation_name(job: PodMigrationJob) -> str:
+    options = job.spec.reservation_options or {}
+    reference = options.get("reservationRef") or {}
+    named = (options.get("template") or {}).get("metadata") or {}
+    return str(reference.get("name") or named.get("name") or f"migration-{job.metadata.uid}")
+
+
+def uses_given(job: PodMigrationJob) -> bool:
+    """Whether the reservation was there before: it is neither made nor deleted by us."""
+    return bool(((job.spec.reservation_options or {}).get("reservationRef") or {}).get("name"))
+
+
+def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
+    """The template is the pod without its node, kept off that node; owners are whoever comes in its place."""
+    given = deepcopy((job.spec.reservation_options or {}).get("template") or {})
+    spec: Document = given.get("spec") or {}
+    metadata: Document = given.get("metadata") or {}
+    template: Document = spec.setdefault("template", {})
+    pod_metadata = pod["metadata"]
+    template["metadata"] = {
+        "namespace": pod_metadata["namespace"],
+        "labels": dict(pod_metadata.get("labels") or {}),
+        **(template.get("metadata") or {}),
+    }
+    pinned = (template.get("spec") or {}).get("nodeName")
+    body = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _NOT_COPIED}
+    body |= template.get("spec") or {}
+    if not pinned:
+        _keep_off(body, pod["spec"]["nodeName"])
+    template["spec"] = body
+    spec.setdefault("owners", owners_of(pod))
+    spec.setdefault("allocateOnce", True)
+    if not spec.get("expires"):
+        # Room to spare: the job's own end comes first and says why.
+        spec.setdefault(
+            "ttl", "0s" if parse_duration(job.spec.ttl) == 0 else f"{int(parse_duration(job.spec.ttl)) + 60}s"
+        )
+    return {
+        "apiVersion": RESERVATIONS.api_version,
+        "kind": RESERVATIONS.kind,
+        "metadata": {
+            **metadata,
+            "name": reservation_name(job),
+            # The replacement may match other reservations, too: this one is to come first.
+            "labels": {ORDER: FIRST, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
+        },
+        "spec": spec,
+    }
+
+
+def controller_of(pod: Document) -> Document | None:
+    return next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+
+
+def unmovable(pod: Document) -> str:
+    """Why a pod cannot be moved at all; empty where it can."""
+    controller = controller_of(pod)
+    if controller is not None and controller["kind"] == "DaemonSet":
+        return f"belongs to DaemonSet {controller['name']}, which has one on every node and makes it anew where it was"
+    if MIRROR in (pod["metadata"].get("annotations") or {}):
+        return "is a static pod of its node's kubelet, which alone starts and stops it"
+    return ""
+
+
+def owners_of(pod: Document) -> list[Document]:
+    """The pod's controller makes the replacement; without one, a pod of the same name is it."""
+    metadata, controller = pod["metadata"], controller_of(pod)
+    if controller is None:
+        return [{"object": {"namespace": metadata["namespace"], "name": metadata["name"]}}]
+    named = {name: controller[name] for name in ("apiVersion", "kind", "name", "uid")}
+    return [{"controller": {**named, "controller": True, "namespace": metadata["namespace"]}}]
+
+
+def _keep_off(spec: Document, node: str) -> None:
+    """Adds to the required node affinity, term by term, that it is not this node."""
+    other = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    affinity = spec.setdefault("affinity", {})
+    node_affinity = affinity.setdefault("nodeAffinity", {})
+    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms: list[dict[str, Any]] = required.setdefault("nodeSelectorTerms", [])
+    if not terms:
+        terms.append({})
+    for term in terms:
+        term["matchFields"] = [*(term.get("matchFields") or ()), other]

@@ -1,0 +1,299 @@
+"""What reservations mean, apart from any cluster: their names on the wire, expiry, sizes, and the pod that stands for one.
+
+A reservation is scheduled as a *fake pod*, which exists nowhere but in the scheduler. Its name holds a slash, so no pod
+that a user creates can ever be taken for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.defaults.pods import pod_of_template
+from wharfinger.api.quantity import BadQuantity, family, format_nano, parse_nano
+from wharfinger.api.resources import Amounts, in_units, requests_nano
+from wharfinger.api.selectors import parse_int64
+from wharfinger.api.times import parse_duration, parse_time
+from wharfinger.api.views import ObjectMeta, Pod, view
+from wharfinger.api.views.pods import Container, Quantities, Resources
+from wharfinger.systems.reservation.kinds.views import PodTemplate, Reservation
+
+DOMAIN = "scheduling.koordinator.sh"
+ALLOCATED = f"{DOMAIN}/reservation-allocated"  # on a pod: {"name", "uid"} of the reservation it uses
+AFFINITY = f"{DOMAIN}/reservation-affinity"
+EXACT_MATCH = f"{DOMAIN}/exact-match-reservation"
+IGNORED = f"{DOMAIN}/reservation-ignored"
+ORDER = f"{DOMAIN}/reservation-order"
+RESTRICTED_OPTIONS = f"{DOMAIN}/reservation-restricted-options"
+RESIZE = f"{DOMAIN}/reservation-resize-allocatable"
+INNER = "node.koordinator.sh/reservation"  # what is carved out inside a reservation, for nobody
+PRIORITY = "koordinator.sh/priority"
+NOT_PREEMPTIBLE = f"{DOMAIN}/disable-preemptible"
+PRE_ALLOCATION_REQUIRED = f"{DOMAIN}/pre-allocation-required"
+PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
+PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
+PREEMPTOR = "wharfinger.dev/preemptor"  # label: the uid of the pod for which victims are evicted
+RESERVE_POD = f"{DOMAIN}/reserve-pod"
+RESERVATION_NAME = f"{DOMAIN}/reservation-name"
+RESERVATION_NODE = f"{DOMAIN}/reservation-node"
+
+DEFAULT_TTL = "24h"
+MAX_PRIORITY = (1 << 31) - 1
+FOREIGN_NAMES = ("", "default-scheduler", "koord-scheduler")
+"""Scheduler names in a template that mean us, whatever our profiles are called."""
+
+_FAKE = "reservation/"
+
+
+class BadReservation(ValueError):
+    """The object cannot be used; the message says where and why."""
+
+
+# -- time
+
+
+def expires_at(reservation: Reservation) -> float | None:
+    """When it fails if nobody used it up; None for never. An explicit ttl of 0 switches expiry off altogether."""
+    spec = reservation.spec
+    moments = []
+    if spec.ttl is not None or not spec.expires:
+        ttl = parse_duration(spec.ttl or DEFAULT_TTL)
+        if ttl == 0:
+            return None
+        moments.append(parse_time(reservation.metadata.creation_timestamp) + ttl)
+    if spec.expires:
+        moments.append(parse_time(spec.expires))
+    return min(moments)
+
+
+def expired(reservation: Reservation, now: float) -> bool:
+    moment = expires_at(reservation)
+    return moment is not None and now > moment
+
+
+# -- sizes
+
+
+def template_of(reservation: Reservation) -> PodTemplate:
+    """The template as the server would take a pod made from it, such as with requests from limits. Raises BadReservation
+    where it has fields of the wrong type."""
+    if reservation.spec.template is None:
+        raise BadReservation("spec.template: Required value")
+    try:
+        return view(pod_of_template(reservation.spec.template), PodTemplate)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise BadReservation(f"spec.template{path.rstrip('`')}: {message}") from None
+
+
+def annotated(metadata: ObjectMeta, annotation: str) -> dict[str, Any]:
+    """The JSON object in an annotation; empty where there is none. Raises BadReservation."""
+    text = metadata.annotations.get(annotation)
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadReservation(f"metadata.annotations[{annotation}]: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BadReservation(f"metadata.annotations[{annotation}]: must be an object")
+    return found
+
+
+def annotated_quantities(metadata: ObjectMeta, annotation: str) -> Quantities:
+    """`{"resources": {…}}` in an annotation."""
+    resources = annotated(metadata, annotation).get("resources") or {}
+    if not isinstance(resources, dict):
+        raise BadReservation(f"metadata.annotations[{annotation}]: resources must be an object")
+    for name, quantity in resources.items():
+        try:
+            if not isinstance(quantity, (str, int, float)) or parse_nano(quantity) < 0:
+                raise BadQuantity("must be greater than or equal to 0")
+        except BadQuantity as error:
+            raise BadReservation(f"metadata.annotations[{annotation}]: resources[{name}]: {error}") from None
+    return resources
+
+
+def annotated_names(metadata: ObjectMeta, annotation: str, member: str) -> tuple[str, ...]:
+    names = annotated(metadata, annotation).get(member) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadReservation(f"metadata.annotations[{annotation}]: {member} must be a list of names")
+    return tuple(names)
+
+
+def wanted_quantities(reservation: Reservation) -> Quantities:
+    """What it asks for, as `status.allocatable` states it: the template's requests, overlaid by the resize annotation."""
+    template = template_of(reservation)
+    try:
+        amounts = requests_nano(Pod(ObjectMeta(), template.spec))
+    except BadQuantity as error:
+        raise BadReservation(f"spec.template.spec: {error}") from None
+    families = _families(template)
+    found: Quantities = {name: format_nano(amount, families.get(name, "decimal")) for name, amount in amounts.items()}
+    for name, quantity in annotated_quantities(reservation.metadata, RESIZE).items():
+        found[name] = format_nano(parse_nano(quantity), family(quantity))
+    return found
+
+
+def _families(template: PodTemplate) -> dict[str, str]:
+    """How each resource is first written, which is how its sum is."""
+    spec = template.spec
+    found: dict[str, str] = {}
+    parts = [container.resources.requests for container in (*spec.containers, *spec.init_containers)]
+    for quantities in (*([spec.resources.requests] if spec.resources else []), *parts, spec.overhead):
+        for name, quantity in quantities.items():
+            found.setdefault(name, family(quantity))
+    return found
+
+
+def amounts(quantities: Quantities) -> Amounts:
+    """Quantities in the scheduler's units."""
+    return in_units({name: parse_nano(quantity) for name, quantity in quantities.items()})
+
+
+def written(nano: Mapping[str, int], like: Quantities) -> dict[str, str]:
+    """Sums in nano-units, each written the way `like` writes it."""
+    return {
+        name: format_nano(amount, family(like[name]) if name in like else "decimal") for name, amount in nano.items()
+    }
+
+
+def order_of(reservation: Reservation) -> int:
+    """The order label; 0 where it is absent or not a whole number."""
+    return parse_int64(reservation.metadata.labels.get(ORDER, "")) or 0
+
+
+# -- the fake pod
+
+
+def fake_name(uid: str) -> str:
+    return f"{_FAKE}{uid}"
+
+
+def is_fake(pod: Pod) -> bool:
+    return pod.metadata.name.startswith(_FAKE)
+
+
+def priority_for_room(pod: Pod) -> int:
+    """A pod's priority where room that is being made for others is concerned. A reservation without a priority of its own
+    is first in the queue, and no more than that; what a preemptor gets reserved stands for the preemptor."""
+    priority = pod.spec.priority or 0
+    if priority == MAX_PRIORITY and is_fake(pod) and PREEMPTOR not in pod.metadata.labels:
+        return 0
+    return priority
+
+
+def reservation_name(fake: Pod) -> str:
+    return fake.metadata.annotations[RESERVATION_NAME]
+
+
+def fake_pod(reservation: Reservation, *, scheduler_name: str = "", preempts: bool = False) -> Pod:
+    """The pod that stands for a reservation; for one that has a node it asks for what is reserved there.
+
+    It is first in the queue unless told otherwise, and preempts only where allowed and where it has a stated priority.
+    Raises BadReservation.
+    """
+    template = template_of(reservation)
+    metadata, spec = reservation.metadata, template.spec
+    stated = spec.priority if spec.priority is not None else parse_int64(metadata.labels.get(PRIORITY, ""))
+    annotations = {
+        **template.metadata.annotations,
+        **metadata.annotations,
+        RESERVE_POD: "true",
+        RESERVATION_NAME: metadata.name,
+    }
+    annotations.pop(AFFINITY, None)  # fake pods own no reservations
+    if spec.node_name:
+        annotations[RESERVATION_NODE] = spec.node_name
+    sized = reservation.status.allocatable if reservation.holds else annotated_quantities(metadata, RESIZE)
+    if sized:
+        spec = _sized(spec, sized if reservation.holds else wanted_quantities(reservation))
+    return Pod(
+        ObjectMeta(
+            name=fake_name(metadata.uid),
+            namespace=template.metadata.namespace or "default",
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            generation=metadata.generation,
+            creation_timestamp=metadata.creation_timestamp,
+            deletion_timestamp=metadata.deletion_timestamp,
+            labels={**template.metadata.labels, **metadata.labels},
+            annotations=annotations,
+        ),
+        msgspec.structs.replace(
+            spec,
+            node_name=reservation.status.node_name if reservation.holds else "",
+            scheduler_name=scheduler_name or spec.scheduler_name,
+            priority=MAX_PRIORITY if stated is None else stated,
+            preemption_policy=spec.preemption_policy if preempts and stated is not None else "Never",
+            scheduling_gates=(),
+        ),
+    )
+
+
+def _sized(spec: Any, quantities: Quantities) -> Any:
+    """The spec with requests that add up to exactly these quantities."""
+    first, *rest = spec.containers or (Container(name="reserved"),)
+    bare = Resources()
+    return msgspec.structs.replace(
+        spec,
+        containers=(
+            msgspec.structs.replace(first, resources=Resources(requests=quantities)),
+            *(msgspec.structs.replace(container, resources=bare) for container in rest),
+        ),
+        init_containers=tuple(msgspec.structs.replace(container, resources=bare) for container in spec.init_containers),
+        overhead={},
+        resources=None,
+    )
+
+
+# -- preemption with a guarantee
+
+
+def guarantee_name(uid: str) -> str:
+    """The reservation for a preemptor."""
+    return f"preemption-{uid}"
+
+
+def is_guarantee(reservation: Reservation) -> bool:
+    """Whether it is what the scheduler makes for a preemptor, and for nobody else."""
+    uid, owners = reservation.metadata.labels.get(PREEMPTOR), reservation.spec.owners
+    return (
+        bool(uid)
+        and reservation.metadata.name == guarantee_name(uid or "")
+        and len(owners) == 1
+        and owners[0].object is not None
+        and owners[0].object.uid == uid
+    )
+
+
+# -- the record on a pod
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Which reservation a pod uses."""
+
+    name: str
+    uid: str
+
+
+def allocation_of(metadata: ObjectMeta) -> Allocation | None:
+    """What the pod's annotation says; a faulty one says nothing."""
+    text = metadata.annotations.get(ALLOCATED)
+    if not text:
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(found, dict) or not found.get("uid"):
+        return None
+    return Allocation(str(found.get("name") or ""), str(found["uid"]))
+
+
+def allocation_text(name: str, uid: str) -> str:
+    return msgspec.json.encode({"name": name, "uid": uid}).decode()

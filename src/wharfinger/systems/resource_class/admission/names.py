@@ -1,0 +1,241 @@
+"""Names of device classes on an API server that knows nothing of them: rewritten to aliases, and raw requests laid over.
+
+A real API server takes only qualified resource names, so unqualified ones may be rewritten to the alias of their class, in
+pods, templates and quotas; whoever applies such a manifest again sends the unqualified name beside the stored alias, and
+means the former. A real kubelet gives devices for raw names only, so in overlay mode a pod's raw request is added
+beside the class; an annotation says how much of it is not the pod's own wish, so that nobody counts it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.errors import forbidden
+from wharfinger.api.quantity import BadQuantity, value
+from wharfinger.api.registry import Document
+from wharfinger.systems.resource_class.kinds.views import ResourceClass, default_alias
+from wharfinger.systems.resource_class.rules.compute_resources import (
+    OVERLAID,
+    RECORD,
+    BadRecord,
+    format_overlaid,
+    format_record,
+    is_class_name,
+    is_device,
+    parse_overlaid,
+    parse_record,
+)
+from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
+
+Classes = Callable[[], Iterable[ResourceClass]]
+_POD = ("", "pods")
+_QUOTA = ("", "resourcequotas")
+
+
+class NameRewriter:
+    """Mutating: unqualified names become the aliases of their classes. A class that is not known may come yet, so its
+    name becomes the alias that it will have unless it says otherwise."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.subresource:
+            return PASS
+        kind = (request.resource.group, request.resource.plural)
+        if kind == _QUOTA:
+            _rewrite_quota(request.object, self._classes())
+            return PASS
+        names = {each.name: each.alias for each in self._classes()}
+        before = {str(each.get("name")): each for each in containers(request.old or {}, kind)}
+        for container in containers(request.object, kind):
+            _rewrite_container(container, before.get(str(container.get("name")), {}), names)
+        if kind == _POD:
+            _rewrite_record(request.object, names)
+        return PASS
+
+
+class Overlay:
+    """Mutating: adds the raw request of every class that a new pod asks for."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+
+    def review(self, request: Request) -> Review:
+        if not _is_new_pod(request) or request.object is None:
+            return PASS
+        wanted = overlaid(request.object, self._classes())
+        before = _said(request.object)  # an API server may ask twice for one pod
+        for container in containers(request.object, _POD):
+            name = str(container.get("name"))
+            for raw, amount in wanted.get(name, {}).items():
+                more = amount - before.get(name, {}).get(raw, 0)
+                for part in ("limits", "requests"):
+                    amounts = _amounts(container["resources"], part)
+                    container["resources"][part] = {
+                        **amounts,
+                        raw: str(max(more + _whole(amounts.get(raw, 0)), amount)),
+                    }
+        annotations = request.object.setdefault("metadata", {}).setdefault("annotations", {})
+        if wanted:
+            annotations[OVERLAID] = format_overlaid(wanted)
+        else:
+            annotations.pop(OVERLAID, None)
+        return PASS
+
+
+class OverlaidReviewer:
+    """Validating: the annotation that hides raw requests from counting says what the overlay added, and nothing else."""
+
+    def __init__(self, classes: Classes, *, overlay: bool) -> None:
+        self._classes = classes
+        self._overlay = overlay
+
+    def review(self, request: Request) -> Review:
+        if (request.resource.group, request.resource.plural) != _POD or request.object is None:
+            return PASS
+        if request.operation not in ("CREATE", "UPDATE"):
+            return PASS
+        said = _annotation(request.object)
+        if request.operation == "UPDATE" and request.old is not None:
+            right = said == _annotation(request.old)
+        elif said is None:
+            right = True
+        else:
+            wanted = overlaid(request.object, self._classes()) if self._overlay else {}
+            right = bool(wanted) and said == format_overlaid(wanted)
+        if right:
+            return PASS
+        why = f"annotation {OVERLAID} is written by the overlay of device classes only"
+        return Review(denied=forbidden("", "pods", request.name, why))
+
+
+class QuotaNamesReviewer:
+    """Validating, for real API servers: says which keys of a quota are taken and never enforced there."""
+
+    def review(self, request: Request) -> Review:
+        if (request.resource.group, request.resource.plural) != _QUOTA or request.object is None:
+            return PASS
+        hard = (request.object.get("spec") or {}).get("hard") or {}
+        return Review(
+            warnings=[
+                f'spec.hard[{name}]: is never enforced for this name; "requests.{name}" is'
+                for name in sorted(hard)
+                if "/" in name and not name.startswith(("requests.", "count/")) and is_device(name)
+            ]
+        )
+
+
+def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[str, int]]:
+    """By container the raw amounts that its classes stand for."""
+    by_name: dict[str, ResourceClass] = {}
+    for each in classes:
+        if not each.per_cluster:
+            by_name[each.name] = by_name[each.alias] = each
+    found: dict[str, dict[str, int]] = {}
+    for container in containers(pod, _POD):
+        resources = container.get("resources") or {}
+        amounts = {**_amounts(resources, "limits"), **_amounts(resources, "requests")}
+        for name, quantity in amounts.items():
+            meant = by_name.get(name)
+            if meant is not None and (amount := _whole(quantity)):
+                raws = found.setdefault(str(container.get("name")), {})
+                raw = meant.spec.resource_name
+                raws[raw] = raws.get(raw, 0) + amount * meant.group_size
+    return found
+
+
+def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
+    """The containers of a pod, or of the template that a workload holds."""
+    holder: Any = document
+    for step in TEMPLATES.get(kind, "").split(".") if kind in TEMPLATES else ():
+        holder = holder.get(step) if isinstance(holder, dict) else None
+    spec = holder.get("spec") if isinstance(holder, dict) else None
+    if not isinstance(spec, dict) or (kind not in TEMPLATES and kind != _POD):
+        return
+    for part in ("initContainers", "containers"):
+        for container in spec.get(part) or ():
+            if isinstance(container, dict):
+                yield container
+
+
+def _alias(name: str, names: Mapping[str, str]) -> str:
+    """The name under which an API server takes what is asked for by `name`."""
+    return names.get(name) or (default_alias(name) if is_class_name(name) else name)
+
+
+def _rewrite_container(container: Document, before: Document, names: Mapping[str, str]) -> None:
+    """`before` is the container as it was stored, if it was."""
+    resources = container.get("resources")
+    for part in ("limits", "requests"):
+        amounts, stored = _amounts(resources, part), _amounts(before.get("resources"), part)
+        aliases = {name: _alias(name, names) for name in amounts}
+        plain = {alias for name, alias in aliases.items() if alias != name}
+        if not plain:
+            continue
+        made: dict[str, Any] = {}
+        for name, quantity in amounts.items():
+            own = aliases[name]
+            if own == name and own in plain and quantity == stored.get(own):
+                continue
+            made[own] = str(_whole(made[own]) + _whole(quantity)) if own in made else quantity
+        resources[part] = made  # type: ignore[index]  # it has amounts, so it is there
+
+
+def _rewrite_record(pod: Document, names: Mapping[str, str]) -> None:
+    """A record that a pod brings along speaks of its requests, by the names that they have now."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        record = parse_record(annotations[RECORD])
+    except (KeyError, TypeError, BadRecord):
+        return  # none, or one that the scheduler will complain of
+    made = {
+        container: {_alias(name, names): counts for name, counts in requests.items()}
+        for container, requests in record.items()
+    }
+    if made != record:
+        annotations[RECORD] = format_record(made)
+
+
+def _rewrite_quota(quota: Document, classes: Iterable[ResourceClass]) -> None:
+    """What a quota limits by a class or its raw name it limits by `requests.<name>`, which is what an API server enforces.
+    Names of no class stay: a server refuses them, and a slip must not become a limit of nothing."""
+    spec = quota.get("spec")
+    hard = _amounts(spec, "hard")
+    enforced: dict[str, str] = {}
+    for each in classes:
+        alias, raw = f"requests.{each.alias}", each.spec.resource_name
+        enforced |= {each.name: alias, f"requests.{each.name}": alias, each.alias: alias, raw: f"requests.{raw}"}
+    made = {name: quantity for name, quantity in hard.items() if name not in enforced}
+    made |= {enforced[name]: quantity for name, quantity in hard.items() if name in enforced}
+    if made != hard:
+        spec["hard"] = made  # type: ignore[index]  # it has amounts, so it is there
+
+
+def _amounts(holder: Any, part: str) -> dict[str, Any]:
+    found = holder.get(part) if isinstance(holder, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(quantity: Any) -> int:
+    """A count of devices; anything odd is none, and validation refuses it."""
+    try:
+        return value(quantity) if isinstance(quantity, str | int | float) else 0
+    except BadQuantity:
+        return 0
+
+
+def _said(document: Document) -> dict[str, dict[str, int]]:
+    said = _annotation(document)
+    return parse_overlaid(said) if isinstance(said, str) else {}
+
+
+def _annotation(document: Document) -> object:
+    return ((document.get("metadata") or {}).get("annotations") or {}).get(OVERLAID)
+
+
+def _is_new_pod(request: Request) -> bool:
+    resource = request.resource
+    return request.operation == "CREATE" and not request.subresource and (resource.group, resource.plural) == _POD

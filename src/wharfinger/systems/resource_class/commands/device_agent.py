@@ -1,0 +1,60 @@
+"""`wharf device-agent`: the node side of devices, in the kubelet's place for device plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wharfinger.cli.options import cluster_options, open_client
+
+
+@click.command
+@cluster_options
+@click.option("--node", required=True, envvar="NODE_NAME", help="The node whose devices these are. [env: NODE_NAME]")
+@click.option(
+    "--plugin-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/lib/kubelet/device-plugins",
+    show_default=True,
+    help="Where device plugins find the registration socket and put theirs.",
+)
+@click.option(
+    "--publish",
+    type=click.Choice(("auto", "node", "object")),
+    default="auto",
+    show_default=True,
+    help="Where ComputeResources go: Node status, a NodeComputeResources object, or what the API server keeps.",
+)
+def command(kubeconfig: str | None, context: str | None, node: str, plugin_dir: Path, publish: Any) -> None:
+    """Take registrations of device plugins (API v1beta1), publish their devices by properties, and have devices allocated
+    as the scheduler recorded them.
+
+    It takes the place of the kubelet's device manager in its folder: do not run both on one folder.
+
+    \b
+    Examples:
+      wharf device-agent --node node-1 --plugin-dir /tmp/plugins
+    """
+    import asyncio
+    import logging
+
+    from wharfinger.cli.component import run_until_stopped
+    from wharfinger.client.controller import run_controllers
+    from wharfinger.client.informer import InformerSet
+    from wharfinger.client.timers import SystemClock
+    from wharfinger.systems.resource_class.device_agent.agent import DeviceAgent
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+    async def run() -> None:
+        client = open_client(kubeconfig, context)
+        informers = InformerSet(client)
+        agent = DeviceAgent(client, informers, SystemClock(), node, plugin_dir, publish=publish)
+        try:
+            await run_controllers([agent], informers)
+        finally:
+            await client.close()
+
+    asyncio.run(run_until_stopped(run))

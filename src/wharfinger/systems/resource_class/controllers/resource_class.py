@@ -1,0 +1,135 @@
+"""The status of ResourceClasses: how many nodes and devices a class means, and a word where it means none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wharfinger.api.kinds.builtin import NODES
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time
+from wharfinger.api.views import Node, view
+from wharfinger.api.wording import counted
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.statuses import condition_of, without_condition
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
+from wharfinger.systems.resource_class.plugin.catalogue import Catalogue
+from wharfinger.systems.resource_class.plugin.holdings import Slot, slots_of
+from wharfinger.systems.resource_class.rules.compute_resources import published
+
+MATCHED = "Matched"
+GATHER = 1.0
+"""Seconds that changes of nodes are gathered before they are written: nodes come in groups."""
+
+
+class ResourceClassController(Controller[str]):
+    name = "resourceclass"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._catalogue = Catalogue()
+        self._slots: dict[str, list[Slot]] = {}  # by node
+        self._devices: dict[int, dict[str, int]] = {}  # by set of properties: how many on which node
+        self._classes = context.documents(RESOURCE_CLASSES)
+        self._nodes = context.informers.of(NODES, Node)
+        self._inventories = context.informers.of(NODE_COMPUTE_RESOURCES, NodeComputeResources)
+        self._classes.add_handler(self._class_changed, lambda old, new: self._class_changed(new), self._class_deleted)
+        self._nodes.add_handler(
+            on_add=lambda node: self._node_changed(node.metadata.name),
+            on_update=self._node_updated,
+            on_delete=lambda node: self._node_changed(node.metadata.name),
+        )
+        self._inventories.add_handler(
+            on_add=lambda each: self._node_changed(each.metadata.name),
+            on_update=lambda old, new: self._node_changed(new.metadata.name),
+            on_delete=lambda each: self._node_changed(each.metadata.name),
+        )
+
+    # -- what the informers tell
+
+    def _class_changed(self, document: Document) -> None:
+        new = view(document, ResourceClass)
+        known = new.spec.resource_name in self._catalogue.raws()
+        self._catalogue.set_class(new)
+        if not known:
+            # Classic capacity of the name counts from now on.
+            for node in self._nodes:
+                if new.spec.resource_name in node.status.allocatable:
+                    self._node_changed(node.metadata.name)
+        self.queue.add(new.name)
+
+    def _class_deleted(self, document: Document) -> None:
+        self._catalogue.remove_class(document["metadata"]["name"])
+
+    def _node_updated(self, old: Node, new: Node) -> None:
+        before, after = old.status, new.status
+        if (before.compute_resources, before.allocatable) != (after.compute_resources, after.allocatable):
+            self._node_changed(new.metadata.name)
+
+    def _node_changed(self, name: str) -> None:
+        node = self._nodes.get(name)
+        new: list[Slot] = []
+        if node is not None:
+            new = slots_of(node, published(node, self._inventories.get(name)), self._catalogue)
+        old = self._slots.pop(name, [])
+        for slot in old:
+            self._devices.get(slot.set, {}).pop(name, None)
+        for slot in new:
+            self._devices.setdefault(slot.set, {})[name] = slot.capacity
+        if new:
+            self._slots[name] = new
+        touched = {slot.raw for slot in (*old, *new)}
+        for slot in old:
+            self._catalogue.release(slot.set, classic=slot.classic)
+        for each in self._catalogue.classes():
+            if each.spec.resource_name in touched:
+                self.queue.add_after(each.name, GATHER)
+
+    # -- what is written
+
+    async def reconcile(self, key: str) -> None:
+        document = self._classes.get(key)
+        meaning = self._catalogue.meaning(key)
+        if document is None or meaning is None:
+            return
+        found = [self._devices.get(number, {}) for number in sorted(meaning.sets)]
+        nodes = len({name for on in found for name in on})
+        devices = sum(sum(on.values()) for on in found)
+        holds, reason, message = _verdict(meaning.raw, meaning.per_cluster, nodes, devices, self._of_raw(meaning.raw))
+        status = document.get("status") or {}
+        wanted = {"nodes": nodes, "computeResources": sum(map(len, found)), "devices": devices}
+        current = condition_of(status.get("conditions") or (), MATCHED) or {}
+        told = (current.get("status"), current.get("reason"), current.get("message")) == (holds, reason, message)
+        if told and all(status.get(name) == value for name, value in wanted.items()):
+            return
+        condition = {
+            "type": MATCHED,
+            "status": holds,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": current["lastTransitionTime"]
+            if current.get("status") == holds
+            else format_time(self._context.now()),
+            "observedGeneration": document["metadata"].get("generation", 0),
+        }
+        conditions = [*without_condition(status.get("conditions") or (), MATCHED), condition]
+        patch = {"metadata": {"uid": document["metadata"]["uid"]}, "status": {**wanted, "conditions": conditions}}
+        await self._context.client.patch(RESOURCE_CLASSES, key, patch, subresource="status")
+
+    def _of_raw(self, raw: str) -> int:
+        meaning = self._catalogue.meaning(raw)
+        sets: Iterable[int] = meaning.sets if meaning is not None else ()
+        return sum(sum(self._devices.get(number, {}).values()) for number in sets)
+
+
+def _verdict(raw: str, per_cluster: bool, nodes: int, devices: int, of_raw: int) -> tuple[str, str, str]:
+    if per_cluster:
+        return "True", "ClusterScope", "the devices belong to the cluster, not to nodes"
+    if nodes:
+        return "True", "DevicesFound", f"matches {counted(devices, 'device')} on {counted(nodes, 'node')}"
+    if of_raw:
+        known = f"none of the {of_raw} devices" if of_raw > 1 else "not even the only device"
+        return "False", "NothingMatches", f"matches nothing: {known} of {raw} has such properties"
+    return "False", "NoDevices", f"matches nothing: no node has devices of {raw}"

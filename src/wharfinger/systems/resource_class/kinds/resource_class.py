@@ -1,0 +1,261 @@
+"""ResourceClass: a portable name for devices with certain properties; NodeComputeResources: the devices of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required
+from wharfinger.api.groups import SIGS
+from wharfinger.api.names import dns_subdomain
+from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.schemas import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.validation.resources import is_extended
+from wharfinger.api.validation.selectors import each, label_key_faults
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
+from wharfinger.systems.resource_class.kinds.views import default_alias
+from wharfinger.systems.resource_class.rules.compute_resources import is_class_name, name_compute_resources
+from wharfinger.systems.resource_class.rules.properties import parse_amount
+
+SPELLINGS = ("resourceSelector", "labelSelector", "resourceSelectorRequirements")
+"""The design document spells the selector list in three ways."""
+MAX_SELECTORS = 32
+_RESERVED = ("autoProvisionConfig", "resourceRequestParameters")
+
+
+class PropertyExpressionModel(Model):
+    """What one property of a device must be."""
+
+    key: Annotated[str, doc("The property.")]
+    operator: Annotated[
+        Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
+        doc("In and NotIn compare text, Gt and Lt amounts with units."),
+    ]
+    values: Annotated[
+        list[str], ATOMIC, doc("What to compare with: one or more for In and NotIn, one for Gt and Lt.")
+    ] = field(default_factory=list)
+
+
+class PropertySelectorModel(Model):
+    """Expressions that must all hold."""
+
+    match_expressions: Annotated[
+        list[PropertyExpressionModel], Meta(min_length=1), ATOMIC, doc("All of them must hold.")
+    ]
+
+
+_Selectors = Annotated[
+    list[PropertySelectorModel],
+    Meta(max_length=MAX_SELECTORS),
+    ATOMIC,
+    doc("The devices meant: those that one of the selectors matches; none means every device of the resource."),
+]
+_Spelling = Annotated[
+    list[PropertySelectorModel], Meta(max_length=MAX_SELECTORS), ATOMIC, doc("Same as resourceSelector.")
+]
+
+
+class ResourceClassSpecModel(Model):
+    """Which devices the class means."""
+
+    resource_name: Annotated[str, doc("The raw resource, such as nvidia.com/gpu.", immutable=True)]
+    resource_selector: _Selectors | None = None
+    label_selector: _Spelling | None = None
+    resource_selector_requirements: _Spelling | None = None
+    alias: Annotated[str, doc("The qualified name under which a pod on any API server asks for the class.")] | None = (
+        None
+    )
+    scope: Annotated[
+        Literal["Node", "Cluster"],
+        doc("Whether devices belong to nodes; those of the cluster are nobody's fit check, but quota counts them."),
+    ] = "Node"
+    group_by: Annotated[str, doc("Devices with equal values of this property form groups.")] | None = None
+    group_size: Annotated[Int32, Meta(ge=2), doc("How many devices of a group one unit is.")] | None = None
+    auto_provision_config: Annotated[Any, doc("Reserved.")] = None
+    resource_request_parameters: Annotated[Any, doc("Reserved.")] = None
+
+
+class ResourceClassStatusModel(Model):
+    """What the class means in this cluster."""
+
+    conditions: Conditions = field(default_factory=list)
+    nodes: Annotated[Int32, doc("Nodes that have matching devices.")] = 0
+    compute_resources: Annotated[Int32, doc("Matching ComputeResources on all nodes.")] = 0
+    devices: Annotated[Int32, doc("Matching healthy devices on all nodes.")] = 0
+
+
+class ResourceClassModel(Model):
+    """A portable name under which pods ask for devices with certain properties."""
+
+    spec: ResourceClassSpecModel
+    status: ResourceClassStatusModel | None = None
+
+
+def class_name_faults(name: str) -> list[str]:
+    faults = dns_subdomain(name)
+    if not faults and not is_class_name(name) and len(name) <= 63:
+        faults = ["must not be the name of a resource that Kubernetes knows itself"]
+    return faults
+
+
+def _default_class(document: Document) -> None:
+    spec, metadata = document.get("spec"), document.get("metadata")
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return
+    name = metadata.get("name")
+    if isinstance(name, str) and name and not spec.get("alias"):
+        alias = default_alias(name)
+        if is_extended(alias):
+            spec["alias"] = alias
+
+
+def _class_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document["spec"]
+    raw = spec["resourceName"]
+    if not raw:
+        yield required("spec.resourceName")
+    elif not is_extended(raw):
+        yield invalid(
+            "spec.resourceName", raw, "must be the qualified name of an extended resource, as in nvidia.com/gpu"
+        )
+    if old is not None and (old.get("spec") or {}).get("resourceName") != raw:
+        yield immutable("spec.resourceName", raw)
+    for name in _RESERVED:
+        if spec.get(name) is not None:
+            yield forbidden(f"spec.{name}", "reserved for later use")
+    given = [name for name in SPELLINGS if spec.get(name) is not None]
+    for name in given[1:]:
+        yield invalid(f"spec.{name}", spec[name], f"the same as {given[0]}, of which only one may be set")
+    for name in given:
+        for index, selector in each(spec, name):
+            for position, expression in each(selector, "matchExpressions"):
+                yield from _expression_faults(expression, f"spec.{name}[{index}].matchExpressions[{position}]")
+    yield from _alias_faults(document)
+    yield from _group_faults(spec)
+
+
+def _expression_faults(expression: Document, path: str) -> Iterator[FieldError]:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
+    yield from label_key_faults(key, f"{path}.key")
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist":
+            if values:
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden(f"{path}.values", detail)
+        case _:
+            if len(values) != 1:
+                detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                yield required(f"{path}.values", detail)
+            elif parse_amount(values[0]) is None:
+                detail = "must be a number with an optional prefix and unit, as in 15G, 15Gi or 40GBPS"
+                yield invalid(f"{path}.values[0]", values[0], detail)
+
+
+def _alias_faults(document: Document) -> Iterator[FieldError]:
+    name = (document.get("metadata") or {}).get("name") or ""
+    alias = document["spec"].get("alias")
+    if alias is not None and not is_extended(alias):
+        yield invalid("spec.alias", alias, "doesn't follow extended resource name standard")
+    elif alias is None and name and not is_extended(default_alias(name)):
+        yield required("spec.alias", "the name is too long to make one of it")
+
+
+def _group_faults(spec: Document) -> Iterator[FieldError]:
+    by, size = spec.get("groupBy"), spec.get("groupSize")
+    if by is not None:
+        yield from label_key_faults(by, "spec.groupBy")
+    if (by is None) != (size is None):
+        missing = "spec.groupBy" if by is None else "spec.groupSize"
+        yield required(missing, "groupBy and groupSize go together")
+
+
+CLASS = Kind(
+    SIGS,
+    RESOURCE_CLASSES.kind,
+    RESOURCE_CLASSES.plural,
+    versions=("v1alpha1",),
+    namespaced=False,
+    short_names=("rclass",),
+    status=True,
+    name_faults=class_name_faults,
+    columns=(
+        Column("Resource", "spec.resourceName", description="The raw resource."),
+        Column("Nodes", "status.nodes", type="integer", description="Nodes that have matching devices."),
+        Column("Devices", "status.devices", type="integer", description="Matching healthy devices on all nodes."),
+        Column("Alias", "spec.alias", description="The qualified name pods may use.", priority=1),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+    ),
+    default=defaulter(ResourceClassModel, _default_class),
+    validate=validator(ResourceClassModel, _class_faults),
+    schema=lambda version: kind_schema(ResourceClassModel),
+    ours=True,
+)
+
+
+class ComputeResourceModel(Model):
+    """Devices of one raw resource that have the same properties."""
+
+    resource_name: Annotated[str, doc("The raw resource, such as nvidia.com/gpu.")]
+    name: Annotated[str, doc("Unique on the node: the raw resource and a hash of the properties.")] = ""
+    properties: Annotated[dict[str, str], doc("What the device plugin says of the devices.")] = field(
+        default_factory=dict
+    )
+    devices: Annotated[list[str], ATOMIC, doc("The ids of all devices.")] = field(default_factory=list)
+    allocatable_devices: Annotated[list[str], ATOMIC, doc("The ids of the healthy ones; absent means all.")] | None = (
+        None
+    )
+    device_units: Annotated[Any, doc("Reserved.")] = None
+    owner: Annotated[Any, doc("Reserved.")] = None
+    isolation_guarantee: Annotated[Any, doc("Reserved.")] = None
+
+
+class NodeComputeResourcesSpecModel(Model):
+    """What the node published."""
+
+    compute_resources: Annotated[
+        list[ComputeResourceModel], ATOMIC, doc("The node's devices by resource and properties.")
+    ] = field(default_factory=list)
+
+
+class NodeComputeResourcesModel(Model):
+    """The devices of the node of the same name, where Node objects cannot hold them."""
+
+    spec: NodeComputeResourcesSpecModel = field(default_factory=NodeComputeResourcesSpecModel)
+
+
+def _default_inventory(document: Document) -> None:
+    spec = document.get("spec")
+    if isinstance(spec, dict):
+        name_compute_resources(spec.get("computeResources"))
+
+
+def _inventory_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    resources = (document.get("spec") or {}).get("computeResources") or ()
+    yield from compute_resources_faults(resources, "spec.computeResources")
+
+
+INVENTORY = Kind(
+    SIGS,
+    NODE_COMPUTE_RESOURCES.kind,
+    NODE_COMPUTE_RESOURCES.plural,
+    versions=("v1alpha1",),
+    namespaced=False,
+    singular="nodecomputeresources",
+    short_names=("ncr",),
+    columns=(
+        Column("Resources", "spec.computeResources[*].name", description="The node's ComputeResources."),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+    ),
+    default=defaulter(NodeComputeResourcesModel, _default_inventory),
+    validate=validator(NodeComputeResourcesModel, _inventory_faults),
+    schema=lambda version: kind_schema(NodeComputeResourcesModel),
+    ours=True,
+)
+
+KINDS = (CLASS, INVENTORY)

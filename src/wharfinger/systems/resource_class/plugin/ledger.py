@@ -1,0 +1,313 @@
+"""The devices of all nodes: a row of slots for each node in the tables, with what is free of each.
+
+Shared by all profiles over the same tables. Rows follow nodes lazily (by the tables' log) and pods at once; only rows that
+changed are computed again. Columns repeat the slots for questions over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.systems.reservation.plugin.ledger import known_ledger
+from wharfinger.systems.reservation.rules.reservations import allocation_of, is_fake
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
+from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
+from wharfinger.systems.resource_class.plugin.holdings import (
+    NOTHING,
+    Holding,
+    Slot,
+    Use,
+    consumed,
+    holding,
+    left_of,
+    slots_of,
+    use,
+)
+from wharfinger.systems.resource_class.rules.compute_resources import RECORD, Allocation, published
+
+EXTENSION = "resourceclass"
+
+
+class _Columns:
+    """One slot of a raw resource, over all rows."""
+
+    def __init__(self, capacity: int) -> None:
+        self.sets = Column(capacity, -1)
+        self.capacity = Column(capacity)
+        self.free = Column(capacity)
+
+    def grow(self, capacity: int) -> None:
+        self.sets.grow(capacity, -1)
+        self.capacity.grow(capacity)
+        self.free.grow(capacity)
+
+
+class Ledger:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.catalogue = Catalogue()
+        # Of assumed pods, whose record is not on them yet: the record to be, and what it means.
+        self.given: dict[Key, tuple[Allocation, Holding]] = {}
+        self._inventories: dict[str, NodeComputeResources] = {}
+        self._slots: dict[int, list[Slot]] = {}  # by row
+        self._holders: dict[int, dict[Key, Holding]] = {}
+        self._columns: dict[str, list[_Columns]] = {}  # by raw name
+        self._unsure: set[int] = set()  # rows with pods whose devices no record tells
+        self._size = tables.capacity
+        self._node_position = 0
+        self._changes = 0
+        self._stale: set[int] = set()  # rows whose slots must be read again
+        self._dirty: set[int] = set()  # rows whose free devices must be counted again
+
+    # -- what happens
+
+    def set_class(self, new: ResourceClass) -> None:
+        self.catalogue.set_class(new)
+        self._meanings_changed()
+
+    def remove_class(self, name: str) -> None:
+        self.catalogue.remove_class(name)
+        self._meanings_changed()
+
+    def set_inventory(self, name: str, new: NodeComputeResources | None) -> None:
+        if new is None:
+            self._inventories.pop(name, None)
+        else:
+            self._inventories[name] = new
+        self._tables.keys_version += 1
+        row = self._tables.row_of.get(name)
+        if row is not None:
+            self._stale.add(row)
+            self.sync()
+            self._tables.touch(row)
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        held = self._held(pod)
+        if held:
+            self._holders.setdefault(pod.row, {})[pod.key] = held
+            if not self._taken_at_once(pod.row, held):
+                self._dirty.add(pod.row)
+            if held.unrecorded:
+                self._unsure.add(pod.row)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        """The object changed, and with it perhaps the record."""
+        holders = self._holders.get(pod.row, {})
+        if pod.key not in holders and RECORD not in pod.pod.metadata.annotations:
+            return
+        held = self._held(pod)
+        if not pod.assumed:
+            self.given.pop(pod.key, None)
+        if held == holders.get(pod.key, NOTHING):
+            return
+        if held:
+            self._holders.setdefault(pod.row, {})[pod.key] = held
+        else:
+            holders.pop(pod.key, None)
+        if held.unrecorded:
+            self._unsure.add(pod.row)
+        self._dirty.add(pod.row)
+        self._tables.touch(pod.row)
+
+    def _held(self, pod: PodOnNode) -> Holding:
+        given = self.given.get(pod.key)
+        held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
+        if not held:
+            return held
+        if is_fake(pod.pod):
+            return replace(held, reserves=pod.pod.metadata.uid)
+        uses = self.reservation_of(pod)
+        return replace(held, uses=uses) if uses else held
+
+    def _taken_at_once(self, row: int, held: Holding) -> bool:
+        """Takes what a record names off what is free, where that needs no look at the other pods of the row."""
+        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unsure:
+            return False
+        if row in self._stale or self._node_position != self._tables.node_log.position:
+            return False
+        slots = {slot.name: slot for slot in self._slots.get(row, ())}
+        totals: dict[str, int] = {}
+        for _, resource, count in held.recorded:
+            totals[resource] = totals.get(resource, 0) + count
+        if any(resource not in slots or slots[resource].free < count for resource, count in totals.items()):
+            return False
+        for resource, count in totals.items():
+            slot = slots[resource]
+            slot.free -= count
+            self._columns[slot.raw][slot.column].free.cells[row] = slot.free
+        return True
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if not pod.assumed:
+            self.given.pop(pod.key, None)
+        holders = self._holders.get(pod.row)
+        if holders is not None and holders.pop(pod.key, None) is not None:
+            self._dirty.add(pod.row)
+            if not holders:
+                del self._holders[pod.row]
+                self._unsure.discard(pod.row)
+
+    def _meanings_changed(self) -> None:
+        """Names mean something else; and pods without records may be taken to hold other devices now."""
+        self._tables.keys_version += 1
+        for row in self._unsure:
+            self._dirty.add(row)
+            self._tables.touch(row)
+
+    # -- keeping up
+
+    def sync(self) -> None:
+        tables = self._tables
+        if self._size != tables.capacity:
+            self._size = tables.capacity
+            for columns in self._columns.values():
+                for each in columns:
+                    each.grow(self._size)
+        if self._node_position != tables.node_log.position:
+            changed = tables.node_log.since(self._node_position)
+            self._stale.update(range(tables.capacity) if changed is None else changed)
+            self._node_position = tables.node_log.position
+        while self._stale or self._changes != self.catalogue.changes:
+            self._take_names_over()
+            rows, self._stale = sorted(self._stale), set()
+            for row in rows:
+                self._read(row)
+        if self._dirty:
+            for row in self._dirty:
+                self._count(row)
+            self._dirty.clear()
+
+    def _take_names_over(self) -> None:
+        """Says which names are ours to judge. Classic capacity counts as devices once its name is."""
+        self._changes = self.catalogue.changes
+        handled = self.catalogue.handled()
+        for name in handled ^ self._tables.handled:
+            number = self._tables.resources.get(name)
+            if number is not None:
+                self._stale.update(np.flatnonzero(self._tables.allocatable[number].view).tolist())
+        self._tables.handled = handled
+
+    def _read(self, row: int) -> None:
+        """The slots of a row, from its node."""
+        old = self._slots.pop(row, ())
+        node = self._tables.nodes[row]
+        new: list[Slot] = []
+        if node is not None:
+            new = slots_of(node, published(node, self._inventories.get(node.metadata.name)), self.catalogue)
+        if not new and not old:
+            return
+        self._write(row, new, old)
+        for slot in old:
+            self.catalogue.release(slot.set, classic=slot.classic)
+        if new:
+            self._slots[row] = new
+        self._dirty.add(row)
+
+    def _write(self, row: int, new: Sequence[Slot], old: Sequence[Slot]) -> None:
+        """Repeats the slots in the columns; what of the old ones stands beyond the new ones is blanked."""
+        for slots, blank in ((old, True), (new, False)):
+            filled: dict[str, int] = {}
+            for slot in slots:
+                slot.column = filled.get(slot.raw, 0)
+                filled[slot.raw] = slot.column + 1
+                columns = self._columns.setdefault(slot.raw, [])
+                if slot.column == len(columns):
+                    columns.append(_Columns(self._size))
+                column = columns[slot.column]
+                column.sets.cells[row] = -1 if blank else slot.set
+                column.capacity.cells[row] = 0 if blank else slot.capacity
+                column.free.cells[row] = 0
+
+    def _count(self, row: int) -> None:
+        slots = self._slots.get(row, ())
+        made = use(slots, self._holders.get(row, {}), self.catalogue)
+        for slot, free in zip(slots, made.free, strict=True):
+            if slot.free != free:
+                slot.free = free
+                self._columns[slot.raw][slot.column].free.cells[row] = free
+
+    # -- asking
+
+    def slots(self, row: int) -> list[Slot]:
+        self.sync()
+        return self._slots.get(row, [])
+
+    def use(self, row: int, changes: dict[Key, Holding | None]) -> Use:
+        """What would be left if some pods came or (with None) went."""
+        holders = {**self._holders.get(row, {}), **{key: held for key, held in changes.items() if held is not None}}
+        for key, held in changes.items():
+            if held is None:
+                holders.pop(key, None)
+        return use(self._slots.get(row, ()), holders, self.catalogue)
+
+    def reservation_of(self, pod: PodOnNode) -> str:
+        """The uid of the reservation that a pod uses, empty for none."""
+        if pod.assumed:
+            return self.assumed_reservation(pod.key)
+        allocation = allocation_of(pod.pod.metadata)
+        return "" if allocation is None else allocation.uid
+
+    def assumed_reservation(self, key: Key) -> str:
+        """The same for a pod that is about to be put on a node."""
+        reservations = known_ledger(self._tables)
+        found = None if reservations is None else reservations.assumed(key)
+        return "" if found is None else found.uid
+
+    def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
+        """What is free for a user of a reservation, and what of it the reservation keeps, by ComputeResource."""
+        holders = self._holders.get(row, {})
+        kept: dict[str, int] = {}
+        changes: dict[Key, Holding | None] = {}
+        used_up = consumed(holders)
+        for key, held in holders.items():
+            if held.reserves == uid:
+                changes[key] = None
+                for _, resource, count in left_of(held, used_up):
+                    kept[resource] = kept.get(resource, 0) + count
+        return self.use(row, changes).free, kept
+
+    def totals(self, raw: str, wanted: Bools, rows: Rows, *, free: bool) -> Ints:
+        """For each row the devices whose properties are wanted, by number of the set: the free ones, or all."""
+        total = np.zeros(len(rows), dtype=np.int64)
+        for column in self._columns.get(raw, ()):
+            amounts = column.free if free else column.capacity
+            total += np.where(wanted[column.sets.view[rows]], amounts.view[rows], 0)
+        return total
+
+    def claims(self, raw: str, wanted: Bools, amount: int, rows: Rows) -> Ints:
+        """For each row how many classes claim the devices that so many wanted ones would be, each device counted."""
+        columns = self._columns.get(raw, ())
+        cost = np.zeros(len(rows), dtype=np.int64)
+        if not columns:
+            return cost
+        ranks = self.catalogue.ranks()
+        sets = np.stack([column.sets.view[rows] for column in columns])  # [slot, row]
+        free = np.stack([column.free.view[rows] for column in columns])
+        usable = wanted[sets]
+        rank = np.where(usable, ranks[sets], np.iinfo(np.int64).max)
+        order = np.argsort(rank, axis=0, kind="stable")
+        missing = np.full(len(rows), amount, dtype=np.int64)
+        for places in order:
+            at = (places, np.arange(len(rows)))
+            taken = np.minimum(missing, np.where(usable[at], free[at], 0))
+            cost += np.where(taken > 0, taken * ranks[sets[at]], 0)
+            missing -= taken
+        return cost
+
+    def array(self, meaning: Meaning) -> Bools:
+        return meaning.array(len(self.catalogue.sets))
+
+
+def ledger_of(tables: Tables) -> tuple[Ledger, bool]:
+    """The ledger of these tables, and whether it was just made."""
+    found = tables.shared.get(EXTENSION)
+    if found is None:
+        found = tables.shared[EXTENSION] = Ledger(tables)
+        return found, True
+    assert isinstance(found, Ledger)
+    return found, False

@@ -1,0 +1,118 @@
+"""What classes mean in a cluster right now: devices, free and used, by class and node. From objects alone, as a restarted
+scheduler would count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from wharfinger.api.views import Node, Pod
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
+from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
+from wharfinger.systems.resource_class.plugin.holdings import Holding, Slot, Use, demand, holding, slots_of, use
+from wharfinger.systems.resource_class.rules.assigning import Demand, fits
+from wharfinger.systems.resource_class.rules.compute_resources import published
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLine:
+    """One ComputeResource that a name means."""
+
+    name: str
+    properties: Mapping[str, str]
+    devices: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    node: str
+    devices: int  # healthy ones that the name means
+    used: int  # of what the name means or was asked for by it
+    free: int  # units that could be had at once
+    resources: tuple[ResourceLine, ...] = ()
+
+
+@dataclass(slots=True)
+class ClassLine:
+    name: str
+    raw: str
+    alias: str = ""
+    scope: str = "Node"
+    is_class: bool = True
+    nodes: list[NodeLine] = field(default_factory=list)
+
+    @property
+    def devices(self) -> int:
+        return sum(each.devices for each in self.nodes)
+
+    @property
+    def used(self) -> int:
+        return sum(each.used for each in self.nodes)
+
+    @property
+    def free(self) -> int:
+        return sum(each.free for each in self.nodes)
+
+
+def report(
+    classes: Iterable[ResourceClass],
+    nodes: Iterable[Node],
+    inventories: Iterable[NodeComputeResources],
+    pods: Iterable[Pod],
+) -> list[ClassLine]:
+    """A line for each class by name, then one for each raw resource."""
+    catalogue = Catalogue()
+    for each in classes:
+        catalogue.set_class(each)
+    separate = {each.metadata.name: each for each in inventories}
+    known = sorted(nodes, key=lambda node: node.metadata.name)
+    # Twice: what one node publishes may make classic capacity of the same name on another count.
+    for _ in range(2):
+        slots = {
+            node.metadata.name: slots_of(node, published(node, separate.get(node.metadata.name)), catalogue)
+            for node in known
+        }
+    held: dict[str, dict[tuple[str, str], Holding]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.terminal and (found := holding(pod)):
+            held.setdefault(pod.spec.node_name, {})[pod.metadata.key] = found
+    uses = {name: use(own, held.get(name, {}), catalogue) for name, own in slots.items()}
+    lines = [
+        ClassLine(each.name, each.spec.resource_name, each.alias, each.spec.scope)
+        for each in sorted(catalogue.classes(), key=lambda each: each.name)
+    ]
+    lines += [
+        ClassLine(raw, raw, is_class=False) for raw in sorted({slot.raw for own in slots.values() for slot in own})
+    ]
+    for line in lines:
+        meaning = catalogue.meaning(line.name)
+        if meaning is not None:
+            made = (_node_line(name, own, uses[name], meaning, catalogue) for name, own in slots.items())
+            line.nodes = [each for each in made if each.devices or each.used]
+    return lines
+
+
+def _node_line(node: str, slots: list[Slot], made: Use, meaning: Meaning, catalogue: Catalogue) -> NodeLine:
+    resources = []
+    for place, slot in enumerate(slots):
+        found = catalogue.sets[slot.set]
+        assert found is not None
+        if slot.set in meaning.sets:
+            resources.append(ResourceLine(slot.name, found.properties, slot.capacity, made.free[place]))
+    used = 0
+    for _, name, place, count in made.taken:
+        # Also what was asked for by the name and no longer matches it: the devices are still in use.
+        if slots[place].set in meaning.sets or catalogue.meaning(name) is meaning:
+            used += count
+    devices = sum(each.devices for each in resources)
+    return NodeLine(node, devices, used, _units(slots, made, meaning, catalogue), tuple(resources))
+
+
+def _units(slots: list[Slot], made: Use, meaning: Meaning, catalogue: Catalogue) -> int:
+    wanted = demand(slots, meaning.name, 1, meaning, catalogue)
+    units = sum(max(made.free[place], 0) for place in wanted.places) // wanted.size
+    while units and not fits([Demand(wanted.name, units, wanted.places, wanted.size, wanted.values)], made.free):
+        units -= 1
+    return units

@@ -1,0 +1,429 @@
+"""resourceclass: a node must have the devices that a pod asks for by class, by alias or by raw name.
+
+All requests of a pod are judged together, so that no device counts twice; which devices it gets is decided when it is
+assumed on a node, and written on the Binding. A record that a pod brings along is honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
+from wharfinger.api.views import Pod
+from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.systems.reservation.plugin.use import Imagined
+from wharfinger.systems.reservation.rules.reservations import is_fake
+from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX
+from wharfinger.systems.resource_class.plugin.catalogue import Meaning
+from wharfinger.systems.resource_class.plugin.holdings import (
+    Holding,
+    Slot,
+    demand,
+    effective,
+    held_by,
+    holding,
+    requested,
+    spread_over_containers,
+)
+from wharfinger.systems.resource_class.plugin.ledger import Ledger, ledger_of
+from wharfinger.systems.resource_class.rules.assigning import Demand, assign, fits
+from wharfinger.systems.resource_class.rules.compute_resources import (
+    OVERLAID,
+    RECORD,
+    Allocation,
+    BadRecord,
+    format_record,
+    is_class_name,
+    recorded,
+)
+
+CLASS = "ResourceClass"
+INVENTORY = "NodeComputeResources"
+_FEW = 3  # names of one raw resource up to which all their combinations are looked at over arrays
+
+_PLAIN = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
+
+
+class ResourceClasses(Plugin):
+    name = "resourceclass"
+    points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
+    weight = 10  # before the stock plugins' wish to spread, after the order of units and reservations
+    reserves_prepared = True
+    position = 87  # after reservations: which one a pod uses decides which devices it may have
+    ours = True
+    kinds = (CLASS, INVENTORY)
+    watches_pods = True
+
+    def __init__(self, tables: Tables, args: Any) -> None:
+        super().__init__(tables, args)
+        self._ledger, self._keeps = ledger_of(tables)  # one of several profiles keeps it up to date for all
+
+    # what happens in the cluster
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
+        if not self._keeps:
+            return
+        if kind == INVENTORY:
+            self._ledger.set_inventory((new or old).metadata.name, new)
+        elif new is None:
+            self._ledger.remove_class(old.metadata.name)
+        else:
+            self._ledger.set_class(new)
+
+    def concerned(self, shape: Shape) -> bool:
+        return shape.devices
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        if self._keeps and (pod.shape.devices or RECORD in pod.pod.metadata.annotations):
+            self._ledger.pod_added(pod)
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if self._keeps:
+            self._ledger.pod_removed(pod)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        if self._keeps:
+            self._ledger.pod_replaced(pod)
+
+    def wake_ups(self) -> tuple[WakeUp, ...]:
+        return (
+            WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
+            WakeUp(POD, Action.DELETE, lambda pod, old, new: bool(old is not None and holding(old))),
+            WakeUp(INVENTORY, Action.ADD | Action.UPDATE),
+            WakeUp(CLASS, Action.ALL, _asks_for_it),
+        )
+
+    # the way of a pod
+
+    def shape_key(self, pod: Pod) -> Hashable:
+        """What the names it asks for mean by now, and the record it brings along."""
+        names: set[str] = set()
+        for each in pod.spec.init_containers:
+            names.update(each.resources.limits, each.resources.requests)
+        for each in pod.spec.containers:
+            resources = each.resources
+            if not (resources.limits.keys() <= _PLAIN and resources.requests.keys() <= _PLAIN):
+                names.update(resources.limits, resources.requests)
+        annotations = pod.metadata.annotations
+        record = annotations.get(RECORD)
+        if record is None and names <= _PLAIN:
+            return None
+        if OVERLAID in annotations:
+            record = f"{record} over {annotations[OVERLAID]}"
+        self._ledger.sync()
+        version = self._ledger.catalogue.version
+        meanings = tuple(sorted((name, number) for name in names - _PLAIN if (number := version(name)) is not None))
+        return (meanings, record) if record is not None or meanings else None
+
+    def key_is_shared(self, shape: Shape) -> bool:
+        return not shape.devices  # what names of devices mean may change
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        self._ledger.sync()
+        asked = requested(shape.pod)
+        meanings: dict[str, Meaning] = {}
+        for name in sorted({name for amounts in asked.values() for name in amounts}):
+            meaning = self._ledger.catalogue.meaning(name)
+            if meaning is None and (is_class_name(name) or name.startswith(ALIAS_PREFIX)):
+                return unresolvable(f'unknown class "{name}"')
+            if meaning is not None and not meaning.per_cluster:
+                meanings[name] = meaning
+        try:
+            record = recorded(shape.pod)
+        except BadRecord as error:
+            return unresolvable(str(error))
+        if record is not None:
+            fault = _record_fault(record, asked, meanings)
+            return unresolvable(fault) if fault else _Recorded(self._ledger, asked, shape.pod, record, meanings)
+        if not meanings:
+            return None
+        amounts = effective(shape.pod, asked)
+        return _Asked(self._ledger, asked, [Wanted(name, amounts[name], meaning) for name, meaning in meanings.items()])
+
+    def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
+        if not isinstance(prepared, _Devices):
+            return SUCCESS
+        allocation = prepared.allocate(pod, row)
+        if allocation is None:
+            return unschedulable("the devices were taken meanwhile")
+        self._ledger.given[pod.metadata.key] = (allocation, held_by(pod, allocation, prepared.asked))
+        return SUCCESS
+
+    def unreserve(self, pod: Pod, row: int) -> None:
+        self._ledger.given.pop(pod.metadata.key, None)
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
+        given = self._ledger.given.get(pod.metadata.key)
+        return {RECORD: format_record(given[0])} if given is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One name that a pod asks for."""
+
+    name: str
+    amount: int
+    meaning: Meaning
+
+
+class _Devices(Prepared):
+    """What both kinds of answers share: imagining pods that come and go."""
+
+    scope = Scope.ROW
+    filters = True
+
+    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]]) -> None:
+        super().__init__()
+        self._ledger = ledger
+        self.asked = asked  # by container
+
+    def allocate(self, pod: Pod, row: int) -> Allocation | None:
+        """What the pod gets on the row's node; None if it does not fit there."""
+        raise NotImplementedError
+
+    def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
+        changes: dict[Key, Holding | None] = simulation.state.setdefault(self, {})
+        there = pod.row == simulation.row
+        if there and is_fake(pod.pod) and not _opened(simulation, pod.pod.metadata.uid):
+            return  # out of the way for other plugins; its devices stay with it
+        if (sign > 0) == there:
+            changes.pop(pod.key, None)
+        elif there:
+            changes[pod.key] = None
+        elif held := holding(pod.pod):
+            changes[pod.key] = held
+
+    def _available(self, pod: Pod, row: int, slots: Sequence[Slot]) -> tuple[list[int], Mapping[str, int]]:
+        """What a pod that is about to be put on the row may have, and what a reservation keeps for it."""
+        reservation = self._ledger.assumed_reservation(pod.metadata.key)
+        return self._ledger.opened(row, reservation) if reservation else ([slot.free for slot in slots], {})
+
+    def _free(self, row: int, slots: Sequence[Slot], simulation: Simulation | None) -> list[int]:
+        changes = simulation.state.get(self) if simulation is not None else None
+        return self._ledger.use(row, changes).free if changes else [slot.free for slot in slots]
+
+
+def _opened(simulation: Simulation, uid: str) -> bool:
+    """Whether the simulation is of a pod that uses this very reservation, or of none at all."""
+    imagined = [state for state in simulation.state.values() if isinstance(state, Imagined)]
+    return all(each.candidate is not None and each.candidate.uid == uid for each in imagined)
+
+
+class _Asked(_Devices):
+    """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 that requests fit alone but not together, then one
+    for each name. Scores prefer nodes whose devices fewer classes claim, so that precious ones stay free."""
+
+    scores = True
+
+    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
+        super().__init__(ledger, asked)
+        self._wanted = wanted
+        self._known: dict[int, Status] = {}
+        self._devices = sum(each.amount * each.meaning.group_size for each in wanted)
+        by_raw: dict[str, list[int]] = {}
+        for index, each in enumerate(wanted):
+            by_raw.setdefault(each.meaning.raw, []).append(index)
+        self._by_raw = by_raw
+        self._in_arrays = all(len(indices) <= _FEW for indices in by_raw.values()) and all(
+            each.meaning.group_size == 1 for each in wanted
+        )
+
+    def filter(self, rows: Rows) -> Ints:
+        self._ledger.sync()
+        if not self._in_arrays or len(rows) == 1:
+            return np.fromiter((self.filter_row(int(row)) for row in rows), dtype=np.int64, count=len(rows))
+        # A node can serve several requests exactly if for each combination of them it has as many devices as they ask
+        # for together that any of them can use (Hall's condition).
+        codes = np.zeros(len(rows), dtype=np.int64)
+        for raw, indices in self._by_raw.items():
+            short_of_one = np.zeros(len(rows), dtype=np.bool_)
+            for size in range(1, len(indices) + 1):
+                for some in combinations(indices, size):
+                    usable = np.logical_or.reduce([self._ledger.array(self._wanted[i].meaning) for i in some])
+                    amount = sum(self._wanted[i].amount for i in some)
+                    short = self._ledger.totals(raw, usable, rows, free=True) < amount
+                    if not short.any():
+                        continue
+                    never = self._ledger.totals(raw, usable, rows, free=False) < amount
+                    codes |= np.where(short & never, _NEVER, 0)
+                    if size == 1:
+                        codes |= np.where(short, 4 << some[0], 0)
+                        short_of_one |= short
+                    else:
+                        codes |= np.where(short & ~short_of_one, _TOGETHER, 0)
+        return codes
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        slots = self._ledger.slots(row)
+        free = self._free(row, slots, simulation)
+        wanted = self._wanted
+        if len(wanted) == 1 and wanted[0].meaning.group_size == 1:
+            sets, amount = wanted[0].meaning.sets, wanted[0].amount
+            if sum(left for slot, left in zip(slots, free, strict=True) if slot.set in sets) >= amount:
+                return 0
+            return 4 if sum(slot.capacity for slot in slots if slot.set in sets) >= amount else 4 | _NEVER
+        code = 0
+        for indices in self._by_raw.values():
+            code |= self._code(slots, free, indices)
+        return code
+
+    def score(self, rows: Rows) -> Ints:
+        self._ledger.sync()
+        cost = np.zeros(len(rows), dtype=np.int64)
+        for each in self._wanted:
+            meaning = each.meaning
+            usable = self._ledger.array(meaning)
+            cost += self._ledger.claims(meaning.raw, usable, each.amount * meaning.group_size, rows)
+        return MAX_SCORE * self._devices // (self._devices + cost)
+
+    def score_row(self, row: int) -> int:
+        slots, rank = self._ledger.slots(row), self._ledger.catalogue.rank
+        cost = 0
+        for each in self._wanted:
+            missing = each.amount * each.meaning.group_size
+            sets = each.meaning.sets
+            for claims, free in sorted((rank(slot.set), slot.free) for slot in slots if slot.set in sets):
+                taken = free if free < missing else missing
+                cost += taken * claims
+                missing -= taken
+        return MAX_SCORE * self._devices // (self._devices + cost)
+
+    def _code(self, slots: Sequence[Slot], free: Sequence[int], indices: Sequence[int]) -> int:
+        demands = self._demands(slots, indices)
+        if fits(demands, free):
+            return 0
+        code = 0
+        for index, each in zip(indices, demands, strict=True):
+            if not fits([each], free):
+                code |= 4 << index
+        code = code or _TOGETHER
+        return code if fits(demands, [slot.capacity for slot in slots]) else code | _NEVER
+
+    def _demands(self, slots: Sequence[Slot], indices: Sequence[int]) -> list[Demand]:
+        catalogue = self._ledger.catalogue
+        chosen = [self._wanted[index] for index in indices]
+        return [demand(slots, each.name, each.amount, each.meaning, catalogue) for each in chosen]
+
+    def status(self, code: int) -> Status:
+        found = self._known.get(code)
+        if found is None:
+            reasons = [f"Insufficient {each.name}" for i, each in enumerate(self._wanted) if code & (4 << i)]
+            if code & _TOGETHER:
+                names = " and ".join(each.name for each in self._wanted)
+                reasons.append(f"Insufficient devices for {names} together")
+            found = Status(Code.UNRESOLVABLE if code & _NEVER else Code.UNSCHEDULABLE, tuple(reasons))
+            self._known[code] = found
+        return found
+
+    def allocate(self, pod: Pod, row: int) -> Allocation | None:
+        slots = self._ledger.slots(row)
+        free, kept = self._available(pod, row, slots)
+        demands = self._demands(slots, range(len(self._wanted)))
+        if kept:
+            # What is kept for the pod comes first.
+            demands = [_first(each, [place for place in each.places if slots[place].name in kept]) for each in demands]
+        given = assign(demands, free)
+        if given is None:
+            return None
+        pools = {
+            each.name: {slots[place].name: count for place, count in counts.items()}
+            for each, counts in zip(self._wanted, given, strict=True)
+        }
+        return spread_over_containers(
+            pod, self.asked, pools, {each.name: each.meaning.group_size for each in self._wanted}
+        )
+
+
+def _first(demand: Demand, places: list[int]) -> Demand:
+    """The demand with these places before the others."""
+    if not places or len(places) == len(demand.places):
+        return demand
+    order = sorted(range(len(demand.places)), key=lambda index: demand.places[index] not in places)
+    values = tuple(demand.values[index] for index in order) if demand.values else ()
+    return replace(demand, places=tuple(demand.places[index] for index in order), values=values)
+
+
+class _Recorded(_Devices):
+    """For a pod that brings its record along: only nodes that have those ComputeResources, free and as demanded."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        asked: Mapping[str, dict[str, int]],
+        pod: Pod,
+        record: Allocation,
+        meanings: Mapping[str, Meaning],
+    ) -> None:
+        super().__init__(ledger, asked)
+        self._record = record
+        self._meanings = meanings
+        self._held = holding(pod)
+        self._absent = self.refuse(unresolvable("node(s) didn't have the ComputeResources of the pod's record"))
+
+    def filter(self, rows: Rows) -> Ints:
+        return np.fromiter((self.filter_row(int(row)) for row in rows), dtype=np.int64, count=len(rows))
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        slots = self._ledger.slots(row)
+        return self._judge(slots, self._free(row, slots, simulation))
+
+    def _judge(self, slots: Sequence[Slot], free: Sequence[int]) -> int:
+        place_of = {slot.name: place for place, slot in enumerate(slots)}
+        needed: dict[int, int] = {}
+        for name, resource, count in self._held.recorded:
+            place = place_of.get(resource)
+            if place is None:
+                return self._absent
+            if name in self._meanings and slots[place].set not in self._meanings[name].sets:
+                return self.refuse(unresolvable(f"ComputeResource {resource} of the pod's record doesn't match {name}"))
+            needed[place] = needed.get(place, 0) + count
+        short = [place for place, count in needed.items() if free[place] < count]
+        if not short:
+            return 0
+        reasons = [f"Insufficient {slots[place].name}" for place in short]
+        never = any(slots[place].capacity < needed[place] for place in short)
+        return self.refuse(unresolvable(*reasons) if never else unschedulable(*reasons))
+
+    def allocate(self, pod: Pod, row: int) -> Allocation | None:
+        slots = self._ledger.slots(row)
+        free, _ = self._available(pod, row, slots)
+        return None if self._judge(slots, free) else self._record
+
+
+def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], meanings: Mapping[str, Meaning]) -> str:
+    """Why a record is not what the pod asks for; empty when it is."""
+    for container in sorted({*record, *asked}):
+        counts = {name: sum(given.values()) for name, given in record.get(container, {}).items()}
+        wanted = {
+            name: amount * meanings[name].group_size
+            for name, amount in asked.get(container, {}).items()
+            if name in meanings
+        }
+        for name in sorted({*counts, *wanted}):
+            if counts.get(name, 0) != wanted.get(name, 0):
+                return (
+                    f"the pod's record gives container {container} {counts.get(name, 0)} of {name}, "
+                    f"which asks for {wanted.get(name, 0)}"
+                )
+    return ""
+
+
+def _asks_for_it(pod: Pod, old: Any, new: Any) -> bool:
+    """Whether the class, before or after the change, is one that the pod names."""
+    names = {name for each in (old, new) if each is not None for name in (each.name, each.alias)}
+    return any(names.intersection(amounts) for amounts in requested(pod).values())
+
+
+plugins = (ResourceClasses,)

@@ -1,0 +1,38 @@
+"""ResourcePolicy: kinds of node in order, a maximum on each. Start with the README in this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wharfinger.system import System
+
+if TYPE_CHECKING:
+    from wharfinger.api.registry import Kind
+    from wharfinger.client.controller import Controller
+    from wharfinger.controllers.context import ControllerContext
+    from wharfinger.framework.plugin import Plugin
+
+
+class ResourcePolicySystem(System):
+    name = "resource_policy"
+
+    def kinds(self) -> Sequence[Kind]:
+        from wharfinger.systems.resource_policy.kinds import resource_policy
+
+        return resource_policy.KINDS
+
+    def plugins(self) -> Sequence[type[Plugin]]:
+        from wharfinger.systems.resource_policy.plugin.resource_policy import ResourcePolicyPlugin
+
+        return (ResourcePolicyPlugin,)
+
+    def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.resource_policy.controllers.resource_policy import ResourcePolicyController
+
+        return {
+            "resourcepolicy": ResourcePolicyController,
+        }
+
+
+system = ResourcePolicySystem()

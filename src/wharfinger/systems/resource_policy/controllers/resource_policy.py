@@ -1,0 +1,223 @@
+"""ResourcePolicies: how full their units are, what is wrong with them, and the deletion costs that let pods leave the
+least wanted nodes first. Decides nothing about where pods go."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.times import format_time, parse_time
+from wharfinger.api.views import Node, Pod
+from wharfinger.api.wording import counted
+from wharfinger.client.controller import Controller
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.parts.scale_in import DELETION_COST
+from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.reservations import is_fake, reservation_name
+from wharfinger.systems.resource_policy.controllers.world import Policy, World
+from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+from wharfinger.systems.resource_policy.rules.costs import change
+from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting, further
+
+Key = tuple[Literal["pod", "policy"], str, str]
+"""What is to be looked at, with its namespace and name."""
+
+GATHER = 1.0
+"""Seconds that changes of counts are gathered before they are written: pods come in bursts."""
+
+
+class ResourcePolicyController(Controller[Key]):
+    name = "resourcepolicy"
+    workers = 8
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._world = World()
+        self._told: dict[tuple[str, str], str] = {}  # pods whose own cost we spoke about, with their uid
+        self._policies = context.documents(RESOURCE_POLICIES)
+        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.informers.of(NODES, Node)
+        reservations = context.informers.of(RESERVATIONS, Reservation)
+        reservations.optional = True
+        self._policies.add_handler(
+            on_add=lambda policy: self._policy_changed(None, policy),
+            on_update=self._policy_changed,
+            on_delete=lambda policy: self._policy_changed(policy, None),
+        )
+        self._pods.add_handler(
+            on_add=lambda pod: self._pod_changed(None, pod),
+            on_update=self._pod_changed,
+            on_delete=lambda pod: self._pod_changed(pod, None),
+        )
+        self._nodes.add_handler(
+            on_add=lambda node: self._node_changed(node.metadata.name, node),
+            on_update=lambda old, node: self._node_changed(node.metadata.name, node),
+            on_delete=lambda node: self._node_changed(node.metadata.name, None),
+        )
+
+        reservations.add_handler(
+            on_add=lambda each: self._reservation_changed(None, each),
+            on_update=self._reservation_changed,
+            on_delete=lambda each: self._reservation_changed(each, None),
+        )
+
+    # -- what the informers tell
+
+    def _policy_changed(self, old: Document | None, new: Document | None) -> None:
+        self._world.set_policy(old, new)
+        if new is not None:
+            self.queue.add(("policy", new["metadata"].get("namespace", ""), new["metadata"]["name"]))
+        self._enqueue()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None and old is not None:
+            self._told.pop(old.metadata.key, None)
+        self._world.set_pod(old, new)
+        self._enqueue()
+
+    def _reservation_changed(self, old: Reservation | None, new: Reservation | None) -> None:
+        self._world.set_reservation(old, new)
+        self._enqueue()
+
+    def _node_changed(self, name: str, node: Node | None) -> None:
+        self._world.set_node(node, name)
+        self._enqueue()
+
+    def _enqueue(self) -> None:
+        world = self._world
+        for namespace, name in sorted(world.pods_to_see):
+            self.queue.add(("pod", namespace, name))
+        world.pods_to_see.clear()
+        for namespace, name in sorted(world.policies_to_see):
+            self.queue.add_after(("policy", namespace, name), GATHER)
+        world.policies_to_see.clear()
+
+    # -- what is written
+
+    async def reconcile(self, key: Key) -> None:
+        what, namespace, name = key
+        if what == "pod":
+            pod = self._pods.get(name, namespace) or self._world.fake((namespace, name))
+            if pod is None or pod.terminal or pod.terminating:
+                return
+            if not pod.spec.node_name:
+                await self._let_further(key, pod)
+            elif not is_fake(pod):
+                await self._set_cost(pod)
+        else:
+            document = self._policies.get(name, namespace)
+            if document is not None:
+                await self._set_status(document)
+
+    async def _set_cost(self, pod: Pod) -> None:
+        policy = self._cost_giver(pod)
+        wanted = None if policy is None else policy.cost(pod.metadata.key)
+        if policy is not None and wanted is None:
+            return  # its node is not there, so that nothing says which unit it is in
+        metadata = pod.metadata
+        wish = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
+        if wish.annotations:
+            identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+            patch = {"metadata": {**identity, "annotations": dict(wish.annotations)}}
+            await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
+        if policy is not None and wish.kept and self._told.get(metadata.key) != metadata.uid:
+            self._told[metadata.key] = metadata.uid
+            message = (
+                f"the pod has a deletion cost of its own, {metadata.annotations[DELETION_COST]}, which stays; resource "
+                f'policy "{policy.rules.name}" would give it {wanted}'
+            )
+            self._context.recorder.event(PODS, pod, "Normal", "DeletionCostKept", message)
+
+    def _cost_giver(self, pod: Pod) -> Policy | None:
+        """The policy that gives the pod a cost: the only one that governs it, if costs can differ there."""
+        if not self._context.configuration.resource_policy.deletion_cost:
+            return None
+        governing = self._world.governing(pod.metadata.key)
+        return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
+
+    async def _let_further(self, key: Key, pod: Pod) -> None:
+        """A pod or reservation that has waited long enough may try units of a lower priority; the scheduler reads that of
+        its annotations."""
+        governing = self._world.governing(pod.metadata.key)
+        if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
+            return
+        rules, metadata = governing[0].rules, pod.metadata
+        waited = self._context.now() - parse_time(metadata.creation_timestamp)
+        most = len(rules.levels) - 1
+        steps = min(int(waited // rules.timeout), most)
+        if steps > further(metadata.annotations):
+            identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+            patch = {"metadata": {**identity, "annotations": {NEXT_UNITS: str(steps)}}}
+            if is_fake(pod):
+                await self._context.client.patch(RESERVATIONS, reservation_name(pod), patch)
+            else:
+                await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
+        if steps < most:
+            self.queue.add_after(key, (steps + 1) * rules.timeout - waited, background=True)
+
+    async def _set_status(self, document: Document) -> None:
+        metadata = document["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        policy = self._world.policies.get(namespace, {}).get(name)
+        conditions = [_valid(self._world.faults.get((namespace, name), ""))]
+        status: Document = {"units": None, "summary": None}
+        if policy is not None:
+            conditions += [_overlapping(policy), _conflicting(policy)]
+            counted = list(zip(policy.rules.units, policy.counts(), strict=True))
+            status["units"] = [{"name": unit.name, "count": count} for unit, count in counted]
+            status["summary"] = ", ".join(
+                f"{unit.name} {count}" + (f"/{unit.limit.count}" if unit.limit.count is not None else "")
+                for unit, count in counted
+            )
+        before = (document.get("status") or {}).get("conditions") or []
+        now = format_time(self._context.now())
+        dated = [_dated(condition, before, metadata.get("generation", 0), now) for condition in conditions]
+        await patch_status(
+            self._context.client, RESOURCE_POLICIES, document, {"conditions": dated, **status}, locked=True
+        )
+        for condition in conditions:
+            self._tell(document, condition, before)
+
+    def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
+        """An event for what has just gone wrong."""
+        wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
+        known = condition_of(before, condition["type"])
+        if wrong and (known is None or known["status"] != condition["status"]):
+            kind: Literal["Normal", "Warning"] = "Normal" if condition["type"] == "Overlapping" else "Warning"
+            self._context.recorder.event(RESOURCE_POLICIES, document, kind, condition["reason"], condition["message"])
+
+
+def _valid(fault: str) -> Document:
+    if fault:
+        return {"type": "Valid", "status": "False", "reason": "Invalid", "message": f"the policy is ignored: {fault}"}
+    return {"type": "Valid", "status": "True", "reason": "Valid", "message": ""}
+
+
+def _overlapping(policy: Policy) -> Document:
+    if policy.overlapping:
+        first = min(policy.overlapping)
+        count = len(policy.overlapping)
+        more = f" and {count - 1} more" if count > 1 else ""
+        message = f"nodes are in several units: {first}{more}; a pod there is charged to the first of them with room"
+        return {"type": "Overlapping", "status": "True", "reason": "NodesInSeveralUnits", "message": message}
+    return {"type": "Overlapping", "status": "False", "reason": "UnitsApart", "message": ""}
+
+
+def _conflicting(policy: Policy) -> Document:
+    if policy.shared:
+        shared = ((name, counted(count, "pod")) for name, count in sorted(policy.shared.items()))
+        others = ", ".join(f'"{name}" ({pods})' for name, pods in shared)
+        message = f"pods are also matched by resource policy {others}; such pods are not scheduled"
+        return {"type": "Conflicting", "status": "True", "reason": "PodsOfSeveralPolicies", "message": message}
+    return {"type": "Conflicting", "status": "False", "reason": "NoOtherPolicy", "message": ""}
+
+
+def _dated(condition: Document, before: list[Document], generation: int, now: str) -> Document:
+    known = condition_of(before, condition["type"])
+    same = known is not None and known.get("status") == condition["status"]
+    changed = known["lastTransitionTime"] if known is not None and same else now
+    return {**condition, "observedGeneration": generation, "lastTransitionTime": changed}

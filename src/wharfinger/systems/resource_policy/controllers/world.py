@@ -1,0 +1,300 @@
+"""What the controller of ResourcePolicies knows: pods, reservations, nodes and policies as the API server tells of them, with
+the unit every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O.
+
+A reservation is a pod here, too: the fake one that stands for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Node, Pod
+from wharfinger.client.informer import Key
+from wharfinger.systems.reservation.controllers.status import uses
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.reservations import BadReservation, fake_pod, is_fake
+from wharfinger.systems.resource_policy.plugin.charges import Order, Units
+from wharfinger.systems.resource_policy.plugin.counting import Group
+from wharfinger.systems.resource_policy.plugin.places import Places
+from wharfinger.systems.resource_policy.rules.costs import marked
+from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Rules, Signature, read
+
+Labels = Mapping[str, str]
+
+
+class Policy:
+    """One policy that can be read, with what it counts."""
+
+    def __init__(self, rules: Rules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
+        """`moved` collects the pods whose charge changed."""
+        self.rules = rules
+        self._places = Places(rules)
+        self.counting = self._places.counting
+        self.overlapping: set[str] = set()  # nodes in several units
+        self.shared: Counter[str] = Counter()  # other policies, with the number of pods that both match
+        self._moved = moved
+        self._groups: dict[Signature, Group] = {}  # those that counted pods see
+        self._members: Counter[Signature] = Counter()
+        self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
+        self._known: dict[tuple[str | None, ...], Units] = {}  # units by the labels that selectors read
+        for name, labels in nodes.items():
+            self.look_at(name, labels)
+
+    def units_of(self, labels: Labels) -> Units:
+        values = tuple(labels.get(key) for key in self._keys)
+        units = self._known.get(values)
+        if units is None:
+            units = self._known[values] = self.rules.units_of(labels)
+        return units
+
+    def look_at(self, node: str, labels: Labels | None) -> bool:
+        """A node came, changed or, with None, went; says whether that matters for the status."""
+        before = len(self.overlapping)
+        if labels is not None and len(self.units_of(labels)) > 1:
+            self.overlapping.add(node)
+        else:
+            self.overlapping.discard(node)
+        return bool(before) != bool(self.overlapping)
+
+    def count(self, pod: Pod, labels: Labels) -> None:
+        signature = self.rules.signature(pod.metadata.labels)
+        if signature not in self._groups:
+            group = self._groups[signature] = self.counting.acquire(signature)
+            group.moved = self._moved
+        self._members[signature] += 1
+        self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses(pod))
+
+    def uncount(self, key: Key) -> bool:
+        """Says whether the pod was counted."""
+        counted = self.counting.pods.get(key)
+        if counted is None:
+            return False
+        self._places.remove(key)
+        self._members[counted.signature] -= 1
+        if not self._members[counted.signature]:
+            del self._members[counted.signature], self._groups[counted.signature]
+            self.counting.release(counted.signature)
+        return True
+
+    def cost(self, key: Key) -> int | None:
+        """The deletion cost of a counted pod: the priority of its unit."""
+        counted = self.counting.pods.get(key)
+        if counted is None or counted.share(counted.signature) is None:
+            return None
+        return self.rules.priority(self._groups[counted.signature].unit(counted.order))
+
+    @property
+    def costs_differ(self) -> bool:
+        """Whether more than one cost is possible; else none is worth writing."""
+        return self.rules.prefer or len({unit.priority for unit in self.rules.units}) > 1
+
+    def counts(self) -> list[int]:
+        """Pods charged to each unit, each pod as its own group has it."""
+        totals = [0] * len(self.rules.units)
+        partial = {signature for signature in self._groups if None in signature}
+        for signature, group in self._groups.items():
+            if signature not in partial:
+                totals = [total + count for total, count in zip(totals, group.counts, strict=True)]
+        if partial:
+            for counted in self.counting.pods.values():
+                share = counted.share(counted.signature)
+                if counted.signature in partial and share is not None:
+                    unit = self._groups[counted.signature].unit(counted.order)
+                    if unit is not None:
+                        totals[unit] += share[1]
+        return totals
+
+
+class World:
+    """`pods_to_see` and `policies_to_see` collect what may need a write; whoever looks empties them."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
+        self.faults: dict[Key, str] = {}  # policies that cannot be read, and why
+        self.pods_to_see: set[Key] = set()
+        self.policies_to_see: set[Key] = set()
+        self._pods: dict[str, dict[Key, Pod]] = {}  # by namespace; those that did not end
+        self._governing: dict[Key, tuple[str, ...]] = {}  # names of the policies that match a pod, where there are any
+        self._nodes: dict[str, Labels] = {}
+        self._on: dict[str, set[Key]] = {}  # pods by node
+        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
+
+    def governing(self, key: Key) -> list[Policy]:
+        return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
+
+    # -- pods
+
+    def fake(self, key: Key) -> Pod | None:
+        """The pod that stands for a reservation."""
+        found = self._pods.get(key[0], {}).get(key)
+        return found if found is not None and is_fake(found) else None
+
+    def set_reservation(self, old: Reservation | None, new: Reservation | None) -> None:
+        before, after = _stand_in(old), _stand_in(new)
+        if before is not None and after is not None and before.metadata.key == after.metadata.key:
+            self.set_pod(before, after)
+            return
+        if before is not None:
+            self.set_pod(before, None)
+        if after is not None:
+            self.set_pod(None, after)
+
+    def set_pod(self, old: Pod | None, new: Pod | None) -> None:
+        metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
+        if old is not None and new is not None and _same(old, new) and not self._resized(old, new):
+            if not new.terminal:
+                self._pods[metadata.namespace][metadata.key] = new
+                if old.metadata.annotations != metadata.annotations:
+                    self.pods_to_see.add(metadata.key)
+            return
+        if old is not None:
+            self._forget_pod(old)
+        if new is not None and not new.terminal:
+            self._pods.setdefault(metadata.namespace, {})[metadata.key] = new
+            if new.spec.node_name:
+                self._on.setdefault(new.spec.node_name, set()).add(metadata.key)
+            self._govern(new)
+            if marked(metadata.annotations) or metadata.key in self._governing:
+                self.pods_to_see.add(metadata.key)
+        self._gather(metadata.namespace)
+
+    def _resized(self, old: Pod, new: Pod) -> bool:
+        """Whether a pod asks for more or less now, where some policy goes by that."""
+        policies = self.policies.get(new.metadata.namespace, {})
+        return any(policy.rules.sized for policy in policies.values()) and requests(old) != requests(new)
+
+    def _forget_pod(self, pod: Pod) -> None:
+        key = pod.metadata.key
+        self._ungovern(key)
+        pods = self._pods.get(key[0], {})
+        pods.pop(key, None)
+        if not pods:
+            self._pods.pop(key[0], None)
+        on = self._on.get(pod.spec.node_name)
+        if on is not None:
+            on.discard(key)
+            if not on:
+                del self._on[pod.spec.node_name]
+
+    def _govern(self, pod: Pod) -> None:
+        """Counts the pod for the policies that match it."""
+        key = pod.metadata.key
+        policies = self.policies.get(key[0], {})
+        names = tuple(name for name, policy in policies.items() if policy.rules.governs(pod.metadata.labels))
+        if not names:
+            return
+        self._governing[key] = names
+        labels = self._nodes.get(pod.spec.node_name)
+        for name in names:
+            policy = policies[name]
+            if labels is not None and policy.rules.counts(pod):
+                policy.count(pod, labels)
+                self.policies_to_see.add((key[0], name))
+            self._share(policy, name, key[0], names, 1)
+
+    def _ungovern(self, key: Key) -> None:
+        names = self._governing.pop(key, ())
+        for name in names:
+            policy = self.policies.get(key[0], {}).get(name)
+            if policy is not None:
+                if policy.uncount(key):
+                    self.policies_to_see.add((key[0], name))
+                self._share(policy, name, key[0], names, -1)
+
+    def _share(self, policy: Policy, name: str, namespace: str, names: Iterable[str], amount: int) -> None:
+        for other in names:
+            if other != name:
+                policy.shared[other] += amount
+                if not policy.shared[other]:
+                    del policy.shared[other]
+                self.policies_to_see.add((namespace, name))
+
+    def _gather(self, namespace: str) -> None:
+        """Pods whose charge changed with that of another."""
+        moved = self._moved.get(namespace)
+        if moved:
+            self.pods_to_see.update((namespace, name) for _, _, name in moved)
+            moved.clear()
+
+    # -- nodes
+
+    def set_node(self, node: Node | None, name: str) -> None:
+        """A node came, changed or, with None, went."""
+        labels = None if node is None else node.metadata.labels
+        if self._nodes.get(name) == labels:
+            return
+        if labels is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = labels
+        for namespace, policies in self.policies.items():
+            for policy_name, policy in policies.items():
+                if policy.look_at(name, labels):
+                    self.policies_to_see.add((namespace, policy_name))
+        touched = set()
+        for key in self._on.get(name, ()):
+            if key in self._governing:
+                self._ungovern(key)
+                self._govern(self._pods[key[0]][key])
+                self.pods_to_see.add(key)
+                touched.add(key[0])
+        for namespace in touched:
+            self._gather(namespace)
+
+    # -- policies
+
+    def set_policy(self, old: Document | None, new: Document | None) -> None:
+        metadata = (new or old)["metadata"]  # type: ignore[index]  # one of them is there
+        key = (metadata.get("namespace", ""), metadata["name"])
+        self.policies_to_see.add(key)
+        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+            return
+        namespace, name = key
+        pods = self._pods.get(namespace, {})
+        concerned = {each for each in pods if name in self._governing.get(each, ())}
+        for each in concerned:
+            self._ungovern(each)
+        policies = self.policies.setdefault(namespace, {})
+        policies.pop(name, None)
+        self.faults.pop(key, None)
+        if new is not None:
+            try:
+                policies[name] = Policy(read(new), self._nodes, self._moved.setdefault(namespace, set()))
+            except BadPolicy as fault:
+                self.faults[key] = str(fault)
+        if name in policies:
+            for each, pod in pods.items():
+                if each not in concerned and policies[name].rules.governs(pod.metadata.labels):
+                    self._ungovern(each)
+                    concerned.add(each)
+        for each in concerned:
+            self._govern(pods[each])
+        self.pods_to_see |= concerned
+        self._gather(namespace)
+        if not policies:
+            del self.policies[namespace]
+            self._moved.pop(namespace, None)
+
+
+def _same(old: Pod, new: Pod) -> bool:
+    """Whether an update left everything as it was that counts."""
+    return (
+        old.metadata.uid == new.metadata.uid
+        and old.metadata.labels == new.metadata.labels
+        and old.spec.node_name == new.spec.node_name
+        and (old.terminal, old.terminating) == (new.terminal, new.terminating)
+        and uses(old) == uses(new)
+    )
+
+
+def _stand_in(reservation: Reservation | None) -> Pod | None:
+    """The pod for one that has or wants a node."""
+    if reservation is None or reservation.ended:
+        return None
+    try:
+        return fake_pod(reservation)
+    except BadReservation:
+        return None

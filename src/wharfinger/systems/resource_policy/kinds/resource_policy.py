@@ -1,0 +1,200 @@
+"""ResourcePolicy: which kinds of node first, how many pods on each. This file is the model for kinds of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required
+from wharfinger.api.groups import SIGS
+from wharfinger.api.names import dns_label, qualified_name
+from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.schemas import (
+    ATOMIC,
+    UNIQUE,
+    Conditions,
+    Int32,
+    Model,
+    Quantity,
+    defaulter,
+    doc,
+    keyed,
+    kind_schema,
+    validator,
+)
+from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.api.validation.selectors import each, label_key_faults, label_selector_faults
+from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+
+REQUIRED = "required"
+PREFER = "prefer"
+EXCEED_MAX = "ExceedMax"
+TIMEOUT_OR_EXCEED_MAX = "TimeoutOrExceedMax"
+
+
+class MatchPolicy(Model):
+    """How governed pods are counted."""
+
+    ignore_terminating_pod: Annotated[bool, doc("Leave out pods that are being deleted.")] = False
+
+
+class Unit(Model):
+    """A kind of node, and how many pods of a group may be on it."""
+
+    name: Annotated[str, Meta(max_length=63), doc("What messages call the unit; unit-<index> when absent.")] = ""
+    priority: Annotated[Int32, Meta(ge=0, le=2147483647), doc("Units with a higher priority are filled first.")] = 0
+    max_count: Annotated[Int32, Meta(ge=0), doc("At most this many pods of a group; 0 closes the unit.")] | None = None
+    max_percent: (
+        Annotated[Int32, Meta(ge=0, le=100), doc("At most this percent of a group's pods, rounded up.")] | None
+    ) = None
+    max_resources: Annotated[dict[str, Quantity], doc("At most so much requested by the pods of a group.")] = field(
+        default_factory=dict
+    )
+    node_selector: Annotated[LabelSelector, doc("The nodes of the unit; absent or empty means every node.")] | None = (
+        None
+    )
+
+
+class WhenTryNextUnits(Model):
+    """When a pod goes on to units of the next lower priority."""
+
+    policy: Annotated[
+        Literal["LackResourceOrExceedMax", "ExceedMax", "TimeoutOrExceedMax"],
+        doc("When no node before can take the pod, only when the units before are full, or that or after a time."),
+    ] = "LackResourceOrExceedMax"
+    timeout: Annotated[str, doc("How long each priority is waited for, such as 5m; for TimeoutOrExceedMax.")] | None = (
+        None
+    )
+
+
+class ResourcePolicySpec(Model):
+    """Which pods are governed, and where they go."""
+
+    units: Annotated[list[Unit], Meta(min_length=1, max_length=100), ATOMIC, doc("The kinds of node.")]
+    pod_selector: (
+        Annotated[LabelSelector, doc("The pods governed; absent or empty means all of the namespace.")] | None
+    ) = None
+    match_label_keys: Annotated[
+        list[str], UNIQUE, doc("Pods with equal values for these label keys form a group that is counted by itself.")
+    ] = field(default_factory=list)
+    match_policy: MatchPolicy | None = None
+    strategy: Annotated[
+        Literal["required", "prefer"],
+        doc("Whether nodes of no unit are refused (required) or come last (prefer)."),
+    ] = "required"
+    when_try_next_units: WhenTryNextUnits | None = None
+
+
+class UnitStatus(Model):
+    """How full a unit is."""
+
+    name: Annotated[str, doc("The unit.")]
+    count: Annotated[Int32, doc("Pods and reservations charged to the unit, summed over groups.")] = 0
+
+
+class ResourcePolicyStatus(Model):
+    """What the controller found."""
+
+    conditions: Conditions = field(default_factory=list)
+    units: Annotated[list[UnitStatus], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
+    summary: Annotated[str, doc("The same in one line, such as `static 2/2, spot 3`.")] = ""
+
+
+class ResourcePolicy(Model):
+    """Orders kinds of node for the pods of a namespace, with a limit for each."""
+
+    spec: ResourcePolicySpec
+    status: ResourcePolicyStatus | None = None
+
+
+def _name_units(document: Document) -> None:
+    spec = document.get("spec")
+    units = spec.get("units") if isinstance(spec, dict) else None
+    for index, unit in enumerate(units if isinstance(units, list) else ()):
+        if isinstance(unit, dict) and unit.get("name") in (None, ""):
+            unit["name"] = f"unit-{index}"
+
+
+def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    spec = document["spec"]
+    yield from label_selector_faults(spec.get("podSelector"), "spec.podSelector")
+    yield from _key_faults(spec)
+    names: set[str] = set()
+    for index, unit in each(spec, "units"):
+        path = f"spec.units[{index}]"
+        name = unit.get("name", "")
+        for fault in dns_label(name):
+            yield invalid(f"{path}.name", name, fault)
+        if name in names:
+            yield duplicate(f"{path}.name", name)
+        names.add(name)
+        yield from label_selector_faults(unit.get("nodeSelector"), f"{path}.nodeSelector")
+        yield from _amount_faults(unit.get("maxResources") or {}, f"{path}.maxResources")
+    yield from _waiting_faults(spec.get("whenTryNextUnits") or {}, "spec.whenTryNextUnits")
+
+
+def _amount_faults(amounts: dict[str, Any], path: str) -> Iterator[FieldError]:
+    for name, amount in amounts.items():
+        for fault in qualified_name(name):
+            yield invalid(f"{path}[{name}]", name, fault)
+        try:
+            if parse_nano(amount) < 0:
+                yield invalid(f"{path}[{name}]", amount, "must be greater than or equal to 0")
+        except BadQuantity as fault:
+            yield invalid(f"{path}[{name}]", amount, str(fault))
+
+
+def _waiting_faults(waiting: dict[str, Any], path: str) -> Iterator[FieldError]:
+    timeout = waiting.get("timeout")
+    if waiting.get("policy") != TIMEOUT_OR_EXCEED_MAX:
+        if timeout is not None:
+            yield forbidden(f"{path}.timeout", f"may only be set when `policy` is {TIMEOUT_OR_EXCEED_MAX}")
+    elif timeout is None:
+        yield required(f"{path}.timeout", f"must be set when `policy` is {TIMEOUT_OR_EXCEED_MAX}")
+    else:
+        try:
+            if parse_duration(timeout) <= 0:
+                yield invalid(f"{path}.timeout", timeout, "must be greater than 0")
+        except BadTime as fault:
+            yield invalid(f"{path}.timeout", timeout, str(fault))
+
+
+def _key_faults(spec: dict[str, Any]) -> Iterator[FieldError]:
+    """The rule of topology spread: a key of the selector cannot also split what it selects."""
+    selector = spec.get("podSelector") or {}
+    selected = set(selector.get("matchLabels") or ()) | {e.get("key") for _, e in each(selector, "matchExpressions")}
+    seen: set[str] = set()
+    for index, key in each(spec, "matchLabelKeys"):
+        path = f"spec.matchLabelKeys[{index}]"
+        yield from label_key_faults(key, path)
+        if key in seen:
+            yield duplicate(path, key)
+        if key in selected:
+            yield invalid(path, key, "exists in both matchLabelKeys and podSelector")
+        seen.add(key)
+
+
+KIND = Kind(
+    SIGS,
+    RESOURCE_POLICIES.kind,
+    RESOURCE_POLICIES.plural,
+    versions=("v1alpha1",),
+    short_names=("rsp",),
+    status=True,
+    columns=(
+        Column("Strategy", "spec.strategy", description="Whether nodes of no unit are refused or come last."),
+        # One line of its own: a column of a custom resource shows only the first item of a list.
+        Column("Units", "status.summary", description="Pods in each unit, of those it takes at most."),
+        Column("Age", "metadata.creationTimestamp", type="date"),
+    ),
+    default=defaulter(ResourcePolicy, _name_units),
+    validate=validator(ResourcePolicy, _faults),
+    schema=lambda version: kind_schema(ResourcePolicy),
+    ours=True,
+)
+
+KINDS = (KIND,)

@@ -1,0 +1,194 @@
+"""What resourcepolicy says on the pods of one group: which kinds of node they may use now, and in which order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wharfinger.api.resources import requests
+from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import Status, unresolvable, unschedulable
+from wharfinger.framework.tables import PodOnNode
+from wharfinger.systems.reservation.plugin.use import Imagined
+from wharfinger.systems.reservation.rules.reservations import is_fake
+from wharfinger.systems.resource_policy.plugin.charges import Order, Units
+from wharfinger.systems.resource_policy.plugin.counting import Share, sees
+from wharfinger.systems.resource_policy.plugin.policy import Policy
+from wharfinger.systems.resource_policy.plugin.sized import NOTHING
+from wharfinger.systems.resource_policy.rules.policy import OUTSIDE, Signature, Waiting, further, order
+
+PRIORITY_POINTS = 20
+"""Raw points for each step of priority; nodes of no unit get as many below nothing."""
+
+
+def outside(policy: str) -> Status:
+    return unresolvable(f'node(s) were in no unit of resource policy "{policy}"')
+
+
+def full(policy: str, units: list[str]) -> Status:
+    what = "which is full" if len(units) == 1 else "which are full"
+    return unschedulable(f'node(s) were in {_named(units)} of resource policy "{policy}", {what}')
+
+
+def too_early(policy: str, units: list[str], before: list[str]) -> Status:
+    """The pod has to wait for better units; no eviction from these nodes changes that."""
+    where = f"{_named(units)} of" if units else "no unit of"
+    end = "is" if len(before) == 1 else "are"
+    what = f"which {'is' if len(units) == 1 else 'are'} not tried" if units else "and are not tried"
+    return unresolvable(
+        f'node(s) were in {where} resource policy "{policy}", {what} before {_named(before)} {end} full'
+    )
+
+
+def _named(units: list[str]) -> str:
+    return ("unit " if len(units) == 1 else "units ") + ", ".join(f'"{name}"' for name in units)
+
+
+class Governed(Prepared):
+    """The answers for pods of one group."""
+
+    scope = Scope.CLUSTER
+    filters = scores = normalizes = True
+
+    def __init__(self, policy: Policy, signature: Signature, shape: Shape) -> None:
+        super().__init__()
+        self._policy = policy
+        self._rules = policy.rules
+        self._signature = signature
+        self._size = policy.rules.size(shape.requests)
+        self._further = further(shape.pod.metadata.annotations) if policy.rules.waiting is Waiting.FULL_OR_TIME else 0
+        policy.catch_up()
+        self._group = policy.counting.acquire(signature)
+        self._seen = (-1, -1)
+        self._version = 0
+        self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [kind]
+        self._raw: Ints = np.zeros(0, dtype=np.int64)  # [kind]
+
+    @property
+    def version(self) -> int:
+        """Moves when the answer for some kind of node changed, or a node is of another kind."""
+        self._policy.catch_up()
+        nodes = self._policy.nodes
+        seen = (self._group.version, nodes.version)
+        if seen != self._seen:
+            verdicts = np.array([self._code(units) for units in nodes.units], dtype=np.int64)
+            raw = np.array([self._points(units) for units in nodes.units], dtype=np.int64)
+            if (
+                seen[1] != self._seen[1]
+                or not np.array_equal(verdicts, self._verdicts)
+                or not np.array_equal(raw, self._raw)
+            ):
+                self._version += 1
+            self._seen, self._verdicts, self._raw = seen, verdicts, raw
+        return self._version
+
+    def filter(self, rows: Rows) -> Ints:
+        _ = self.version
+        return self._verdicts.take(self._policy.nodes.kinds.take(rows))
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        _ = self.version
+        imagined: dict[Order, tuple[int, Share]] | None = None if simulation is None else simulation.state.get(self)
+        if not imagined:
+            return int(self._verdicts[self._policy.nodes.kinds[row]])
+        group, units = self._group, self._policy.nodes.at(row)
+        version = group.version
+        for which, (sign, share) in imagined.items():
+            if sign < 0:
+                group.remove(which)
+            else:
+                group.add(which, units, *share)
+        code = self._code(units)
+        for which, (sign, share) in imagined.items():
+            if sign > 0:
+                group.remove(which)
+            else:
+                group.add(which, units, *share)
+        group.version = version  # all is as it was
+        return code
+
+    def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
+        metadata = pod.pod.metadata
+        if pod.key[0] != self._rules.namespace or not self._rules.governs(metadata.labels):
+            return
+        if is_fake(pod.pod) and not _opened(simulation, metadata.uid):
+            return
+        if not self._rules.counts(pod.pod) or not sees(self._signature, self._rules.signature(metadata.labels)):
+            return
+        imagined = simulation.state.setdefault(self, {})
+        counted = self._policy.counting.pods.get(pod.key)
+        share = None if counted is None else counted.share(self._signature)
+        taking = share is not None
+        which = order(metadata) if counted is None else counted.order
+        if share is None:
+            share = (self._rules.size(requests(pod.pod)) if self._rules.sized else NOTHING), 1
+        amount = imagined.get(which, (0, share))[0] + sign
+        # A pod that is counted can only go, and one that is not can only come.
+        if amount == 0 or (amount > 0) == taking:
+            imagined.pop(which, None)
+        else:
+            imagined[which] = (amount, share)
+
+    def score(self, rows: Rows) -> Ints:
+        _ = self.version
+        return self._raw.take(self._policy.nodes.kinds.take(rows))
+
+    def normalize(self, scores: Ints, rows: Rows) -> Ints:
+        """By dense rank, so that far-apart priorities do not make near ones equal."""
+        kinds = self._policy.nodes.kinds.take(rows)
+        present = np.bincount(kinds, minlength=len(self._raw)) > 0
+        levels = np.unique(self._raw[present])
+        if len(levels) == 1:
+            return np.full_like(scores, MAX_SCORE)
+        ranks = np.searchsorted(levels, self._raw) * MAX_SCORE // (len(levels) - 1)
+        return ranks.take(kinds)
+
+    def close(self) -> None:
+        self._policy.counting.release(self._signature)
+
+    def _code(self, units: Units) -> int:
+        """The verdict on nodes of these units."""
+        rules = self._rules
+        if not units and not rules.prefer:
+            return self.refuse(outside(rules.name))
+        with_room = [unit for unit in units if self._group.has_room(unit, self._size)]
+        names = [rules.units[unit].name for unit in sorted(units)]
+        if units and not with_room:
+            return self.refuse(full(rules.name, names))
+        if rules.waiting is not Waiting.NO_NODE:
+            least = self._least()
+            if rules.priority(with_room[0] if with_room else None) < least:
+                better = [
+                    unit.name
+                    for index, unit in enumerate(rules.units)
+                    if unit.priority >= least and self._group.has_room(index, self._size)
+                ]
+                return self.refuse(too_early(rules.name, names, better))
+        return 0
+
+    def _least(self) -> int:
+        """The lowest priority that may be tried now."""
+        levels = self._rules.levels
+        open_ones = [
+            unit.priority for index, unit in enumerate(self._rules.units) if self._group.has_room(index, self._size)
+        ]
+        first = levels.index(max(open_ones)) if open_ones else len(levels) - 1
+        return levels[min(first + self._further, len(levels) - 1)]
+
+    def _points(self, units: Units) -> int:
+        """By the unit that the pod would be charged to. Where none has room, the pod can only be let in by what it
+        imagines, such as a reservation made for it."""
+        if not units:
+            return OUTSIDE * PRIORITY_POINTS
+        unit = next((unit for unit in units if self._group.has_room(unit, self._size)), units[0])
+        return self._rules.priority(unit) * PRIORITY_POINTS
+
+
+def _opened(simulation: Simulation, reservation: str) -> bool:
+    """Whether the pod imagines to use this reservation. Others are only put aside, and keep their places."""
+    return any(
+        isinstance(state, Imagined) and state.candidate is not None and state.candidate.uid == reservation
+        for state in simulation.state.values()
+    )

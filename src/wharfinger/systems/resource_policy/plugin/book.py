@@ -1,0 +1,128 @@
+"""The book of ResourcePolicies of an engine: which there are, whom they govern, and which pods take places in their
+units. One book serves all profiles; it follows the pods on nodes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+from wharfinger.api.registry import Document
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.systems.reservation.plugin.ledger import ledger_of
+from wharfinger.systems.resource_policy.plugin.policy import Policy
+from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
+
+_SHARED = "resource policies"
+_ABSENT: Any = object()
+
+
+class Book:
+    MEMORY = 1 << 14  # shapes for which the governing policies are remembered
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._ledger = ledger_of(tables)  # listens before us, so that it knows first who uses which reservation
+        self._specs: dict[Key, Any] = {}  # of all policies, also of those that cannot be read
+        self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
+        self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
+        self._pods_at = -1
+        self._governing: dict[int, list[tuple[Policy, Signature]]] = {}  # by number of the shape
+        tables.listen(self)
+
+    def policies(self, namespace: str) -> Collection[Policy]:
+        return self._policies.get(namespace, {}).values()
+
+    def set(self, old: Document | None, new: Document | None) -> None:
+        """A policy came, changed or went. Every profile tells so; the first is enough."""
+        document = new or old
+        assert document is not None
+        metadata = document["metadata"]
+        namespace, name = key = (metadata.get("namespace", ""), metadata.get("name", ""))
+        spec = _ABSENT if new is None else new.get("spec")
+        if self._specs.get(key, _ABSENT) == spec:
+            return  # known already, or an update of the status
+        if new is None:
+            self._specs.pop(key, None)
+        else:
+            self._specs[key] = spec
+        policies = self._policies.setdefault(namespace, {})
+        if not policies:
+            self._tables.listeners_changed()
+        policies.pop(name, None)
+        if new is not None:
+            # One that got past validation somehow is ignored; the controller says so in its status.
+            with suppress(BadPolicy):
+                policies[name] = self._counted(Policy(self._tables, read(new)))
+        if not policies:
+            del self._policies[namespace]
+        self._governing.clear()
+        self._tables.invalidate(namespace)
+
+    def _counted(self, policy: Policy) -> Policy:
+        position = self._tables.pod_log.position
+        if self._pods_at != position:
+            # Policies come one after the other when a scheduler starts; later they are few.
+            self._pods_at = position
+            self._pods = {}
+            for pod in self._tables.placed():
+                self._pods.setdefault(pod.key[0], []).append(pod)
+        for pod in self._pods.get(policy.rules.namespace, ()):
+            labels = pod.pod.metadata.labels
+            if policy.rules.governs(labels):
+                policy.add(pod, policy.rules.signature(labels), self._ledger.reservation_of(pod.key))
+        return policy
+
+    def concerned(self, shape: Shape) -> bool:
+        return shape.namespace in self._policies
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        if self._pods:
+            self._pods = {}  # not needed for now
+        if pod.key[0] in self._policies:
+            reservation = self._ledger.reservation_of(pod.key)
+            for policy, signature in self.governing(pod.shape):
+                if policy.add(pod, signature, reservation):
+                    self._tables.moved()
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if pod.key[0] in self._policies:
+            for policy, _ in self.governing(pod.shape):
+                if policy.remove(pod):
+                    self._tables.moved()
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        if pod.key[0] not in self._policies:
+            return
+        reservation = self._ledger.reservation_of(pod.key)
+        for policy, signature in self.governing(pod.shape):
+            # What a bound pod names as its reservation counts, whatever was assumed before.
+            if policy.reservation_of(pod.key) != reservation:
+                policy.remove(pod)
+                policy.add(pod, signature, reservation)
+                self._tables.moved()
+
+    def governing(self, shape: Shape) -> Sequence[tuple[Policy, Signature]]:
+        """The policies that match pods of a shape, with the group of those pods."""
+        if shape.namespace not in self._policies:
+            return ()
+        found = self._governing.get(shape.number)
+        if found is None:
+            found = [
+                (policy, policy.rules.signature(shape.labels))
+                for policy in self._policies.get(shape.namespace, {}).values()
+                if policy.rules.governs(shape.labels)
+            ]
+            if len(self._governing) >= self.MEMORY:
+                self._governing.clear()
+            self._governing[shape.number] = found
+        return found
+
+
+def book_of(tables: Tables) -> Book:
+    """The book of an engine, made when first asked for."""
+    found: Book | None = tables.shared.get(_SHARED)
+    if found is None:
+        found = tables.shared[_SHARED] = Book(tables)
+    return found

@@ -1,0 +1,86 @@
+"""Who takes a place in the units of one ResourcePolicy, for the scheduler and for the controller alike.
+
+A reservation is a pod too: the fake one that stands for it takes a place. To a group in which a pod counts that uses the
+reservation, the place is that pod's, and the reservation takes only what its users leave over of its size; to all other
+groups it is the reservation's still. So a place that a reservation holds is never given to somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Pod
+from wharfinger.systems.reservation.rules.reservations import is_fake
+from wharfinger.systems.resource_policy.plugin.charges import Units
+from wharfinger.systems.resource_policy.plugin.counting import Counted, Counting, Key
+from wharfinger.systems.resource_policy.plugin.sized import NOTHING
+from wharfinger.systems.resource_policy.rules.policy import Rules, Signature, order
+
+Reserved = tuple[str, str]
+"""The uid of a reservation, and the node: a pod elsewhere uses nothing of it, whatever it says."""
+
+
+class Places:
+    """Calls that may change how full units are say whether they did."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.counting = Counting(rules)
+        self._stand_ins: dict[Reserved, Key] = {}  # the fake pods
+        self._stands_for: dict[Key, Reserved] = {}
+        self._users: dict[Reserved, dict[Key, Counted]] = {}
+        self._uses: dict[Key, Reserved] = {}
+
+    def reservation_of(self, key: Key) -> str | None:
+        """The uid of the reservation that a pod said to be in."""
+        return self._uses[key][0] if key in self._uses else None
+
+    def add(
+        self, key: Key, pod: Pod, node: str, units: Units, signature: Signature, reservation: str | None = None
+    ) -> bool:
+        """A governed pod that counts is on a node of these units, perhaps in a reservation."""
+        size = self._rules.size(requests(pod)) if self._rules.sized else NOTHING
+        counted = Counted(order(pod.metadata), signature, units, size)
+        if is_fake(pod):
+            reserved = self._stands_for[key] = (pod.metadata.uid, node)
+            self._stand_ins[reserved] = key
+            counted.users = tuple(self._users.get(reserved, {}).values())
+            return self.counting.add(key, counted)
+        changed = self.counting.add(key, counted)
+        if reservation:
+            reserved = self._uses[key] = (reservation, node)
+            self._users.setdefault(reserved, {})[key] = counted
+            changed = self._share(reserved) or changed
+        return changed
+
+    def remove(self, key: Key) -> bool:
+        """A pod is no longer on its node, or does not count any more."""
+        stood_for = self._stands_for.pop(key, None)
+        if stood_for is not None:
+            del self._stand_ins[stood_for]
+        changed = self.counting.remove(key)
+        reserved = self._uses.pop(key, None)
+        if reserved is not None:
+            users = self._users[reserved]
+            del users[key]
+            if not users:
+                del self._users[reserved]
+            changed = self._share(reserved) or changed
+        return changed
+
+    def move(self, key: Key, units: Units) -> None:
+        """The node of a pod is in other units now."""
+        counted = self.counting.pods.get(key)
+        if counted is not None:
+            self.counting.remove(key)
+            counted.units = units
+            self.counting.add(key, counted)
+
+    def _share(self, reserved: Reserved) -> bool:
+        """A reservation has other users now."""
+        key = self._stand_ins.get(reserved)
+        if key is None:
+            return False
+        counted = self.counting.pods[key]
+        changed = self.counting.remove(key)
+        counted.users = tuple(self._users.get(reserved, {}).values())
+        return self.counting.add(key, counted) or changed

@@ -1,0 +1,110 @@
+"""resourcepolicy: fills kinds of node in the order a ResourcePolicy gives, each up to its limit.
+
+A pod on a node takes a place in its unit from the moment it is assumed until it ends or goes, so that the tables' own
+reserving and giving back is all there is to Reserve and Unreserve. Who takes which place is
+in the book of policies, which all profiles share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from wharfinger.api.views import Pod
+from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.plugin import Plugin, Prepared
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status, unresolvable
+from wharfinger.framework.tables import Tables
+from wharfinger.systems.resource_policy.plugin.answers import Governed
+from wharfinger.systems.resource_policy.plugin.book import book_of
+from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS
+
+KIND = "ResourcePolicy"
+
+
+def several(names: list[str]) -> Status:
+    quoted = ", ".join(f'"{name}"' for name in sorted(names))
+    return unresolvable(f"pod is matched by more than one resource policy: {quoted}")
+
+
+class ResourcePolicyPlugin(Plugin):
+    name = "resourcepolicy"
+    aliases = ("ResourcePolicy",)
+    points = frozenset({"preFilter", "filter", "preScore", "score"})
+    position = 300
+    weight = 100  # the order of units stands above all stock scores together
+    ours = True
+    kinds = (KIND,)
+
+    def __init__(self, tables: Tables, args: Any) -> None:
+        super().__init__(tables, args)
+        self._book = book_of(tables)
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
+        self._book.set(old, new)
+
+    # the way of a pod
+
+    def shape_key(self, pod: Pod) -> Hashable:
+        return pod.metadata.annotations.get(NEXT_UNITS)
+
+    def key_is_shared(self, shape: Shape) -> bool:
+        return True
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        governing = self._book.governing(shape)
+        if not governing:
+            return None
+        if len(governing) > 1:
+            return several([policy.rules.name for policy, _ in governing])
+        return Governed(*governing[0], shape)
+
+    # queueing hints
+
+    def wake_ups(self) -> tuple[WakeUp, ...]:
+        pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL | Action.UPDATE_OTHER
+        nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL
+        return (
+            WakeUp(KIND, Action.ALL, self._policy_changed),
+            WakeUp(POD, pods, self._pod_changed),
+            WakeUp(NODE, nodes, self._node_changed),
+        )
+
+    def _policy_changed(self, pod: Pod, old: Any, new: Any) -> bool:
+        if (new or old)["metadata"].get("namespace", "") != pod.metadata.namespace:
+            return False
+        return old is None or new is None or old.get("spec") != new.get("spec")
+
+    def _pod_changed(self, pod: Pod, old: Any, new: Any) -> bool:
+        """A pod that took a place for one of the pod's policies does no longer, or one took a place that was waited for."""
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        if (new or old).metadata.namespace != namespace:
+            return False
+        for policy in self._book.policies(namespace):
+            rules = policy.rules
+            if old is None:
+                if rules.grows and rules.governs(labels) and rules.governs(new.metadata.labels):
+                    return True
+            elif rules.governs(labels) and rules.governs(old.metadata.labels) and rules.counts(old):
+                if new is None or not rules.governs(new.metadata.labels) or not rules.counts(new):
+                    return True
+                if rules.signature(old.metadata.labels) != rules.signature(new.metadata.labels):
+                    return True
+        return False
+
+    def _node_changed(self, pod: Pod, old: Any, new: Any) -> bool:
+        """A node came into a unit, or left one together with its pods."""
+        before: Mapping[str, str] | None = None if old is None else old.metadata.labels
+        after: Mapping[str, str] | None = None if new is None else new.metadata.labels
+        for policy in self._book.policies(pod.metadata.namespace):
+            rules = policy.rules
+            if rules.governs(pod.metadata.labels):
+                left = () if before is None else rules.units_of(before)
+                entered = () if after is None else rules.units_of(after)
+                if left != entered or (before is None and rules.prefer):
+                    return True
+        return False
+
+
+plugins = (ResourcePolicyPlugin,)

@@ -1,0 +1,206 @@
+"""Who may use which policy on a real cluster: RBAC informers pick the candidates, a SubjectAccessReview confirms each.
+
+The API server has the last word, since it may have other authorizers than RBAC, or newer roles than our informers. Its
+answers hold for seconds; a no to what the roles we know allow mostly means that its own look at a new role is behind ours,
+so that holds for one second only. Where it cannot be asked, nothing is confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from wharfinger.admission.rbac import RbacIndex
+from wharfinger.admission.request import User
+from wharfinger.api.errors import ApiError
+from wharfinger.api.kinds.builtin import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    SUBJECT_ACCESS_REVIEWS,
+)
+from wharfinger.api.registry import Document
+from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from wharfinger.client.informer import Informer, InformerSet
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import background_sleep
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+from wharfinger.systems.scheduling_policy.rules.world import GROUPS, usable_by
+
+log = logging.getLogger(__name__)
+
+HOLDS = 20.0  # seconds that an answer of the API server counts
+DENIAL_HOLDS = 1.0  # and one that goes against the roles we know
+REFRESH = 10.0  # an answer that old is asked for again while it still counts, so that those who create pods never wait
+FORGET = 300.0
+AT_ONCE = 32  # access reviews under way at the same time
+
+
+class Unconfirmed(Exception):
+    """Access is not known yet: `confirm` has to be awaited first."""
+
+    def __init__(self, user: User, namespace: str, names: Collection[str]) -> None:
+        super().__init__(f"whether {user.name} may use policies in {namespace!r}")
+        self.user = user
+        self.namespace = namespace
+        self.names = names
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one user in one namespace: for each policy whether it may be used, and when that was said."""
+
+    answers: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    used: float = 0.0
+    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # questions under way, which all may wait for
+    refreshing: asyncio.Task[None] | None = None
+    usable: frozenset[str] = frozenset()  # the last answer, good while nothing below has changed
+    oldest: float = 0.0  # of the answers behind it
+    until: float = 0.0  # the first of them counts no more
+    revision: int = -1  # of the index
+    names: Collection[str] = ()  # the policies asked about
+
+
+class PolicyAccess:
+    def __init__(
+        self, client: Client, informers: InformerSet, *, holds: float = HOLDS, refresh: float = REFRESH
+    ) -> None:
+        self._client = client
+        self._holds = holds
+        self._refresh = refresh
+        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._known: dict[tuple[str, tuple[str, ...], str], _Known] = {}
+        self._swept = 0.0
+        self.asked = 0  # access reviews sent
+        self.index = RbacIndex()
+        self._follow(informers.of(ROLES, Role))
+        self._follow(informers.of(CLUSTER_ROLES, ClusterRole))
+        self._follow(informers.of(ROLE_BINDINGS, RoleBinding))
+        self._follow(informers.of(CLUSTER_ROLE_BINDINGS, ClusterRoleBinding))
+
+    def _follow(
+        self, informer: Informer[Role] | Informer[ClusterRole] | Informer[RoleBinding] | Informer[ClusterRoleBinding]
+    ) -> None:
+        informer.add_handler(
+            on_add=self.index.upsert, on_update=lambda old, new: self.index.upsert(new), on_delete=self.index.remove
+        )
+
+    def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
+        """Answers from what is known; raises Unconfirmed where that is not enough."""
+        now = asyncio.get_running_loop().time()
+        known = self._known.get(_key(user, namespace))
+        if known is not None and known.names is names and known.revision == self.index.revision:
+            if now <= known.until:
+                return self._used(known, user, namespace, now)
+        candidates = usable_by(self.index, user, namespace, names)
+        if not candidates:
+            return candidates
+        if known is None:
+            raise Unconfirmed(user, namespace, candidates)
+        allowed, oldest, until = [], now, now + self._holds
+        for name in candidates:
+            answer = known.answers.get(name)
+            if answer is None or now > self._end(answer):
+                raise Unconfirmed(user, namespace, candidates)
+            oldest, until = min(oldest, answer[1]), min(until, self._end(answer))
+            if answer[0]:
+                allowed.append(name)
+        known.usable, known.oldest, known.until = frozenset(allowed), oldest, until
+        known.names, known.revision = names, self.index.revision
+        return self._used(known, user, namespace, now)
+
+    def _end(self, answer: tuple[bool, float]) -> float:
+        """Until when an answer counts."""
+        allowed, asked = answer
+        return asked + (self._holds if allowed else min(DENIAL_HOLDS, self._holds))
+
+    def _used(self, known: _Known, user: User, namespace: str, now: float) -> frozenset[str]:
+        known.used = now
+        if now - known.oldest > self._refresh and known.refreshing is None:
+            known.refreshing = asyncio.create_task(self._renew(known, user, namespace))
+        return known.usable
+
+    async def confirm(self, user: User, namespace: str, names: Collection[str]) -> None:
+        """Asks the API server about each policy that no recent answer covers. Raises ApiError when it cannot be asked."""
+        now = asyncio.get_running_loop().time()
+        self._sweep(now)
+        known = self._known.setdefault(_key(user, namespace), _Known(used=now))
+        missing = [
+            name
+            for name in names
+            if (answer := known.answers.get(name)) is None
+            or now - answer[1] > self._holds / 2
+            or now > self._end(answer)
+        ]
+        for name in missing:
+            if name not in known.asking:
+                known.asking[name] = asyncio.create_task(self._learn(known, user, namespace, name))
+        # One who gives up waiting must not end the question for the others.
+        await asyncio.gather(*(asyncio.shield(known.asking[name]) for name in missing))
+
+    async def _learn(self, known: _Known, user: User, namespace: str, name: str) -> None:
+        asked = asyncio.get_running_loop().time()  # the time of the question: the answer may be no newer
+        try:
+            known.answers[name] = (await self._ask(user, namespace, name), asked)
+        finally:
+            del known.asking[name]
+
+    async def _renew(self, known: _Known, user: User, namespace: str) -> None:
+        """Asks again, one policy after the other and not in a burst, which reviews would feel."""
+        loop = asyncio.get_running_loop()
+        names = [name for name, (_, at) in known.answers.items() if loop.time() - at <= self._holds]
+        pause = (self._holds - self._refresh) / 4 / max(1, len(names))
+        try:
+            for name in names:
+                asked = loop.time()
+                known.answers[name] = (await self._ask(user, namespace, name), asked)
+                await background_sleep(pause)
+            known.answers = {name: known.answers[name] for name in names}
+            known.revision = -1
+        except ApiError as error:
+            log.warning("cannot renew what %s may use in %s: %s", user.name, namespace, error)
+            await background_sleep(1.0)
+        finally:
+            known.refreshing = None
+
+    async def _ask(self, user: User, namespace: str, name: str) -> bool:
+        async with self._limit:
+            for group in GROUPS:
+                self.asked += 1
+                answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, _question(user, namespace, group, name))
+                if (answer.get("status") or {}).get("allowed") is True:
+                    return True
+        return False
+
+    def _sweep(self, now: float) -> None:
+        """Forgets users who have created nothing for a while."""
+        if now - self._swept > FORGET:
+            self._swept = now
+            self._known = {key: known for key, known in self._known.items() if now - known.used <= FORGET}
+
+
+def _key(user: User, namespace: str) -> tuple[str, tuple[str, ...], str]:
+    return (user.name, user.groups, namespace)
+
+
+def _question(user: User, namespace: str, group: str, name: str) -> Document:
+    return {
+        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": SUBJECT_ACCESS_REVIEWS.kind,
+        "spec": {
+            "user": user.name,
+            "groups": list(user.groups),
+            **({"uid": user.uid} if user.uid else {}),
+            **({"extra": {key: list(values) for key, values in user.extra.items()}} if user.extra else {}),
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": "use",
+                "group": group,
+                "resource": SCHEDULING_POLICIES.plural,
+                "name": name,
+            },
+        },
+    }

@@ -1,0 +1,287 @@
+"""The reviewer of the admission chain: which requests are judged, in which mode, and what the answer says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
+from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, SchedulingPolicy, read_policy
+from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
+from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, Subject, evaluate
+from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES, is_mirror, pod_subject, template_subject
+from wharfinger.systems.scheduling_policy.rules.world import GROUPS, World
+
+Mode = Literal["off", "audit", "warn", "enforce"]
+_STRICTNESS: dict[str, int] = {"off": 0, "audit": 1, "warn": 2, "enforce": 3}
+
+SCHEDULERS = frozenset(
+    (
+        "system:kube-scheduler",
+        "system:serviceaccount:kube-system:kube-scheduler",
+        "system:serviceaccount:kube-system:wharfinger-scheduler",
+        "system:serviceaccount:wharfinger-system:wharfinger-scheduler",
+    )
+)
+"""Who may bind pods while policies are enforced, beside those that the settings name."""
+
+AUDIT_PREFIX = "scheduling-policy.wharfinger.dev/"
+"""What the keys of audit entries begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A review with what led to it, for those who explain."""
+
+    review: Review
+    mode: Mode = "off"
+    skipped: str = ""  # why the request was not judged
+    evaluation: Evaluation | None = None
+    with_audited: Evaluation | None = None  # what policies that only report would change
+    operations: tuple[Operation, ...] = ()  # what was written into the object
+
+
+class SchedulingPolicyReviewer:
+    """One instance reviews in one phase: `mutating` injects defaults, the other looks at the final object."""
+
+    def __init__(
+        self, world: World, settings: SchedulingPolicySettings | None = None, *, mutating: bool, namespace: str = ""
+    ) -> None:
+        self._world = world
+        self._settings = SchedulingPolicySettings() if settings is None else settings
+        self._mutating = mutating
+        self._own_namespace = namespace  # of our own components on a real cluster; never judged
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        if subresource == "binding" or (group, plural) == ("", "bindings"):
+            return not self._mutating and not group
+        if subresource:
+            return False
+        if (group, plural) == ("", "pods"):
+            return True
+        policy = plural == SCHEDULING_POLICIES.plural and group in GROUPS
+        return not self._mutating and (policy or (group, plural) in TEMPLATES)
+
+    def review(self, request: Request) -> Review:
+        if self._settings.mode == "auto" and request.resource.plural != SCHEDULING_POLICIES.plural:
+            policies = self._world.policies()
+            if not policies.switched_on and not policies.audited:
+                return PASS  # as `judge` would say of each request, at some length
+        outcome = self.judge(request)
+        if outcome.operations and request.object is not None:
+            apply_operations(request.object, list(outcome.operations))
+        return outcome.review
+
+    def judge(self, request: Request) -> Outcome:
+        """The review without changing the object."""
+        resource = (request.resource.group, request.resource.plural)
+        if (resource == ("", "pods") and request.subresource == "binding") or resource == ("", "bindings"):
+            return _skip("only the final look concerns bindings") if self._mutating else self._binding(request)
+        if request.subresource or request.operation not in ("CREATE", "UPDATE"):
+            return _skip("policies speak of creates and updates of pods and their templates")
+        if resource == ("", "pods"):
+            return self._pod(request)
+        if resource in TEMPLATES and not self._mutating:
+            return self._template(request)
+        if request.resource.plural == SCHEDULING_POLICIES.plural and request.resource.group in GROUPS:
+            return self._policy(request)
+        return _skip("neither a pod nor a workload with a pod template")
+
+    def mode(self, namespace: str = "") -> Mode:
+        """The mode that holds in a namespace now."""
+        configured = self._settings.mode
+        mode: Mode
+        if configured == "auto":
+            mode = "enforce" if self._world.policies().switched_on else "off"
+        else:
+            mode = configured
+        if mode != "off" and self._settings.namespace_mode_label and namespace:
+            asked: Any = self._world.namespace_labels(namespace).get(MODE_KEY)
+            if asked in ("audit", "warn") and _STRICTNESS[asked] < _STRICTNESS[mode]:
+                mode = asked
+        return mode
+
+    def _idle(self, mode: Mode) -> bool:
+        """Nothing is enforced, and no policy under audit wants to report."""
+        return mode == "off" and not self._world.policies().audited
+
+    # Pods
+
+    def _pod(self, request: Request) -> Outcome:
+        mode = self.mode(request.namespace)
+        if self._idle(mode):
+            return _skip(_SWITCHED_OFF)
+        if why := self._exempt(request, request.namespace):
+            return _skip(why)
+        if is_mirror(request):
+            return _skip("a mirror pod of a node")
+        if request.operation == "UPDATE" and _unchanged(request):
+            return _skip("the spec did not change")
+        subject = pod_subject(
+            request,
+            with_requester=self._settings.identity == "ServiceAccountOrUser",
+            global_class=self._world.global_priority_class(),
+            injecting=True,
+        )
+        if mode == "enforce" and not self._mutating:
+            subject.injecting = False
+        elif mode != "enforce" and self._mutating:
+            return _skip(f"defaults are not injected in mode {mode}")
+        return self._answer(request, subject, mode, denies=True)
+
+    # Templates
+
+    def _template(self, request: Request) -> Outcome:
+        subject = template_subject(
+            request,
+            with_requester=self._settings.identity == "ServiceAccountOrUser",
+            global_class=self._world.global_priority_class(),
+        )
+        if subject is None:
+            return _skip("the pod template did not change")
+        if why := self._exempt(request, subject.namespace):
+            return _skip(why)
+        mode = self.mode(subject.namespace)
+        if self._idle(mode):
+            return _skip(_SWITCHED_OFF)
+        outcome = self._answer(request, subject, mode, denies=self._settings.enforce_templates)
+        return Outcome(outcome.review, outcome.mode, outcome.skipped, outcome.evaluation, outcome.with_audited)
+
+    # Policies themselves
+
+    def _policy(self, request: Request) -> Outcome:
+        """Validation has refused what is wrong; what is odd is said here."""
+        if self._mutating or request.object is None or validate_policy(request.object):
+            return _skip("a policy")
+        policy = read_policy(request.object)
+        opened = (
+            [] if request.old is None or validate_policy(request.old) else _opened(read_policy(request.old), policy)
+        )
+        return Outcome(Review(warnings=[*policy.warnings, *opened]), skipped="a policy")
+
+    # Bindings
+
+    def _binding(self, request: Request) -> Outcome:
+        if why := self._exempt(request, request.namespace):
+            return _skip(why)
+        mode = self.mode(request.namespace)
+        if mode == "off" or request.operation != "CREATE":
+            return _skip(_SWITCHED_OFF)
+        if request.user.name in SCHEDULERS or request.user.name in self._settings.scheduler_identities:
+            return _skip("a scheduler")
+        why = f'only schedulers may bind pods while scheduling policies are enforced, and "{request.user.name}" is none'
+        denied = forbidden("", "pods", request.name, why)
+        return Outcome(_in_mode(mode, denied, [f"scheduling policy: {why}"], {"binding": why}), mode)
+
+    # What all share
+
+    def _exempt(self, request: Request, namespace: str) -> str:
+        exempt = self._settings.exempt
+        if request.user.name in exempt.users:
+            return f'user "{request.user.name}" is exempt'
+        if namespace in exempt.namespaces or (namespace and namespace == self._own_namespace):
+            return f'namespace "{namespace}" is exempt'
+        return ""
+
+    def _answer(self, request: Request, subject: Subject, mode: Mode, *, denies: bool) -> Outcome:
+        evaluation = self._evaluate(subject)
+        audit: dict[str, str] = {}
+        audited = None
+        if evaluation.audited:
+            audited = self._evaluate(subject, with_audited=True)
+            base = evaluation if mode != "off" else None
+            if difference := _difference(base, audited):
+                audit["audit-policies"] = difference
+        if mode == "off":
+            return Outcome(Review(audit=_prefixed(audit)), mode, _SWITCHED_OFF, evaluation, audited)
+        injected = mode == "enforce" and self._mutating
+        if evaluation.policies:
+            audit["policies"] = ",".join(evaluation.policies)
+        if not evaluation.refused:
+            operations = tuple(evaluation.operations) if injected else ()
+            if operations:
+                audit["injected"] = "; ".join(f"{each.path} by {each.policy}" for each in evaluation.injections)
+            return Outcome(Review(audit=_prefixed(audit)), mode, "", evaluation, audited, operations)
+        audit["violations"] = evaluation.reason()
+        name = request.name or _name(request)
+        denied = forbidden(request.resource.group, request.resource.plural, name, evaluation.reason())
+        denied.details["causes"] = [
+            {"reason": one.error.reason, "message": one.error.message, "field": one.path}
+            for one in evaluation.violations
+        ]
+        warnings = [
+            f"scheduling policy: {one} (policies used: {', '.join(evaluation.policies) or 'none'})"
+            for one in evaluation.violations
+        ]
+        lowered = mode if denies or mode != "enforce" else "warn"
+        return Outcome(_in_mode(lowered, denied, warnings, audit), mode, "", evaluation, audited)
+
+    def _evaluate(self, subject: Subject, *, with_audited: bool = False) -> Evaluation:
+        return evaluate(
+            self._world,
+            subject,
+            strategy=self._settings.merge_strategy,
+            default_scheduler_is_unset=self._settings.default_scheduler_counts_as_unset,
+            with_audited=with_audited,
+        )
+
+
+_SWITCHED_OFF = "only the shipped policies exist, so nothing is enforced"
+
+
+@lru_cache(256)
+def _skip(why: str) -> Outcome:
+    return Outcome(PASS, skipped=why)
+
+
+def _in_mode(mode: Mode, denied: ApiError, warnings: list[str], audit: dict[str, str]) -> Review:
+    if mode == "enforce":
+        return Review(denied, audit=_prefixed(audit))
+    return Review(warnings=warnings if mode == "warn" else (), audit=_prefixed(audit))
+
+
+def _prefixed(audit: dict[str, str]) -> dict[str, str]:
+    return {f"{AUDIT_PREFIX}{key}": value for key, value in audit.items()}
+
+
+def _opened(old: SchedulingPolicy, new: SchedulingPolicy) -> list[str]:
+    """Who removes the last entry of a list mostly does not mean to allow everything."""
+    return [
+        f"spec.allowed.{name} is empty now, which allows anything; to allow nothing, remove it"
+        for name, had, has in (
+            ("schedulerNames", old.allowed.scheduler_names, new.allowed.scheduler_names),
+            ("priorityClasseNames", old.allowed.priority_classes, new.allowed.priority_classes),
+            ("nodeSelectors", old.allowed.node_selectors, new.allowed.node_selectors),
+            ("tolerations", old.allowed.tolerations, new.allowed.tolerations),
+            ("affinities", old.allowed.affinities, new.allowed.affinities),
+        )
+        if had and has is not None and not has
+    ]
+
+
+def _unchanged(request: Request) -> bool:
+    return (request.object or {}).get("spec") == (request.old or {}).get("spec")
+
+
+def _name(request: Request) -> str:
+    metadata = (request.object or {}).get("metadata")
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
+    return str(name or "")
+
+
+def _difference(now: Evaluation | None, then: Evaluation) -> str:
+    """What policies that only report would change."""
+    had = {str(one) for one in now.violations} if now else set()
+    would = {str(one) for one in then.violations}
+    injected = {(one.path, str(one.value)) for one in now.injections} if now else set()
+    parts = [f"would refuse {text}" for text in sorted(would - had)]
+    parts += [f"would no longer refuse {text}" for text in sorted(had - would)]
+    parts += [
+        f"would set {one.path} by {one.policy}" for one in then.injections if (one.path, str(one.value)) not in injected
+    ]
+    return f"{', '.join(then.audited)}: {'; '.join(parts)}" if parts else ""

@@ -1,0 +1,107 @@
+"""SchedulingPolicy on a real cluster: the pure reviewer over informers, with access confirmed by the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from wharfinger.admission.request import Request, User
+from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
+from wharfinger.api.registry import Document
+from wharfinger.api.views.meta import Metadata
+from wharfinger.api.views.workloads import PriorityClass
+from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess, Unconfirmed
+from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
+from wharfinger.systems.scheduling_policy.rules.world import PolicySet
+from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+
+SETTINGS = "wharfinger.dev/scheduling-policy"
+"""The annotation in which `wharf policy` finds the settings that hold on a cluster."""
+
+ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
+
+_DOCUMENT: type[Document] = dict
+
+RULES = (
+    Rule("", ("pods",), ("CREATE",), mutating=True),  # defaults are injected on creation only
+    Rule("", ("pods",), ("UPDATE",)),
+    Rule("", ("pods/binding", "bindings"), ("CREATE",)),
+    *(Rule(group, (plural,)) for group, plural in TEMPLATES),
+    Rule(SCHEDULING_POLICIES.group, (SCHEDULING_POLICIES.plural,)),
+)
+
+
+class InformerWorld:
+    """The world as the informers know it."""
+
+    def __init__(self, context: Context, access: PolicyAccess) -> None:
+        self._access = access
+        self._policies = context.informers.of(SCHEDULING_POLICIES, _DOCUMENT)
+        self._namespaces = context.informers.of(NAMESPACES, Metadata)
+        self._classes = context.informers.of(PRIORITY_CLASSES, PriorityClass)
+        self._set = PolicySet(())
+        self._current = True
+        self._policies.add_handler(on_add=self._changed, on_update=self._changed, on_delete=self._changed)
+
+    def _changed(self, *objects: Document) -> None:
+        self._current = False
+
+    def policies(self) -> PolicySet:
+        if not self._current:
+            self._set, self._current = PolicySet(self._policies, self._set), True
+        return self._set
+
+    def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
+        return self._access.usable(user, namespace, names)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        found = self._namespaces.get(name)
+        return {} if found is None else found.metadata.labels
+
+    def global_priority_class(self) -> str:
+        defaults = [found for found in self._classes if found.global_default]
+        return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
+
+
+class SchedulingPolicyHandler(Handler):
+    name = "scheduling-policy"
+    order = 50  # what it injects, others may have to look at
+    rules = RULES
+
+    def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
+        settings = context.configuration.scheduling_policy
+        self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
+        self.access = PolicyAccess(context.client, context.informers) if access is None else access
+        world = InformerWorld(context, self.access)
+        self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
+        self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
+        context.metrics.gauge(
+            "wharfinger_subject_access_reviews",
+            "Questions of access that the API server was asked since the start.",
+            source=lambda: float(self.access.asked),
+        )
+        self._reviews = context.metrics.counter(
+            "wharfinger_scheduling_policy_reviews_total", "Pods and templates judged, by outcome.", ("outcome",)
+        )
+
+    async def review(self, request: Request, *, mutating: bool) -> Answer:
+        reviewer = self._mutating if mutating else self._validating
+        for _ in range(ROUNDS):
+            try:
+                outcome = reviewer.judge(request)
+            except Unconfirmed as missing:
+                await self.access.confirm(missing.user, missing.namespace, missing.names)
+                continue
+            if not mutating:
+                refused = outcome.evaluation is not None and outcome.evaluation.refused
+                denied = outcome.review.denied is not None
+                self._reviews.inc("denied" if denied else "violated" if refused else "passed")
+            return Answer(outcome.review, outcome.operations)
+        raise RuntimeError("who may use which policy keeps changing while it is asked")
+
+
+def handlers(context: Context) -> list[Handler]:
+    return [SchedulingPolicyHandler(context)]

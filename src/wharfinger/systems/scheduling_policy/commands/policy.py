@@ -1,0 +1,336 @@
+"""`wharf policy`: what scheduling policies do to a pod, who may create it, and a policy for what runs today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wharfinger.cli.options import F, cluster_options, open_client, output_option
+
+if TYPE_CHECKING:
+    from wharfinger.systems.scheduling_policy.commands.policy_world import PolicyWorld
+
+
+_ACCOUNT = "system:serviceaccount:"
+_OTHERS = "any other service account of "
+
+
+@click.group
+def command() -> None:
+    """Ask what scheduling policies do."""
+
+
+def _files(function: F) -> F:
+    return click.option(
+        "-f", "--filename", "filenames", multiple=True, metavar="PATH", help="Manifests: files, folders, - for stdin."
+    )(function)
+
+
+@command.command("check")
+@_files
+@cluster_options
+@click.option(
+    "--as", "requester", metavar="USER", default="system:admin", show_default=True, help="Who makes the request."
+)
+@click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of the requester.")
+@click.option(
+    "--service-account", default="", metavar="NAME", help="The account the pod runs as. Default: the pod's own."
+)
+@click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def check(
+    ctx: click.Context,
+    filenames: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    requester: str,
+    groups: tuple[str, ...],
+    service_account: str,
+    namespace: str,
+    output: str,
+) -> None:
+    """Say what would be injected into pods, what refused, and by which policy.
+
+    Policies, roles and bindings come from the files where they hold any policy, and from the cluster otherwise; with
+    --kubeconfig or --context, files are laid over what the cluster holds. The exit code is 1 when something is refused.
+
+    \b
+    Examples:
+      wharf policy check -f pod.yaml -f policies/ --as system:serviceaccount:shop:web
+    """
+    from wharfinger.cli.output import emit
+    from wharfinger.systems.scheduling_policy.commands.policy_world import asker, explain, request_for
+
+    world = _world(filenames, kubeconfig, context)
+    built = world.build()
+    who = asker(requester, groups, namespace, service_account)
+    reports = [explain(built, world.settings, request_for(document, who)) for document in world.judged]
+    if output == "table":
+        click.echo("\n\n".join(_text(report) for report in reports))
+    else:
+        emit({"kind": "PolicyCheck", "items": reports}, output)
+    ctx.exit(0 if all(report["admitted"] for report in reports) else 1)
+
+
+@command.command("who-can")
+@_files
+@cluster_options
+@click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look at every namespace that is known.")
+@output_option("table", "json", "yaml")
+def who_can(
+    filenames: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    all_namespaces: bool,
+    output: str,
+) -> None:
+    """List the identities that may create a pod, with the policies that let them. Of a workload, its pods count.
+
+    \b
+    Examples:
+      wharf policy who-can -f pod.yaml
+    """
+    from copy import deepcopy
+
+    from wharfinger.cli.output import emit, table
+    from wharfinger.systems.scheduling_policy.commands.policy_world import RESERVING, explain, namespace_of, request_for
+
+    world = _world(filenames, kubeconfig, context)
+    built, rows, lines = world.build(), [], []
+    for document in world.judged:
+        reserves = document["kind"] in RESERVING
+        own = namespace_of(document, namespace)
+        for place in sorted({own, *world.namespaces}) if all_namespaces and not reserves else [own]:
+            found = []
+            for identity, who in _identities(world, place, reserves):
+                copy = deepcopy(document)
+                if place != own or "namespace" not in document["metadata"]:
+                    copy["metadata"]["namespace"] = place
+                report = explain(built, world.settings, request_for(copy, who))
+                row = {
+                    "object": report["object"],
+                    "namespace": place,
+                    "identity": identity,
+                    "policies": report["policies"],
+                    "injected": report["injected"],
+                }
+                found.append((row, report["podsAdmittedWhenEnforced"]))
+            rows += [row for row, admitted in found if admitted]
+            lines += [row for row, admitted in _together(found, place) if admitted]
+    if output != "table":
+        emit({"kind": "PolicyWhoCan", "items": rows}, output)
+    elif rows:
+        header = ("object", "namespace", "identity", "policies")
+        click.echo(table(header, [[*(row[name] for name in header[:3]), ", ".join(row["policies"])] for row in lines]))
+    else:
+        click.echo("nobody; `wharf policy check` says why")
+
+
+@command.command("suggest")
+@_files
+@cluster_options
+@click.option("-n", "--namespace", required=True, help="The namespace whose pods are looked at.")
+@click.option("--name", default="", help="The name of the policy. Default: the namespace's.")
+@click.option("--require/--allow-only", default=True, help="Require what all pods ask for.  [default: require]")
+@output_option("yaml", "json", default="yaml")
+def suggest(
+    filenames: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    name: str,
+    require: bool,
+    output: str,
+) -> None:
+    """Write the tightest policy that admits what runs in a namespace today, with the role and binding to use it.
+
+    Workloads in files count with the pods they make.
+
+    \b
+    Examples:
+      wharf policy suggest -n shop | kubectl apply -f -
+      kubectl get pods -n shop -o yaml | wharf policy suggest -n shop -f -
+    """
+    from wharfinger.api.groups import SIGS
+    from wharfinger.api.names import dns_subdomain
+    from wharfinger.cli.output import as_json, as_yaml
+    from wharfinger.systems.scheduling_policy.commands.policy_world import BadInput, pod_of
+    from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMENT_GROUP
+    from wharfinger.systems.scheduling_policy.rules.suggest import suggest as write
+
+    world = _world(filenames, kubeconfig, context, pods_of=namespace, from_files=bool(filenames))
+    pods = [
+        each
+        for each in (*world.pods, *map(pod_of, world.judged))
+        if each is not None
+        and (each["metadata"].get("namespace") or "default") == namespace
+        and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+    if not pods:
+        raise BadInput(f"no pod runs in namespace {namespace}")
+    name = name or namespace
+    if faults := dns_subdomain(name):
+        raise BadInput(f"--name {name}: {faults[0]}")
+    rbac = "rbac.authorization.k8s.io"
+    rule = {
+        "apiGroups": [SIGS, DOCUMENT_GROUP],
+        "resources": ["schedulingpolicies"],
+        "verbs": ["use"],
+        "resourceNames": [name],
+    }
+    manifests = [
+        write(name, pods, global_class=world.global_class(), requiring=require),
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": f"sp:{name}"}, "rules": [rule]},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"sp:{name}", "namespace": namespace},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": f"sp:{name}"},
+            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
+        },
+    ]
+    if output == "json":
+        click.echo(as_json({"apiVersion": "v1", "kind": "List", "items": manifests}))
+    else:
+        click.echo("\n---\n".join(as_yaml(each) for each in manifests))
+
+
+# What the commands share
+
+
+def _world(
+    filenames: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    pods_of: str | None = None,
+    from_files: bool = False,
+) -> PolicyWorld:
+    import asyncio
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.systems.scheduling_policy.commands.policy_world import (
+        BadInput,
+        is_judged,
+        read_files,
+        world_of_cluster,
+        world_of_files,
+    )
+
+    if pods_of is None and not filenames:
+        raise click.UsageError("name the manifests to ask about: -f PATH, or -f - for standard input")
+    inputs = read_files(filenames)
+    if pods_of is None and not any(is_judged(each.document) for each in inputs.manifests):
+        raise BadInput("the files hold no pod and no workload to ask about")
+    offline = from_files or any(each.document["kind"] == "SchedulingPolicy" for each in inputs.manifests)
+    if offline and kubeconfig is None and context is None:
+        return world_of_files(inputs)
+
+    async def fetch() -> PolicyWorld:
+        client = open_client(kubeconfig, context)
+        try:
+            return await world_of_cluster(client, inputs, pods_of=pods_of)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(fetch())
+    except (ApiError, click.ClickException) as error:
+        # Not the exit code 1, which says that something is refused.
+        raise BadInput(f"{error.message}; without a cluster, give the policies in files, too") from error
+
+
+def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[tuple[dict[str, Any], bool]]:
+    """One line for all accounts of a namespace, where all of them fare alike."""
+    accounts = [(row, admitted) for row, admitted in found if row["identity"].startswith((_ACCOUNT, _OTHERS))]
+    if any((row["policies"], admitted) != (accounts[0][0]["policies"], accounts[0][1]) for row, admitted in accounts):
+        return found
+    together = {**accounts[0][0], "identity": f"any service account of {namespace}"}
+    return [(together, accounts[0][1]), *(one for one in found if one not in accounts)]
+
+
+def _identities(world: PolicyWorld, namespace: str, reserves: bool) -> list[tuple[str, Any]]:
+    """Everyone who could be told apart in a namespace: its service accounts, and where who asks counts too (for
+    reservations, and with the union of identities) every user and group that is bound there."""
+    from wharfinger.admission.request import User, service_account
+    from wharfinger.systems.scheduling_policy.commands.policy_world import Asker
+
+    names = {name for place, name in world.accounts if place == namespace} | {"default"}
+    others: set[tuple[str, str]] = set()
+    for (kind, place, _), binding in world.rbac.items():
+        if kind.endswith("Binding") and place in ("", namespace):
+            for subject in binding.get("subjects") or ():
+                if subject.get("kind") == "ServiceAccount" and (subject.get("namespace") or place) == namespace:
+                    names.add(str(subject.get("name")))
+                elif subject.get("kind") == "User" and str(subject.get("name")).startswith(f"{_ACCOUNT}{namespace}:"):
+                    names.add(str(subject["name"]).rpartition(":")[2])
+                elif subject.get("kind") in ("User", "Group"):
+                    others.add((subject["kind"], str(subject.get("name"))))
+
+    def account(name: str) -> Asker:
+        return Asker(service_account(namespace, name)) if reserves else Asker(User("nobody"), namespace, name)
+
+    found = [(f"{_ACCOUNT}{namespace}:{name}", account(name)) for name in sorted(names)]
+    found.append((f"{_OTHERS}{namespace}", account("another-account")))
+    if reserves or world.settings.identity == "ServiceAccountOrUser":
+        for kind, name in sorted(others):
+            user = User(name, ("system:authenticated",)) if kind == "User" else User("", (name, "system:authenticated"))
+            found.append((f"{kind} {name}", Asker(user, "" if reserves else namespace)))
+    return found
+
+
+def _text(report: dict[str, Any]) -> str:
+    from wharfinger.cli.output import as_json, paint
+    from wharfinger.systems.scheduling_policy.commands.policy_world import RESERVING
+    from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER
+
+    verdict = paint("admitted", "green") if report["admitted"] else paint("refused", "red", bold=True)
+    mode = "only the shipped ones exist" if report["mode"] == "off" else f"mode {report['mode']}"
+    enforced = "" if report["mode"] == "enforce" else f" if policies were enforced ({mode})"
+    of_pods = report["admittedWhenEnforced"] and not report["podsAdmittedWhenEnforced"]
+    if of_pods:
+        reserves = report["object"].split(maxsplit=1)[0] in RESERVING
+        verdict += ", with a warning" if reserves else f", but its pods would be refused{enforced}"
+    elif report["admitted"] and not report["admittedWhenEnforced"]:
+        verdict += f", but would be refused{enforced}"
+    lines = [f"{report['object']}: {verdict}"]
+    if report["notJudged"]:
+        lines.append(f"  not judged: {report['notJudged']}")
+    if report["identities"]:
+        lines.append(f"  identity:   {', '.join(report['identities'])} in namespace {report['namespace']}")
+        asked = report["requester"]
+        if asked.startswith(_ACCOUNT) and asked not in (*report["identities"], DAEMON_SET_CONTROLLER):
+            lines.append(f"  requester:  {asked} does not count; --service-account runs the pod as it")
+        lines.append(f"  policies:   {', '.join(report['policies']) or '<none usable>'}")
+    if report["auditedPolicies"]:
+        lines.append(f"  only report: {', '.join(report['auditedPolicies'])}")
+    for title, items, show in _PARTS:
+        if title == "warnings" and of_pods:
+            continue  # they say of the pods what was said already
+        if report[title]:
+            lines.append(f"  {items}:")
+            lines += [f"    {show(each, as_json)}" for each in report[title]]
+    if report["auditReport"]:
+        lines.append(f"  under audit: {report['auditReport']}")
+    return "\n".join(lines)
+
+
+def _inline(value: Any, as_json: Callable[[Any], str]) -> str:
+    return " ".join(as_json(value).split())
+
+
+_PARTS: tuple[tuple[str, str, Callable[[Any, Callable[[Any], str]], str]], ...] = (
+    (
+        "injected",
+        "injected",
+        lambda each, as_json: f"{each['path']} = {_inline(each['value'], as_json)}  (default of {each['policy']})",
+    ),
+    ("violations", "refused", lambda each, as_json: f"{each['path']}: {each['message']}"),
+    ("setAside", "set aside", lambda each, as_json: str(each)),
+    ("warnings", "warnings", lambda each, as_json: str(each)),
+)

@@ -1,0 +1,288 @@
+"""What `wharf policy` and `wharf explain admission` judge by: manifests, a live cluster, or one laid over the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from wharfinger.admission.rbac import RbacIndex, aggregated, as_view
+from wharfinger.admission.request import Request, User, service_account
+from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.api.fields import describe
+from wharfinger.api.kinds import registry
+from wharfinger.api.registry import Document
+from wharfinger.api.views import view
+from wharfinger.api.views.rbac import ClusterRole
+from wharfinger.simulate.inputs import BadInput as UnreadableInput
+from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
+from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
+from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
+from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, TEMPLATES, template_subject
+from wharfinger.systems.scheduling_policy.rules.world import FixedWorld
+
+if TYPE_CHECKING:
+    from wharfinger.client.interface import Client
+
+_RBAC = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+
+
+class BadInput(click.ClickException):
+    exit_code = 2
+
+
+def read_files(paths: Iterable[str]) -> Inputs:
+    """Everything in files and folders (`-`: standard input), read as `wharf simulate` reads it."""
+    try:
+        return read_inputs(files_of(paths, sys.stdin.buffer), registry())
+    except UnreadableInput as error:
+        raise BadInput(str(error)) from error
+
+
+@dataclass(slots=True)
+class PolicyWorld:
+    """All that decisions need, as documents; later ones of the same name replace earlier ones."""
+
+    settings: SchedulingPolicySettings = field(default_factory=SchedulingPolicySettings)
+    policies: dict[str, Document] = field(default_factory=dict)
+    rbac: dict[tuple[str, str, str], Document] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    classes: dict[str, Document] = field(default_factory=dict)
+    accounts: set[tuple[str, str]] = field(default_factory=set)  # namespace and name
+    pods: list[Document] = field(default_factory=list)  # what runs
+    judged: list[Document] = field(default_factory=list)  # what files ask about
+
+    def add(self, document: Document, *, live: bool = False) -> None:
+        kind, metadata = document["kind"], document["metadata"]
+        name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
+        if kind == "SchedulingPolicy":
+            if not live and (faults := validate_policy(document)):
+                raise BadInput(f"SchedulingPolicy {name}: {describe(faults)}")
+            self.policies[name] = document
+        elif kind in _RBAC:
+            try:
+                as_view(document)
+            except msgspec.ValidationError as error:
+                raise BadInput(f"{kind} {name}: {error}") from error
+            self.rbac[kind, namespace, name] = document
+        elif kind == "Namespace":
+            self.namespaces[name] = metadata.get("labels") or {}
+        elif kind == "PriorityClass":
+            self.classes[name] = document
+        elif kind == "ServiceAccount":
+            self.accounts.add((namespace, name))
+        elif live:
+            self.pods.append(document)
+        elif is_judged(document):
+            self.judged.append(document)
+
+    def lay_over(self, inputs: Inputs) -> None:
+        if inputs.configuration != Configuration():
+            self.settings = inputs.configuration.scheduling_policy
+        for manifest in inputs.manifests:
+            document = manifest.document
+            if not isinstance(document.setdefault("metadata", {}), dict):
+                raise BadInput(f"{manifest.source}: metadata must be an object")
+            self.add(document)
+
+    def build(self) -> FixedWorld:
+        index = RbacIndex(self.rbac.values())
+        # Files hold aggregated roles as people write them: without the rules that a controller fills in.
+        for role in aggregated(
+            view(each, ClusterRole) for (kind, *_), each in self.rbac.items() if kind == "ClusterRole"
+        ):
+            index.upsert(role)
+        return FixedWorld(
+            self.policies.values(), index, namespaces=self.namespaces, global_priority_class=self.global_class()
+        )
+
+    def global_class(self) -> str:
+        defaults = [each for each in self.classes.values() if each.get("globalDefault")]
+        lowest = min(defaults, key=lambda each: int(each.get("value") or 0), default=None)
+        return "" if lowest is None else str(lowest["metadata"]["name"])
+
+
+def is_judged(document: Document) -> bool:
+    """Whether policies speak of this kind of object."""
+    resource = registry().resource_of(document)
+    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *TEMPLATES)
+
+
+def world_of_files(inputs: Inputs) -> PolicyWorld:
+    """The world that files describe, with what is shipped beneath them."""
+    world = PolicyWorld()
+    for document in [*shipped.policies(), *shipped.roles(), *shipped.bindings()]:
+        world.add(document)
+    world.lay_over(inputs)
+    return world
+
+
+async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | None = None) -> PolicyWorld:
+    """What a cluster holds, with files laid over it. `pods_of` also reads the pods of a namespace (empty: of all)."""
+    from wharfinger.api.errors import NotFound
+    from wharfinger.api.kinds.builtin import (
+        CLUSTER_ROLE_BINDINGS,
+        CLUSTER_ROLES,
+        NAMESPACES,
+        PODS,
+        PRIORITY_CLASSES,
+        ROLE_BINDINGS,
+        ROLES,
+        SERVICE_ACCOUNTS,
+    )
+    from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+
+    world = PolicyWorld(await _settings(client))
+    kinds = [
+        SCHEDULING_POLICIES,
+        ROLES,
+        CLUSTER_ROLES,
+        ROLE_BINDINGS,
+        CLUSTER_ROLE_BINDINGS,
+        NAMESPACES,
+        PRIORITY_CLASSES,
+        SERVICE_ACCOUNTS,
+    ]
+    for resource in kinds if pods_of is None else [*kinds, PODS]:
+        token = ""
+        while True:
+            try:
+                page = await client.list(
+                    resource, (pods_of or "") if resource is PODS else "", limit=500, continue_token=token
+                )
+            except NotFound:
+                break  # the kind is not installed there
+            for item in page.items:
+                world.add({**item, "apiVersion": resource.api_version, "kind": resource.kind}, live=True)
+            token = page.continue_token
+            if not token:
+                break
+    world.lay_over(inputs)
+    return world
+
+
+async def _settings(client: Client) -> SchedulingPolicySettings:
+    """Those that the webhook of a real cluster tells; our own server has the defaults, unless files say otherwise."""
+    from wharfinger.api.errors import Forbidden, NotFound
+    from wharfinger.api.kinds.builtin import VALIDATING_WEBHOOKS
+    from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
+    from wharfinger.webhook.configurations import NAME
+
+    with suppress(NotFound, Forbidden, msgspec.ValidationError, KeyError):
+        found = await client.get(VALIDATING_WEBHOOKS, NAME)
+        return msgspec.json.decode(found["metadata"]["annotations"][SETTINGS], type=SchedulingPolicySettings)
+    return SchedulingPolicySettings()
+
+
+# Judging
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who makes the request, and what is taken in place of what a manifest leaves open."""
+
+    user: User
+    namespace: str = ""
+    service_account: str = ""
+
+
+def asker(name: str, groups: Iterable[str], namespace: str, account: str) -> Asker:
+    parts = name.split(":")
+    if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"]:
+        user = service_account(parts[2], parts[3])
+        user = User(user.name, (*user.groups, *groups))
+        return Asker(user, namespace or parts[2], account)
+    return Asker(User(name, (*groups, "system:authenticated")), namespace, account)
+
+
+RESERVING = ("Reservation", "ReservationSet")
+"""Kinds whose template nobody runs as yet: who reserves counts."""
+
+
+def namespace_of(document: Document, otherwise: str = "") -> str:
+    """Where the policies for an object must be usable."""
+    subject = template_subject(request_for(document, Asker(User(""), otherwise)), with_requester=False, global_class="")
+    if document["kind"] in RESERVING and subject is not None:
+        return subject.namespace
+    return str(document["metadata"].get("namespace") or otherwise or "default")
+
+
+def request_for(document: Document, who: Asker) -> Request:
+    """The request that would create this object. A pod that was read from a cluster is judged as it was made there: before
+    a scheduler wrote its node, and by the DaemonSet controller where that made it."""
+    resource = registry().resource_of(document)
+    if resource is None:
+        raise BadInput(f"{document['apiVersion']} {document['kind']} is not a kind we know")
+    metadata = document["metadata"]
+    namespace = str(metadata.get("namespace") or who.namespace or "default") if resource.namespaced else ""
+    if who.service_account:
+        _set_account(document, TEMPLATES.get((resource.group, resource.plural), ""), who.service_account)
+    user = who.user
+    if document["kind"] == "Pod" and metadata.get("uid") and isinstance(document.get("spec"), dict):
+        document["spec"].pop("nodeName", None)
+        owners = metadata.get("ownerReferences") or ()
+        if any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners):
+            user = User(DAEMON_SET_CONTROLLER)
+    return Request("CREATE", resource, namespace, str(metadata.get("name") or ""), user, document)
+
+
+def pod_of(document: Document) -> Document | None:
+    """A pod as it is; of a workload, a pod as it makes them."""
+    request = request_for(document, Asker(User("")))
+    if request.resource.plural == "pods":
+        return document
+    subject = template_subject(request, with_requester=False, global_class="")
+    return None if subject is None else {"metadata": {"namespace": subject.namespace}, "spec": subject.spec}
+
+
+def _set_account(document: Document, template: str, account: str) -> None:
+    spec: Any = document
+    for part in (*template.split("."), "spec") if template else ("spec",):
+        spec = spec.setdefault(part, {}) if isinstance(spec, dict) else {}
+    if isinstance(spec, dict):
+        spec["serviceAccountName"] = account
+
+
+def explain(world: FixedWorld, settings: SchedulingPolicySettings, request: Request) -> dict[str, Any]:
+    """What would become of a request, why, and by which policy: as it is now, and as it would be if enforced."""
+    mode = SchedulingPolicyReviewer(world, settings, mutating=True).mode(request.namespace)
+    strict = msgspec.structs.replace(settings, mode="enforce", namespace_mode_label=False)
+    mutating, validating = (SchedulingPolicyReviewer(world, strict, mutating=phase) for phase in (True, False))
+    is_pod = request.resource.plural == "pods" and not request.subresource
+    outcome = (mutating if is_pod else validating).judge(request)
+    found = outcome.evaluation
+    denied = outcome.review.denied
+    return {
+        "object": f"{request.resource.kind} {request.namespace + '/' if request.namespace else ''}{request.name}",
+        "requester": request.user.name,
+        "identities": [user.name for user in found.users] if found else [],
+        "namespace": found.namespace if found else request.namespace,
+        "mode": mode,
+        "admitted": denied is None or mode != "enforce",
+        "admittedWhenEnforced": denied is None,
+        "podsAdmittedWhenEnforced": found is None or not found.refused,
+        "notJudged": outcome.skipped,
+        "policies": list(found.policies) if found else [],
+        "auditedPolicies": list(found.audited) if found else [],
+        "injected": [{"path": each.path, "value": each.value, "policy": each.policy} for each in found.injections]
+        if found and is_pod
+        else [],
+        "violations": [
+            {"path": each.path, "message": each.error.message, "policies": list(each.policies)}
+            for each in found.violations
+        ]
+        if found
+        else [],
+        "setAside": list(found.set_aside) if found else [],
+        "auditReport": next(
+            (value for key, value in outcome.review.audit.items() if key.endswith("/audit-policies")), ""
+        ),
+        "warnings": list(outcome.review.warnings),
+        "message": "" if denied is None else denied.message,
+    }

@@ -1,0 +1,150 @@
+"""Provisions the shipped policies with their roles and bindings, and says when mode `auto` switches.
+
+What was deleted or changed is restored at start, unless its autoupdate annotation says `"false"`. Restoring a role only
+ever adds to it, as Kubernetes does with its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from copy import deepcopy
+
+from wharfinger.admission.rbac_escalation import uncovered
+from wharfinger.api.errors import AlreadyExists, Forbidden, NotFound
+from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, ROLE_BINDINGS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.views import view
+from wharfinger.api.views.rbac import ClusterRole
+from wharfinger.client.controller import Controller
+from wharfinger.client.interface import Client
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+from wharfinger.systems.scheduling_policy.rules import shipped
+
+log = logging.getLogger(__name__)
+
+_RBAC = {
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "RoleBinding": ROLE_BINDINGS,
+}
+
+
+async def provision(client: Client) -> list[str]:
+    """Creates and restores what is shipped. Roles come first and policies last, so that no policy is ever there without
+    being usable. Returns what was done, a line each."""
+    done = []
+    for wanted in [*shipped.roles(), *shipped.bindings()]:
+        done += await _ensure(client, _RBAC[wanted["kind"]], wanted)
+    for wanted in shipped.policies():
+        done += await _ensure(client, SCHEDULING_POLICIES, wanted)
+    return done
+
+
+async def provision_if_allowed(client: Client) -> None:
+    """For programs that mostly may not hand out permissions: then others do, the embedded server or `wharf install`."""
+    try:
+        for line in await provision(client):
+            log.info(line)
+    except Forbidden as error:
+        log.info("the shipped policies are left to those who may hand out permissions")
+        log.debug("what we may not: %s", error)
+
+
+async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[str]:
+    name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace", "")
+    try:
+        current = await client.get(resource, name, namespace)
+    except NotFound:
+        await _create(client, resource, wanted, namespace)
+        return [f"created {resource.kind} {name}"]
+    annotations = current.get("metadata", {}).get("annotations") or {}
+    if annotations.get(shipped.AUTOUPDATE) == "false":
+        return []
+    restored = _restored(current, wanted)
+    if restored is None:
+        return []
+    if resource.kind.endswith("Binding") and current.get("roleRef") != wanted["roleRef"]:
+        # The role of a binding cannot be changed, so it is made anew.
+        await client.delete(resource, name, namespace)
+        await client.create(resource, wanted, namespace)
+    else:
+        await client.update(resource, restored, namespace)
+    log.info("restored %s %s, which differed from what is shipped", resource.kind, name)
+    return [f"restored {resource.kind} {name}"]
+
+
+async def _create(client: Client, resource: Resource, wanted: Document, namespace: str) -> None:
+    try:
+        await client.create(resource, wanted, namespace)
+    except NotFound:
+        if not namespace:
+            raise
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        await client.create(NAMESPACES, document)
+        await client.create(resource, wanted, namespace)
+    except AlreadyExists:
+        log.debug("%s %s was made by someone else meanwhile", resource.kind, wanted["metadata"]["name"])
+
+
+def _restored(current: Document, wanted: Document) -> Document | None:
+    """The object as it should be; None when it is."""
+    restored = deepcopy(current)
+    match wanted["kind"]:
+        case "ClusterRole":
+            missing = uncovered(view(current, ClusterRole).rules, view(wanted, ClusterRole).rules)
+            if not missing:
+                return None
+            restored["rules"] = [*(current.get("rules") or ()), *wanted["rules"]]
+        case "SchedulingPolicy":
+            if shipped.is_shipped(current):
+                return None
+            restored["spec"] = wanted["spec"]
+        case _:
+            subjects = current.get("subjects") or []
+            missing_subjects = [subject for subject in wanted["subjects"] if subject not in subjects]
+            if not missing_subjects and current.get("roleRef") == wanted["roleRef"]:
+                return None
+            restored["subjects"] = [*subjects, *missing_subjects]
+    return restored
+
+
+class SchedulingPolicyController(Controller[str]):
+    """Tells by an event when the first policy of the administrator switches enforcement on, or the last one off."""
+
+    name = "schedulingpolicy"
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self._context = context
+        self._policies = context.documents(SCHEDULING_POLICIES)
+        self._enforcing: bool | None = None
+        self._policies.add_handler(
+            on_add=lambda policy: self.queue.add("mode"),
+            on_update=lambda old, new: self.queue.add("mode"),
+            on_delete=lambda policy: self.queue.add("mode"),
+        )
+
+    async def prepare(self) -> None:
+        await provision_if_allowed(self._context.client)
+        self._enforcing = self._switched_on() is not None
+
+    async def reconcile(self, key: str) -> None:
+        if self._context.configuration.scheduling_policy.mode != "auto":
+            return
+        policy = self._switched_on()
+        before, self._enforcing = self._enforcing, policy is not None
+        if before == self._enforcing:
+            return
+        record = self._context.recorder.event
+        if policy is not None:
+            message = "scheduling policies are enforced from now on, since this one is not among the shipped ones"
+            record(SCHEDULING_POLICIES, policy, "Normal", "EnforcementStarted", message)
+        else:
+            message = "scheduling policies are no longer enforced: only the shipped ones are left, unmodified"
+            shipped_one = self._policies.get("restricted") or shipped.policies()[0]
+            record(SCHEDULING_POLICIES, shipped_one, "Warning", "EnforcementStopped", message)
+
+    def _switched_on(self) -> Document | None:
+        own = [policy for policy in self._policies if shipped.switches_on(policy)]
+        return min(own, key=lambda policy: str(policy["metadata"]["name"]), default=None)

@@ -1,0 +1,8 @@
+"""The names of the kinds of this system: a `Resource` for each, in its storage version."""
+
+from __future__ import annotations
+
+from wharfinger.api.groups import SIGS
+from wharfinger.api.registry import Resource
+
+SCHEDULING_POLICIES = Resource(SIGS, "v1alpha1", "schedulingpolicies", "SchedulingPolicy", namespaced=False)

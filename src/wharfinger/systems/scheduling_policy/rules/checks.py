@@ -1,0 +1,247 @@
+"""Checking wishes against united policies: what is required, then what is allowed, every violation with its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.fields import FieldError, forbidden, invalid, required, show
+from wharfinger.api.selectors import NodeSelectorTerm
+from wharfinger.systems.scheduling_policy.kinds.views import HARD, HARDNESS, AffinityRule, Expression, Toleration
+from wharfinger.systems.scheduling_policy.rules.merge import Merged
+from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_toleration
+from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Terms, Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One refusal. `policies` are those that require what is missing, or whose default wrote what is refused."""
+
+    error: FieldError
+    policies: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return self.error.path
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+def violations(merged: Merged, wishes: Wishes) -> list[Violation]:
+    """All violations of a new pod."""
+    return [*_required(merged, wishes), *_allowed(merged, wishes)]
+
+
+def violations_of_additions(merged: Merged, added: Wishes) -> list[Violation]:
+    """All violations by what an update adds. Nothing is required anew, except of added alternatives."""
+    found: list[Violation] = []
+    if added.scheduler and merged.required.schedulers is not None:
+        found += _required_name(merged.required.schedulers, added, "schedulerName", added.scheduler)
+    if added.priority_class and merged.required.classes is not None:
+        found += _required_name(merged.required.classes, added, "priorityClassName", added.priority_class)
+    for key, wanted in merged.required.selectors.items():
+        if key in added.selector:
+            found += _required_value(added, key, wanted.value, wanted.policy)
+    for part in merged.required.affinities:
+        if part.value.kind == "nodeAffinity" and part.value.pattern is not None:
+            found += _in_every_term(added.alternatives.get(part.value.hardness, ()), part.value.pattern, part.policy)
+    return [*found, *_allowed(merged, added, update=True)]
+
+
+# Required
+
+
+def _required(merged: Merged, wishes: Wishes) -> Iterator[Violation]:
+    wanted = merged.required
+    if wanted.schedulers is not None:
+        yield from _required_name(wanted.schedulers, wishes, "schedulerName", wishes.scheduler or DEFAULT_SCHEDULER)
+    if wanted.classes is not None:
+        has = wishes.priority_class or wishes.system_class
+        yield from _required_name(wanted.classes, wishes, "priorityClassName", has)
+    for key, values in wanted.selectors.items():
+        yield from _required_value(wishes, key, values.value, values.policy)
+    if wanted.tolerations is not None:
+        patterns = wanted.tolerations.value
+        has_tolerations = [*(one for _, one in wishes.tolerations), *wishes.system_tolerations]
+        if not any(covers_toleration(pattern, one) for pattern in patterns for one in has_tolerations):
+            texts = " or ".join(_describe(pattern) for pattern in patterns)
+            policy, detail = wanted.tolerations.policy, f"requires a toleration with {texts}"
+            author = next((wishes.injected[path] for path, _ in wishes.tolerations if path in wishes.injected), None)
+            if author is not None:
+                detail += f', but the default of policy "{author}" set others'
+            yield Violation(
+                required(f"{wishes.base}.tolerations", f'policy "{policy}" {detail}'),
+                (policy,) if author in (None, policy) else (policy, author),
+            )
+    for part in wanted.affinities:
+        yield from _required_affinity(wishes, part.value, part.policy)
+
+
+def _required_name(wanted: Any, wishes: Wishes, name: str, value: str) -> Iterator[Violation]:
+    if value in wanted.value:
+        return
+    path = f"{wishes.base}.{name}"
+    detail = f'policy "{wanted.policy}" requires {_one_of(wanted.value)}'
+    yield _refused(wishes, path, value, detail, wanted.policy)
+
+
+def _required_value(wishes: Wishes, key: str, values: tuple[str, ...], policy: str) -> Iterator[Violation]:
+    path, value = f"{wishes.base}.nodeSelector[{key}]", wishes.selector.get(key)
+    if value is None or (values and value not in values):
+        detail = f'policy "{policy}" requires {_one_of(values) if values else "this key"}'
+        yield _refused(wishes, path, value, detail, policy)
+
+
+def _refused(wishes: Wishes, path: str, value: str | None, detail: str, policy: str) -> Violation:
+    if not value:
+        return Violation(required(path, detail), (policy,))
+    author = wishes.injected.get(path)
+    if author is not None:
+        detail += f', but the default of policy "{author}" set it'
+    return Violation(invalid(path, value, detail), (policy, author) if author not in (None, policy) else (policy,))
+
+
+def _required_affinity(wishes: Wishes, rule: AffinityRule, policy: str) -> Iterator[Violation]:
+    hardnesses = (rule.hardness,) if rule.hardness else HARDNESS
+    if rule.kind != "nodeAffinity":
+        if not any((rule.kind, hardness) in wishes.pod_affinity for hardness in hardnesses):
+            yield _missing_affinity(wishes, rule, policy)
+        return
+    by_hardness = {HARD: wishes.hard_terms, HARDNESS[1]: wishes.soft_terms}
+    terms = [term for hardness in hardnesses for term in by_hardness[hardness]]
+    if not terms:
+        yield _missing_affinity(wishes, rule, policy)
+    elif rule.pattern is not None:
+        yield from _in_every_term(terms, rule.pattern, policy, wishes.injected)
+
+
+def _missing_affinity(wishes: Wishes, rule: AffinityRule, policy: str) -> Violation:
+    path = f"{wishes.base}.affinity.{rule.kind}"
+    if rule.hardness:
+        path += f".{rule.hardness}"
+    detail = f'policy "{policy}" requires it'
+    if rule.pattern is not None:
+        detail = f'policy "{policy}" requires an expression with {_describe(rule.pattern)}'
+    return Violation(required(path, detail), (policy,))
+
+
+def _in_every_term(
+    terms: Iterable[tuple[str, NodeSelectorTerm]],
+    pattern: Expression,
+    policy: str,
+    injected: dict[str, str] | None = None,
+) -> Iterator[Violation]:
+    for path, term in terms:
+        if not any(covers_expression(pattern, expression) for expression in term.match_expressions):
+            detail = (
+                f'policy "{policy}" requires an expression with {_describe(pattern)} in every term, since terms are '
+                "alternatives"
+            )
+            author = (injected or {}).get(path)
+            if author is not None:
+                detail += f'; the default of policy "{author}" set this term'
+            policies = (policy, author) if author not in (None, policy) else (policy,)
+            yield Violation(required(f"{path}.matchExpressions", detail), policies)
+
+
+# Allowed
+
+
+def _allowed(merged: Merged, wishes: Wishes, *, update: bool = False) -> Iterator[Violation]:
+    base, allowed, wanted = wishes.base, merged.allowed, merged.required
+    if wishes.node_name and allowed.selectors is not None:
+        yield Violation(
+            forbidden(
+                f"{base}.nodeName",
+                f"{show(wishes.node_name)} bypasses the scheduler, which needs a policy that allows any node selector",
+            )
+        )
+    scheduler = wishes.scheduler or ("" if update else DEFAULT_SCHEDULER)
+    if (
+        scheduler
+        and wanted.schedulers is None
+        and allowed.schedulers is not None
+        and scheduler not in allowed.schedulers
+    ):
+        yield _not_allowed(f"{base}.schedulerName", scheduler, _choice("scheduler", allowed.schedulers))
+    name = wishes.priority_class
+    if name and wanted.classes is None and allowed.classes is not None and name not in allowed.classes:
+        yield _not_allowed(f"{base}.priorityClassName", name, _choice("priority class", allowed.classes))
+    if allowed.selectors is not None:
+        for key, value in wishes.selector.items():
+            if key in wanted.selectors:
+                continue  # the required values stand for the key
+            values: set[str] | None = allowed.selectors.get(key, set())
+            if values is not None and value not in values:
+                detail = _choice(f"value of {key}", values) if values else "this key is not allowed"
+                yield _not_allowed(f"{base}.nodeSelector[{key}]", value, detail)
+    for path, toleration in wishes.tolerations:
+        if not allowed.covers(toleration):
+            yield _not_allowed(path, _plain(toleration), "this toleration is not allowed")
+    for hardness, terms in ((HARD, wishes.hard_terms), (HARDNESS[1], wishes.soft_terms)):
+        slot_path = wishes.hard_path if hardness == HARD else wishes.soft_path
+        yield from _node_terms(merged, ("nodeAffinity", hardness), slot_path, terms, wishes.before)
+    for slot, path in wishes.pod_affinity.items():
+        if slot not in allowed.affinities:
+            yield Violation(forbidden(path, f"{slot[0]} of this hardness is not allowed"))
+
+
+def _node_terms(
+    merged: Merged, slot: tuple[str, str], path: str, terms: Terms, before: dict[str, NodeSelectorTerm]
+) -> Iterator[Violation]:
+    if not terms:
+        return
+    patterns: dict[Expression, None] | None = merged.allowed.affinities.get(slot, {})
+    if patterns is None:
+        return
+    if not patterns:
+        yield Violation(forbidden(path, "node affinity of this hardness is not allowed"))
+        return
+    for at, term in terms:
+        old = before.get(at, _EMPTY)
+        for index, expression in enumerate(term.match_expressions):
+            if expression not in old.match_expressions and not any(
+                covers_expression(pattern, expression) for pattern in patterns
+            ):
+                yield _not_allowed(
+                    f"{at}.matchExpressions[{index}]", _plain(expression), "this expression is not allowed"
+                )
+        if term.match_fields and term.match_fields != old.match_fields:
+            yield Violation(forbidden(f"{at}.matchFields", "needs a policy that allows all node affinity"))
+
+
+_EMPTY = NodeSelectorTerm()
+
+
+def _not_allowed(path: str, value: Any, detail: str) -> Violation:
+    return Violation(invalid(path, value, detail))
+
+
+# Words
+
+
+def _one_of(values: Iterable[str]) -> str:
+    listed = [show(value) for value in values]
+    return listed[0] if len(listed) == 1 else f"one of {', '.join(listed)}"
+
+
+def _choice(what: str, values: set[str]) -> str:
+    if not values:
+        return f"no {what} is allowed"
+    return f"not an allowed {what}; allowed: {', '.join(show(value) for value in sorted(values))}"
+
+
+def _plain(item: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(item)
+    return {key: value for key, value in plain.items() if value not in ("", None, [], ())}
+
+
+def _describe(pattern: Toleration | Expression) -> str:
+    parts = [("key", pattern.keys), ("operator", pattern.operators), ("value", pattern.values)]
+    if isinstance(pattern, Toleration):
+        parts.append(("effect", pattern.effects))
+    return " and ".join(f"{name} {_one_of(values)}" for name, values in parts if values) or "anything"

@@ -1,0 +1,140 @@
+"""One evaluation: a pod spec, who it runs as, the policies they may use; what is injected and what refused, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from wharfinger.admission.request import User
+from wharfinger.api.fields import FieldError, describe, required
+from wharfinger.api.registry import Document
+from wharfinger.api.views import view
+from wharfinger.systems.scheduling_policy.rules.checks import Violation, violations, violations_of_additions
+from wharfinger.systems.scheduling_policy.rules.defaults import Injection, Operation, inject
+from wharfinger.systems.scheduling_policy.rules.merge import Merged, Strategy
+from wharfinger.systems.scheduling_policy.rules.wishes import Spec, Wishes, additions, read_wishes
+from wharfinger.systems.scheduling_policy.rules.world import PolicySet, World
+
+
+@dataclass(slots=True)
+class Subject:
+    """What is judged: a pod spec at its path, as whom, where, and what is known of its origin."""
+
+    spec: Document | None
+    users: tuple[User, ...]
+    namespace: str
+    base: str = "spec"
+    old: Document | None = None  # the spec before; then only additions count and nothing is injected
+    injecting: bool = True  # whether defaults come first; a final look at a pod takes it as it is
+    daemon: bool = False  # sent by the DaemonSet controller
+    global_class: str = ""
+
+    @property
+    def pointer(self) -> str:
+        return "/" + self.base.replace(".", "/")
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """What came of it. `policies` are those used, in their order; `audited` ones that only report."""
+
+    users: tuple[User, ...]
+    namespace: str
+    policies: tuple[str, ...] = ()
+    audited: tuple[str, ...] = ()
+    violations: list[Violation] = field(default_factory=list)
+    injections: list[Injection] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    merged: Merged | None = None
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.violations)
+
+    def who(self) -> str:
+        return " or ".join(f'"{user.name}"' for user in self.users)
+
+    def reason(self) -> str:
+        """Why it is refused, in one line with every violation."""
+        used = f"scheduling policies used: {', '.join(self.policies)}" if self.policies else "no scheduling policy"
+        return f"{describe([violation.error for violation in self.violations])} ({used}; for {self.who()})"
+
+
+def evaluate(
+    world: World,
+    subject: Subject,
+    *,
+    strategy: Strategy = "deep",
+    default_scheduler_is_unset: bool = True,
+    with_audited: bool = False,
+) -> Evaluation:
+    """`with_audited` lets policies that only report take part, to see what they would change."""
+    evaluation = Evaluation(subject.users, subject.namespace)
+    try:
+        wishes = _wishes(subject, subject.spec)
+        added = None if subject.old is None else additions(wishes, _wishes(subject, subject.old))
+    except msgspec.ValidationError as error:
+        evaluation.violations = [Violation(_unreadable(subject.base, error))]
+        return evaluation
+    evaluation.set_aside = wishes.set_aside
+    if added is not None and added.empty:
+        return evaluation  # whatever became of policies and grants since the pod was admitted
+    known = world.policies()
+    # The sets are kept as they come where that is possible: they are keys of merges already made.
+    first, *others = (world.usable(user, subject.namespace, known.names) for user in subject.users)
+    usable = first.union(*others) if others else first
+    audited = usable & known.audited if known.audited else known.audited
+    taken = usable if with_audited or not audited else usable - audited
+    evaluation.audited = _ordered(audited)
+    if faults := _unusable(subject, known, taken):
+        evaluation.policies = _ordered(taken)
+        evaluation.violations = [Violation(fault) for fault in faults]
+        return evaluation
+    merged = known.merged(taken, strategy)
+    evaluation.merged, evaluation.policies = merged, merged.policies
+    if added is not None:
+        evaluation.violations = violations_of_additions(merged, added)
+        return evaluation
+    if subject.injecting and subject.spec is not None:
+        evaluation.operations, evaluation.injections = inject(
+            merged.default,
+            subject.spec,
+            wishes,
+            pointer=subject.pointer,
+            default_scheduler_is_unset=default_scheduler_is_unset,
+        )
+    evaluation.violations = violations(merged, wishes)
+    return evaluation
+
+
+def _unusable(subject: Subject, known: PolicySet, names: frozenset[str]) -> list[FieldError]:
+    """What stands against judging at all."""
+    if subject.spec is None:
+        return [required(subject.base)]
+    if not names:
+        who = " or ".join(f'"{user.name}"' for user in subject.users)
+        why = f'{who} may not use any scheduling policy in namespace "{subject.namespace}"'
+        return [FieldError(subject.base, "FieldValueForbidden", f"Forbidden: {why}")]
+    return [
+        FieldError(subject.base, "FieldValueForbidden", f'Forbidden: policy "{name}" is not valid: {describe(faults)}')
+        for name, faults in sorted(known.broken.items())
+        if name in names
+    ]
+
+
+def _wishes(subject: Subject, spec: Document | None) -> Wishes:
+    return read_wishes(
+        view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class
+    )
+
+
+def _unreadable(base: str, error: msgspec.ValidationError) -> FieldError:
+    message, _, path = str(error).partition(" - at `$")
+    return FieldError(f"{base}{path.rstrip('`')}", "FieldValueTypeInvalid", f"Invalid value: {message}")
+
+
+def _ordered(names: Sequence[str] | frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=str.encode))

@@ -1,0 +1,298 @@
+"""Uniting policies: what holds for an identity that may use several, and which policy each part comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from wharfinger.api.registry import Document
+from wharfinger.api.views.pods import Toleration as PodToleration
+from wharfinger.systems.scheduling_policy.kinds.views import (
+    AFFINITY_KINDS,
+    HARD,
+    HARDNESS,
+    AffinityDefault,
+    AffinityRule,
+    Defaults,
+    Expression,
+    SchedulingPolicy,
+    Section,
+    SubKey,
+    Toleration,
+)
+from wharfinger.systems.scheduling_policy.rules.patterns import covers_toleration
+
+ANY_KEY = "*"  # no taint has this key
+Strategy = Literal["deep", "first", "simple"]
+T = TypeVar("T")
+
+
+class SubKeyed(Protocol):
+    @property
+    def sub_key(self) -> SubKey: ...
+
+
+S = TypeVar("S", bound=SubKeyed)
+
+
+@dataclass(frozen=True, slots=True)
+class From(Generic[T]):
+    """A value, and the policy it comes from."""
+
+    value: T
+    policy: str
+
+
+@dataclass(slots=True)
+class Required:
+    schedulers: From[tuple[str, ...]] | None = None
+    classes: From[tuple[str, ...]] | None = None
+    selectors: dict[str, From[tuple[str, ...]]] = field(default_factory=dict)
+    tolerations: From[tuple[Toleration, ...]] | None = None
+    affinities: list[From[AffinityRule]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Allowed:
+    """None: anything. The affinity slots are (kind, hardness); what has no slot is not allowed. Patterns are kept as the
+    keys of dictionaries: each once, in the order in which they came."""
+
+    schedulers: set[str] | None = field(default_factory=set)
+    classes: set[str] | None = field(default_factory=set)
+    selectors: dict[str, set[str] | None] | None = field(default_factory=dict)
+    tolerations: dict[Toleration, None] | None = field(default_factory=dict)
+    affinities: dict[tuple[str, str], dict[Expression, None] | None] = field(default_factory=dict)
+
+    def covers(self, toleration: PodToleration) -> bool:
+        if self.tolerations is None:
+            return True
+        index = self._by_key
+        if index is None:
+            index = self._by_key = {}
+            for pattern in self.tolerations:
+                for key in pattern.keys or (ANY_KEY,):
+                    index.setdefault(key, []).append(pattern)
+        near = (*index.get(toleration.key, ()), *index.get(ANY_KEY, ()))
+        return any(covers_toleration(pattern, toleration) for pattern in near)
+
+    _by_key: dict[str, list[Toleration]] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class Default:
+    scheduler: From[str] | None = None
+    priority_class: From[str] | None = None
+    selector: dict[str, From[str]] = field(default_factory=dict)
+    tolerations: From[tuple[Document, ...]] | None = None
+    affinity: list[From[AffinityDefault]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What holds together. `allowed` has what requirements and defaults imply, too."""
+
+    policies: tuple[str, ...]
+    required: Required
+    allowed: Allowed
+    default: Default
+
+
+def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> Merged:
+    """The outcome does not depend on the order in which policies are given: names order them, bytewise."""
+    ordered = sorted(policies, key=lambda policy: policy.name.encode())
+    if strategy == "first":
+        ordered = ordered[:1]
+    deep = strategy == "deep"
+    required = _required(ordered, deep)
+    default = _default(ordered, deep)
+    allowed = Allowed()
+    if deep:
+        # Each policy's requirements and defaults are allowed by it, also where another policy's take precedence.
+        for policy in ordered:
+            _add(allowed, policy.allowed)
+            _add(allowed, policy.required)
+            _add(allowed, _implied(policy.default))
+    else:
+        _add(allowed, _first_of_each(ordered))
+        _add(allowed, _as_section(required))
+        _add(allowed, _implied(_as_defaults(default)))
+    return Merged(tuple(policy.name for policy in ordered), required, allowed, default)
+
+
+# Required and default: the first policy that speaks of a thing decides it
+
+
+def _first(policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], T | None]) -> From[T] | None:
+    for policy in policies:
+        value = read(policy)
+        if value is not None:
+            return From(value, policy.name)
+    return None
+
+
+def _first_by_key(
+    policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], Mapping[str, T] | None], deep: bool
+) -> dict[str, From[T]]:
+    found: dict[str, From[T]] = {}
+    for policy in policies:
+        given = read(policy)
+        for key, value in (given or {}).items():
+            found.setdefault(key, From(value, policy.name))
+        if given is not None and not deep:
+            break
+    return found
+
+
+def _first_by_sub_key(
+    policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], Sequence[S] | None], deep: bool
+) -> list[From[S]]:
+    """A policy may say several things under one sub-key; all of them count where it is the first to use it."""
+    owners: dict[Any, str] = {}
+    found = []
+    for policy in policies:
+        given = read(policy)
+        for item in given or ():
+            if owners.setdefault(item.sub_key, policy.name) == policy.name:
+                found.append(From(item, policy.name))
+        if given and not deep:
+            break
+    return found
+
+
+def _required(policies: Sequence[SchedulingPolicy], deep: bool) -> Required:
+    return Required(
+        schedulers=_first(policies, lambda policy: policy.required.scheduler_names),
+        classes=_first(policies, lambda policy: policy.required.priority_classes),
+        selectors=_first_by_key(policies, lambda policy: policy.required.node_selectors, deep),
+        tolerations=_first(policies, lambda policy: policy.required.tolerations),
+        affinities=_first_by_sub_key(policies, lambda policy: policy.required.affinities, deep),
+    )
+
+
+def _default(policies: Sequence[SchedulingPolicy], deep: bool) -> Default:
+    return Default(
+        scheduler=_first(policies, lambda policy: policy.default.scheduler_name or None),
+        priority_class=_first(policies, lambda policy: policy.default.priority_class or None),
+        selector=_first_by_key(policies, lambda policy: policy.default.node_selector or None, deep),
+        tolerations=_first(policies, lambda policy: policy.default.tolerations or None),
+        affinity=_first_by_sub_key(policies, lambda policy: policy.default.affinity, deep),
+    )
+
+
+# Allowed
+
+
+def _first_of_each(policies: Sequence[SchedulingPolicy]) -> Section:
+    """What a simple merge allows: the first of each component."""
+    return Section(
+        _value(_first(policies, lambda policy: policy.allowed.scheduler_names)),
+        _value(_first(policies, lambda policy: policy.allowed.priority_classes)),
+        _value(_first(policies, lambda policy: policy.allowed.node_selectors)),
+        _value(_first(policies, lambda policy: policy.allowed.tolerations)),
+        _value(_first(policies, lambda policy: policy.allowed.affinities)),
+    )
+
+
+def _value(found: From[T] | None) -> T | None:
+    return None if found is None else found.value
+
+
+def _add(allowed: Allowed, section: Section) -> None:
+    """Adds what a section allows; an empty list or map takes in everything."""
+    allowed.schedulers = _united(allowed.schedulers, section.scheduler_names)
+    allowed.classes = _united(allowed.classes, section.priority_classes)
+    if section.node_selectors is not None:
+        if not section.node_selectors:
+            allowed.selectors = None
+        elif allowed.selectors is not None:
+            for key, values in section.node_selectors.items():
+                allowed.selectors[key] = _united(allowed.selectors.setdefault(key, set()), values)
+    if section.tolerations is not None:
+        if not section.tolerations:
+            allowed.tolerations = None
+        elif allowed.tolerations is not None:
+            allowed.tolerations.update(dict.fromkeys(section.tolerations))
+    if section.affinities is not None:
+        rules = section.affinities
+        if not rules:
+            rules = tuple(AffinityRule(kind, hardness) for kind in AFFINITY_KINDS.values() for hardness in HARDNESS)
+        for rule in rules:
+            _add_affinity(allowed, rule)
+
+
+def _united(have: set[str] | None, more: Sequence[str] | None) -> set[str] | None:
+    if have is None or more is None:
+        return have
+    if not more:
+        return None
+    have.update(more)
+    return have
+
+
+def _add_affinity(allowed: Allowed, rule: AffinityRule) -> None:
+    for hardness in (rule.hardness,) if rule.hardness else HARDNESS:
+        slot = (rule.kind, hardness)
+        if rule.pattern is None:
+            allowed.affinities[slot] = None
+        elif (patterns := allowed.affinities.setdefault(slot, {})) is not None:
+            patterns[rule.pattern] = None
+
+
+def _as_section(required: Required) -> Section:
+    return Section(
+        _value(required.schedulers),
+        _value(required.classes),
+        {key: found.value for key, found in required.selectors.items()} or None,
+        _value(required.tolerations),
+        tuple(found.value for found in required.affinities) or None,
+    )
+
+
+def _as_defaults(default: Default) -> Defaults:
+    return Defaults(
+        _value(default.scheduler) or "",
+        _value(default.priority_class) or "",
+        {key: found.value for key, found in default.selector.items()},
+        _value(default.tolerations) or (),
+        tuple(found.value for found in default.affinity),
+    )
+
+
+def _implied(default: Defaults) -> Section:
+    """A default is allowed, or injecting it would be refused."""
+    return Section(
+        (default.scheduler_name,) if default.scheduler_name else None,
+        (default.priority_class,) if default.priority_class else None,
+        {key: (value,) for key, value in default.node_selector.items()} or None,
+        tuple(exactly(toleration) for toleration in default.tolerations) or None,
+        tuple(rule for part in default.affinity for rule in _rules(part)) or None,
+    )
+
+
+def exactly(toleration: Document) -> Toleration:
+    """The pattern that covers just this toleration: what it leaves open is open in the pattern too."""
+    operator = toleration.get("operator") or "Equal"
+    return Toleration(
+        (toleration["key"],) if toleration.get("key") else (),
+        (operator,),
+        () if operator == "Exists" else (toleration.get("value") or "",),
+        (toleration["effect"],) if toleration.get("effect") else (),
+    )
+
+
+def _rules(default: AffinityDefault) -> list[AffinityRule]:
+    if default.kind != "nodeAffinity":
+        return [AffinityRule(default.kind, default.hardness)]
+    if default.hardness == HARD:
+        expressions = [default.value]
+    else:
+        expressions = default.value["preference"]["matchExpressions"]
+    return [
+        AffinityRule(
+            default.kind,
+            default.hardness,
+            Expression((one["key"],), (one["operator"],), tuple(one.get("values") or ())),
+        )
+        for one in expressions
+    ]

@@ -1,0 +1,32 @@
+"""Which tolerations and node affinity expressions a policy's patterns cover."""
+
+from __future__ import annotations
+
+from wharfinger.api.selectors import SelectorExpression
+from wharfinger.api.views.pods import Toleration
+from wharfinger.systems.scheduling_policy.kinds.views import Expression
+from wharfinger.systems.scheduling_policy.kinds.views import Toleration as TolerationPattern
+
+ALL_EFFECTS = frozenset(("NoSchedule", "PreferNoSchedule", "NoExecute"))
+
+
+def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> bool:
+    """Whatever the toleration leaves open (key, value, effect) it tolerates entirely, so the pattern must too."""
+    operator = toleration.operator or "Equal"
+    if pattern.keys and toleration.key not in pattern.keys:
+        return False
+    if pattern.operators and operator not in pattern.operators:
+        return False
+    if pattern.values and (operator == "Exists" or toleration.value not in pattern.values):
+        return False
+    if not pattern.effects:
+        return True
+    return toleration.effect in pattern.effects if toleration.effect else set(pattern.effects) >= ALL_EFFECTS
+
+
+def covers_expression(pattern: Expression, expression: SelectorExpression) -> bool:
+    return (
+        (not pattern.keys or expression.key in pattern.keys)
+        and (not pattern.operators or expression.operator in pattern.operators)
+        and (not pattern.values or all(value in pattern.values for value in expression.values))
+    )

@@ -1,1 +1,0 @@
-"""The handlers, a file for each concern, every file with a function `handlers(context)` that gives a list of them."""

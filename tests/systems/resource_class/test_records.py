@@ -1,0 +1,67 @@
+"""Who may write the records of a pod's devices and of its reservation, in whichever way they reach the pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wharfinger.admission.request import SYSTEM, Request, User
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.systems.reservation.rules.reservations import ALLOCATED
+from wharfinger.systems.resource_class.admission.reviewers import RecordReviewer
+from wharfinger.systems.resource_class.rules.compute_resources import RECORD
+
+SCHEDULER = "system:kube-scheduler"
+
+
+def document(*records: str, **others: str) -> dict[str, Any]:
+    return {"metadata": {"name": "p", "annotations": {**dict.fromkeys(records, "{}"), **others}}}
+
+
+@pytest.mark.parametrize(
+    ("user", "operation", "subresource", "new", "old", "refused"),
+    [
+        ("tenant", "CREATE", "", document(RECORD, ALLOCATED), None, ""),
+        ("tenant", "UPDATE", "", document(RECORD, other="x"), document(RECORD), ""),
+        ("tenant", "UPDATE", "", document(RECORD), document(), RECORD),
+        ("tenant", "UPDATE", "", document(), document(ALLOCATED), ALLOCATED),
+        ("tenant", "UPDATE", "status", document(ALLOCATED), document(), ALLOCATED),
+        (SCHEDULER, "UPDATE", "", document(ALLOCATED), document(), ""),
+        ("tenant", "CREATE", "binding", document(other="x"), None, ""),
+        ("tenant", "CREATE", "binding", {"metadata": {"name": "p"}}, None, ""),
+        ("tenant", "CREATE", "binding", document(RECORD), None, RECORD),
+        ("tenant", "CREATE", "binding", document(ALLOCATED), None, ALLOCATED),
+        (SCHEDULER, "CREATE", "binding", document(RECORD, ALLOCATED), None, ""),
+        ("tenant", "CREATE", "eviction", document(ALLOCATED), None, ""),
+    ],
+)
+def test_records_are_the_schedulers(
+    user: str, operation: str, subresource: str, new: Any, old: Any, refused: str
+) -> None:
+    reviewer = RecordReviewer({SCHEDULER})
+    assert reviewer.concerns("", "pods", subresource)
+    request = Request(operation, PODS, "default", "p", User(user, ()), new, old, subresource)
+    denied = reviewer.review(request).denied
+    assert (str(denied) if denied is not None else "") == (
+        f'pods "p" is forbidden: only schedulers may change annotation {refused}' if refused else ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "records", "node", "refused"),
+    [
+        (User("tenant", ()), (ALLOCATED,), "n1", True),
+        (User("tenant", ()), (ALLOCATED,), "", False),
+        (User("tenant", ()), (RECORD,), "n1", False),
+        (User(SCHEDULER, ()), (ALLOCATED,), "n1", False),
+        (SYSTEM, (ALLOCATED,), "n1", False),
+    ],
+)
+def test_a_pod_that_comes_with_its_node_names_no_reservation(
+    user: User, records: tuple[str, ...], node: str, refused: bool
+) -> None:
+    """No scheduler sees it, so that nobody would void what it says."""
+    new = {**document(*records), "spec": {"nodeName": node}}
+    denied = RecordReviewer({SCHEDULER}).review(Request("CREATE", PODS, "default", "p", user, new)).denied
+    assert (denied is not None) == refused

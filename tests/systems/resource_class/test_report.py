@@ -1,0 +1,92 @@
+"""What is said of classes: devices, used and free, by class and by raw name, and `wharf classes`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from tests.systems.resource_class.device_objects import (
+    GPU,
+    Document,
+    as_node,
+    as_pod,
+    expression,
+    klass,
+    machine,
+    pod,
+    resource,
+)
+from tests.systems.resource_class.test_plugin import held
+
+from wharfinger.api.views import view
+from wharfinger.cli.main import wharf
+from wharfinger.systems.resource_class.kinds.views import ResourceClass
+from wharfinger.systems.resource_class.plugin.report import ClassLine, report
+
+CR1, CR2 = resource("cr1", 2), resource("cr2", 3, kind="precious")
+
+
+def lines(classes: list[Document], nodes: list[Document], pods: list[Document]) -> dict[str, ClassLine]:
+    made = report([view(each, ResourceClass) for each in classes], map(as_node, nodes), (), map(as_pod, pods))
+    return {line.name: line for line in made}
+
+
+def numbers(line: ClassLine) -> tuple[int, int, int]:
+    return line.devices, line.used, line.free
+
+
+def test_the_worked_example_in_numbers() -> None:
+    pods = [
+        pod("a", {"rc1": 2}, node="n1", annotations=held({"rc1": {"cr1": 2}})),
+        pod("b", {"rc2": 2}, node="n1", annotations=held({"rc2": {"cr2": 2}})),
+    ]
+    found = lines([klass("rc1"), klass("rc2", expression("kind", "Exists"))], [machine("n1", CR1, CR2)], pods)
+    assert {name: numbers(line) for name, line in found.items()} == {"rc1": (5, 4, 1), "rc2": (3, 2, 1), GPU: (5, 4, 1)}
+
+
+def test_devices_that_moved_to_another_class_show_under_both() -> None:
+    pods = [pod("a", {"rc-a": 2}, node="n1", annotations=held({"rc-a": {"cr2": 2}}))]
+    classes = [klass("rc-a", expression("kind", "DoesNotExist")), klass("rc-b", expression("kind", "Exists"))]
+    found = lines(classes, [machine("n1", CR1, CR2)], pods)
+    assert numbers(found["rc-a"]) == (2, 2, 2)
+    assert numbers(found["rc-b"]) == (3, 2, 1)
+
+
+def test_groups_count_in_units() -> None:
+    nodes = [machine("n1", resource("x", 3, nvlink="0"), resource("w", 2, nvlink="1"))]
+    assert lines([klass("pair", groupBy="nvlink", groupSize=2)], nodes, [])["pair"].free == 2
+
+
+def test_classic_capacity_counts_where_another_node_publishes() -> None:
+    found = lines([], [machine("n1", classic=4), machine("n2", resource("cr", 1))], [pod("a", {GPU: 3}, node="n1")])
+    assert numbers(found[GPU]) == (5, 3, 2)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(wharf, ["classes", *arguments], catch_exceptions=False)
+
+
+def test_the_command_shows_classes_from_files(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    documents = [
+        machine("n1", CR1, CR2),
+        klass("gold", expression("kind", "Exists")),
+        klass("none", expression("x", "Exists")),
+    ]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    shown = run("-f", str(file))
+    assert shown.exit_code == 0
+    assert [line.split() for line in shown.output.splitlines()] == [
+        ["NAME", "RESOURCE", "NODES", "DEVICES", "USED", "FREE", "NOTE"],
+        ["gold", GPU, "1", "3", "0", "3", "-"],
+        ["none", GPU, "0", "0", "0", "0", "matches", "nothing"],
+        [GPU, "(raw)", "1", "5", "0", "5", "-"],
+    ]
+    detail = run("gold", "-f", str(file))
+    assert "n1     cr2                3         3      kind=precious" in detail.output
+    alias = "resourceclass.scheduling.sigs.x-k8s.io/gold"
+    assert json.loads(run(alias, "-f", str(file), "-o", "json").output)[0]["nodes"][0]["computeResources"] == [
+        {"name": "cr2", "properties": {"kind": "precious"}, "devices": 3, "free": 3}
+    ]
+    missing = run("silver", "-f", str(file))
+    assert missing.exit_code == 1 and 'no class or raw resource is called "silver"' in missing.output
