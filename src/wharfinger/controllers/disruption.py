@@ -15,13 +15,13 @@ from wharfinger.api.kinds.builtin import (
     STATEFUL_SETS,
 )
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.base import SOON
 from wharfinger.controllers.parts.numbers import scaled

@@ -10,10 +10,10 @@ import asyncio
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.registry import Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Metadata, OwnerReference
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.garbage_graph import FOREGROUND, ORPHAN, Entry, Graph
 from wharfinger.controllers.parts.collections import Collections

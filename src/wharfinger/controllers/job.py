@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import JOBS, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import matches
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
 from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers import job_rules as rules
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job_backoff import Backoff

@@ -13,10 +13,10 @@ import asyncio
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Lease, Node, Pod
 from wharfinger.client.controller import Controller
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.taints import is_managed, wanted_taints
 

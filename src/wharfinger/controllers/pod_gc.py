@@ -6,11 +6,11 @@ import asyncio
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
 from wharfinger.client.timers import background_sleep
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.pods import created_at

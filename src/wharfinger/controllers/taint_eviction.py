@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.taints import evicted_at
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
 from wharfinger.client.events import EventRecorder
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 
 log = logging.getLogger(__name__)

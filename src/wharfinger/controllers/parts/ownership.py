@@ -11,9 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import ObjectMeta
 from wharfinger.client.informer import Index, Informer
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.controllers.parts.pods import controller_reference
 
 
