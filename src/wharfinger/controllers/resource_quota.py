@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from wharfinger.api import quota as rules
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -21,10 +22,10 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Index, Informer, Key
+from wharfinger.client.informer import Index, Informer
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import SOON
-from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -42,7 +43,7 @@ _PLAIN = {
 }
 
 
-class ResourceQuotaController(Controller[Key]):
+class ResourceQuotaController(Controller[ObjectKey]):
     """Informers of counted kinds are started when the first quota names them."""
 
     name = "resourcequota"
@@ -68,7 +69,7 @@ class ResourceQuotaController(Controller[Key]):
             )
         self.classes.add_handler(self._class_changed, self._class_updated, self._class_changed)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.quotas.get(key[1], key[0])
         if document is None:
             return
