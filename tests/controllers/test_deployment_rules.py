@@ -9,7 +9,7 @@ import pytest
 from wharfinger.api.times import format_time
 from wharfinger.api.views import view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
-from wharfinger.controllers.deployment import rules as rules
+from wharfinger.controllers.deployment import rules
 from wharfinger.controllers.int_or_percent import scaled, surge_and_unavailable
 from wharfinger.controllers.template_hashes import same_template, template_hash
 

@@ -16,7 +16,7 @@ from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
 from wharfinger.controllers.batches import BURST, slow_start
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.controller_revisions import RevisionHistory, revision_hash, sync_history, truncate
-from wharfinger.controllers.daemon_set import rules as rules
+from wharfinger.controllers.daemon_set import rules
 from wharfinger.controllers.ownership import claim, owner_index
 from wharfinger.controllers.pod_owner import PodOwner, selector_of
 from wharfinger.controllers.pod_templates import pod_from_template

@@ -19,7 +19,7 @@ from wharfinger.api.views.workloads import Deployment, ReplicaSet
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.deployment import rules as rules
+from wharfinger.controllers.deployment import rules
 from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index
 from wharfinger.controllers.pod_owner import is_terminating_namespace, selector_of
 from wharfinger.controllers.status_patches import patch_status

@@ -21,7 +21,7 @@ from wharfinger.api.views import Job, Pod, view
 from wharfinger.client.interface import PatchType
 from wharfinger.controllers.batches import BURST, slow_start
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.job import rules as rules
+from wharfinger.controllers.job import rules
 from wharfinger.controllers.job.backoff import JobBackoff
 from wharfinger.controllers.ownership import claim
 from wharfinger.controllers.pod_owner import PodOwner, selector_of

@@ -19,8 +19,7 @@ from wharfinger.controllers.controller_revisions import RevisionHistory, sync_hi
 from wharfinger.controllers.ownership import claim, owner_index
 from wharfinger.controllers.pod_owner import PodOwner, is_terminating_namespace, selector_of
 from wharfinger.controllers.pod_templates import pod_from_template
-from wharfinger.controllers.stateful_set import claims as claims
-from wharfinger.controllers.stateful_set import rules as rules
+from wharfinger.controllers.stateful_set import claims, rules
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.controllers.template_hashes import REVISION_HASH
 

@@ -223,6 +223,8 @@ KIND = Kind(
     KOORDINATOR,
     RESERVATIONS.kind,
     RESERVATIONS.plural,
+    pod_template="spec.template",
+    pod_template_identity="requester",  # nobody runs as the template's account yet
     versions=("v1alpha1",),
     namespaced=False,
     status=True,

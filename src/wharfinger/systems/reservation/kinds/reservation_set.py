@@ -50,6 +50,8 @@ KIND = Kind(
     RESERVATION_SETS.group,
     RESERVATION_SETS.kind,
     RESERVATION_SETS.plural,
+    pod_template="spec.template",
+    pod_template_identity="requester",
     versions=("v1alpha1",),
     namespaced=False,
     short_names=("rsvset",),
