@@ -9,22 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from wharfinger.api.conditions import is_true, new_condition, set_condition
 from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import JOBS, PODS
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import matches
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
-from wharfinger.client.informer import Key
-from wharfinger.controllers import job_rules as rules
+from wharfinger.controllers.batches import BURST, slow_start
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.job_backoff import Backoff
-from wharfinger.controllers.parts.base import PodOwner, selector_of
-from wharfinger.controllers.parts.batches import BURST, slow_start
-from wharfinger.controllers.parts.ownership import claim
-from wharfinger.controllers.parts.pods import controller_reference, generated_prefix, pod_from_template
-from wharfinger.controllers.parts.statuses import condition_of, patch_status, with_condition
+from wharfinger.controllers.job import rules
+from wharfinger.controllers.job.backoff import JobBackoff
+from wharfinger.controllers.ownership import claim
+from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.pod_templates import pod_from_template
+from wharfinger.controllers.status_patches import patch_status
 
 OURSELVES = "kubernetes.io/job-controller"
 ORPHAN = "orphan:"  # prefix of the namespace in keys of pods whose job is gone
@@ -39,11 +41,11 @@ class JobController(PodOwner):
         super().__init__(context)
         self._released: set[str] = set()  # pods that have lost their finalizer, though the informer may not show it
         self._written: dict[str, int] = {}  # by uid of job the version of our last write, which the informer may lack
-        self._backoff: dict[str, Backoff] = {}  # by uid of job
+        self._backoff: dict[str, JobBackoff] = {}  # by uid of job
         self.pods.add_handler(self._look_for_orphan, lambda old, new: self._look_for_orphan(new), self._pod_gone)
         self.owners.add_handler(on_delete=self._job_gone)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         if key[0].startswith(ORPHAN):
             await self._release_orphan((key[0].removeprefix(ORPHAN), key[1]))
             return
@@ -72,7 +74,7 @@ class JobController(PodOwner):
             return
         await self._sync(key, document, job, pods)
 
-    async def _sync(self, key: Key, document: Document, job: Job, pods: list[Pod]) -> None:
+    async def _sync(self, key: ObjectKey, document: Document, job: Job, pods: list[Pod]) -> None:
         now = self.context.now()
         # A pod that shows no controller has been adopted just now, and its finalizer added.
         held = {pod.metadata.uid for pod in pods if self._holds(pod) or pod.metadata.controller is None}
@@ -129,13 +131,13 @@ class JobController(PodOwner):
             self._tell_end(document, look, end)
         await self._release(book.release)
 
-    def _backoff_of(self, look: rules.Look) -> Backoff:
+    def _backoff_of(self, look: rules.Look) -> JobBackoff:
         """The waits after failures so far; after a restart of ours, told from the pods that are still there."""
         known = self._backoff.get(look.job.metadata.uid)
         if known is not None:
             return known.after(look.new_succeeded, look.new_failed)
         succeeded = [pod for pod in look.pods if pod.status.phase == "Succeeded"]
-        return Backoff().after(succeeded, [pod for pod in look.pods if rules.has_failed(look.job, pod)])
+        return JobBackoff().after(succeeded, [pod for pod in look.pods if rules.has_failed(look.job, pod)])
 
     def _holds(self, pod: Pod) -> bool:
         return rules.FINALIZER in pod.metadata.finalizers and pod.metadata.uid not in self._released
@@ -155,8 +157,7 @@ class JobController(PodOwner):
     def _note_suspension(
         self, document: Document, job: Job, conditions: list[Document], status: Document, now: float
     ) -> list[Document]:
-        current = condition_of(conditions, "Suspended")
-        suspended = current is not None and current["status"] == "True"
+        suspended = is_true(conditions, "Suspended")
         if job.spec.suspend and not suspended:
             self.event(document, "Normal", "Suspended", "Job suspended")
             if job.status.start_time:
@@ -169,21 +170,14 @@ class JobController(PodOwner):
         return conditions
 
     def _set(self, conditions: list[Document], type: str, status: str, reason: str, message: str) -> list[Document]:
-        stamp = format_time(self.context.now())
-        condition = {
-            "type": type,
-            "status": status,
-            "lastProbeTime": stamp,
-            "lastTransitionTime": stamp,
-            "reason": reason,
-            "message": message,
-        }
-        return with_condition(conditions, condition)
+        condition = new_condition(type, status, reason, message, self.context.now())
+        condition["lastProbeTime"] = condition["lastTransitionTime"]
+        return set_condition(conditions, condition, append=True, keep_if_same_reason=True)
 
     # Pods
 
     async def _manage(
-        self, key: Key, document: Document, look: rules.Look, status: Document, backoff: Backoff, now: float
+        self, key: ObjectKey, document: Document, look: rules.Look, status: Document, backoff: JobBackoff, now: float
     ) -> Exception | None:
         """Deletes what is too much or else creates what is missing; `status` follows."""
         job, active = look.job, len(look.active)
@@ -212,7 +206,7 @@ class JobController(PodOwner):
         return await self._create(key, document, look, indexes, status)
 
     async def _create(
-        self, key: Key, document: Document, look: rules.Look, indexes: Sequence[int | None], status: Document
+        self, key: ObjectKey, document: Document, look: rules.Look, indexes: Sequence[int | None], status: Document
     ) -> Exception | None:
         if not indexes:
             return None
@@ -231,7 +225,7 @@ class JobController(PodOwner):
         job = look.job
         owner = controller_reference(JOBS, job.metadata)
         name = job.metadata.name
-        pod = pod_from_template(job.spec.template, owner, prefix=generated_prefix(name))
+        pod = pod_from_template(job.spec.template, owner)
         metadata = pod["metadata"]
         metadata["finalizers"] = list(dict.fromkeys((*metadata.get("finalizers", ()), rules.FINALIZER)))
         if index is None:
@@ -250,7 +244,9 @@ class JobController(PodOwner):
                 environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": source})
         return pod
 
-    async def _delete(self, key: Key, document: Document, pods: Sequence[Pod], status: Document) -> Exception | None:
+    async def _delete(
+        self, key: ObjectKey, document: Document, pods: Sequence[Pod], status: Document
+    ) -> Exception | None:
         if not pods:
             return None
         self.expectations.expect_deletions(key, (pod.metadata.name for pod in pods), self.context.now())
@@ -287,7 +283,7 @@ class JobController(PodOwner):
             return
         self._released.add(metadata.uid)
 
-    async def _release_orphan(self, key: Key) -> None:
+    async def _release_orphan(self, key: ObjectKey) -> None:
         """A pod whose job is gone waits for nobody."""
         pod = self.pods.get(key[1], key[0])
         if pod is None or not self._holds(pod) or self.owner_of(pod.metadata) is not None:
@@ -319,7 +315,7 @@ class JobController(PodOwner):
         for pod in self.pods:
             self._look_for_orphan(pod)
 
-    def _wake_for_deadline(self, key: Key, job: Job, now: float) -> None:
+    def _wake_for_deadline(self, key: ObjectKey, job: Job, now: float) -> None:
         left = rules.deadline_left(job, now)
         if left is not None:
             self.queue.add_after(key, max(left, 0.001), background=True)

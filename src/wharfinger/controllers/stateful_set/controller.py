@@ -7,20 +7,21 @@ from contextlib import suppress
 from typing import Any
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from wharfinger.api.object_meta import controller_reference
+from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
 from wharfinger.api.views import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, StatefulSet, view
-from wharfinger.client.informer import Key
-from wharfinger.controllers import stateful_claims as claims
-from wharfinger.controllers import stateful_rules as rules
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import PodOwner, is_terminating_namespace, selector_of
-from wharfinger.controllers.parts.history import History, sync_history, template_of, truncate
-from wharfinger.controllers.parts.ownership import claim, owner_index
-from wharfinger.controllers.parts.pods import controller_reference, next_availability, pod_from_template
-from wharfinger.controllers.parts.revisions import REVISION_HASH
-from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.controllers.controller_revisions import RevisionHistory, sync_history, template_of, truncate
+from wharfinger.controllers.ownership import claim, owner_index
+from wharfinger.controllers.pod_owner import PodOwner, is_terminating_namespace, selector_of
+from wharfinger.controllers.pod_templates import pod_from_template
+from wharfinger.controllers.stateful_set import claims, rules
+from wharfinger.controllers.status_patches import patch_status
+from wharfinger.controllers.template_hashes import REVISION_HASH
 
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -34,11 +35,13 @@ class StatefulSetController(PodOwner):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
-        self._awaited: dict[Key, Key] = {}  # claims that have to go or to change before a pod comes, and their set
+        self._awaited: dict[
+            ObjectKey, ObjectKey
+        ] = {}  # claims that have to go or to change before a pod comes, and their set
         self.claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_gone)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.owners.get(key[1], key[0])
         if document is None:
             return
@@ -85,7 +88,7 @@ class StatefulSetController(PodOwner):
         self,
         document: Document,
         spec: StatefulSet,
-        plan: rules.Plan,
+        plan: rules.StatefulPlan,
         current: ControllerRevision,
         update: ControllerRevision,
     ) -> None:
@@ -103,12 +106,12 @@ class StatefulSetController(PodOwner):
 
     async def _report(
         self,
-        key: Key,
+        key: ObjectKey,
         document: Document,
         spec: StatefulSet,
         pods: list[Pod],
         current: ControllerRevision,
-        history: History,
+        history: RevisionHistory,
         now: float,
     ) -> None:
         status = rules.status(spec, pods, current.metadata.name, history.update.metadata.name, now)
@@ -157,7 +160,7 @@ class StatefulSetController(PodOwner):
 
     def _pod(self, spec: StatefulSet, revision: ControllerRevision, name: str, number: int) -> Document:
         owner = controller_reference(STATEFUL_SETS, spec.metadata)
-        pod = pod_from_template(template_of(revision), owner, prefix=f"{spec.metadata.name}-")
+        pod = pod_from_template(template_of(revision), owner)
         metadata = pod["metadata"]
         metadata["name"] = name
         metadata["labels"] = {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from wharfinger.api.errors import ApiError, Forbidden, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, matches
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.expectations import Expectations
-from wharfinger.controllers.parts.ownership import ORPHANS, owner_index
+from wharfinger.controllers.expectations import Expectations
+from wharfinger.controllers.ownership import ORPHANS, owner_index
 
 SOON = 0.01
 """Seconds that changes of pods are gathered before their owner looks at all of them: a look costs as much as there are
@@ -47,7 +47,7 @@ def is_terminating_namespace(error: ApiError) -> bool:
     return isinstance(error, Forbidden) and any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
-class PodOwner(Controller[Key]):
+class PodOwner(Controller[ObjectKey]):
     """Watches its own kind and pods. Pods are found by their controller's uid, orphans by namespace."""
 
     resource: Resource
@@ -164,6 +164,6 @@ class PodOwner(Controller[Key]):
             self.enqueue_soon(owner)
 
 
-def _key(document: Document) -> Key:
+def _key(document: Document) -> ObjectKey:
     metadata = document["metadata"]
     return metadata.get("namespace") or "", metadata["name"]

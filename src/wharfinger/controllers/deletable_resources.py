@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from wharfinger.api.conditions import is_true
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.controllers.context import ControllerContext
@@ -12,7 +13,7 @@ _NEEDED = {"delete", "list", "watch"}
 _IGNORED = {("", "events"), ("events.k8s.io", "events")}
 
 
-class Collections:
+class DeletableResources:
     """`on_change` is told of every collection that comes (True) or goes (False) after the start."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -32,7 +33,7 @@ class Collections:
 
     def _defined(self, definition: Document) -> None:
         conditions = (definition.get("status") or {}).get("conditions") or ()
-        established = any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
+        established = is_true(conditions, "Established")
         spec = definition["spec"]
         key = (spec["group"], spec["names"]["plural"])
         if not established or key in self._known:

@@ -6,29 +6,30 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from wharfinger.api.conditions import find_condition, new_condition, set_condition, without_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS, REPLICA_SETS
+from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
-from wharfinger.api.times import format_time, parse_time
+from wharfinger.api.times import parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.client.informer import Key
-from wharfinger.controllers import deployment_rules as rules
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import is_terminating_namespace, selector_of
-from wharfinger.controllers.parts.ownership import ORPHANS, claim, document_owner_index, owner_index
-from wharfinger.controllers.parts.pods import controller_reference
-from wharfinger.controllers.parts.revisions import POD_TEMPLATE_HASH, same_template, template_hash
-from wharfinger.controllers.parts.statuses import condition_of, patch_status, with_condition, without_condition
+from wharfinger.controllers.deployment import rules
+from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index
+from wharfinger.controllers.pod_owner import is_terminating_namespace, selector_of
+from wharfinger.controllers.status_patches import patch_status
+from wharfinger.controllers.template_hashes import POD_TEMPLATE_HASH, same_template, template_hash
 
 NAME_LIMIT = 253
 
 
 @dataclass(slots=True)
-class Rollout:
+class DeploymentRollout:
     """One look at a deployment: what is known of it, and the conditions it is going to have."""
 
     document: Document
@@ -49,7 +50,7 @@ class Rollout:
             self.new = updated
 
 
-class DeploymentController(Controller[Key]):
+class DeploymentController(Controller[ObjectKey]):
     name = "deployment"
     workers = 4
 
@@ -66,7 +67,7 @@ class DeploymentController(Controller[Key]):
         self.replica_sets.add_handler(self._set_changed, self._set_updated, self._set_changed)
         self.pods.add_handler(on_delete=self._pod_deleted)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.deployments.get(key[1], key[0])
         if document is None:
             return
@@ -84,7 +85,7 @@ class DeploymentController(Controller[Key]):
         new = rules.find_new(deployment, sets)
         old = [each for each in rules.by_age(sets) if new is None or each.metadata.uid != new.metadata.uid]
         conditions = list((document.get("status") or {}).get("conditions") or [])
-        rollout = Rollout(document, deployment, sets, new, old, conditions)
+        rollout = DeploymentRollout(document, deployment, sets, new, old, conditions)
         if deployment.metadata.deletion_timestamp:
             await self._write_status(key, rollout, self._status(rollout))
             return
@@ -103,7 +104,7 @@ class DeploymentController(Controller[Key]):
 
     # The two strategies
 
-    async def _roll(self, key: Key, rollout: Rollout) -> None:
+    async def _roll(self, key: ObjectKey, rollout: DeploymentRollout) -> None:
         deployment = rollout.deployment
         if rollout.new is None:
             await self._create_new_set(rollout)
@@ -117,7 +118,7 @@ class DeploymentController(Controller[Key]):
                 await self._clean_up(rollout)
         await self._write_progress(key, rollout)
 
-    async def _grow(self, rollout: Rollout, new: ReplicaSet) -> bool:
+    async def _grow(self, rollout: DeploymentRollout, new: ReplicaSet) -> bool:
         """Brings the new set closer to its size; says whether it had to."""
         wanted, current = rollout.deployment.spec.replicas, new.spec.replicas
         size = wanted if current > wanted else rules.new_size(rollout.deployment, rollout.everyone, current)
@@ -126,7 +127,7 @@ class DeploymentController(Controller[Key]):
         await self._resize(rollout, new, size)
         return True
 
-    async def _recreate(self, key: Key, rollout: Rollout) -> None:
+    async def _recreate(self, key: ObjectKey, rollout: DeploymentRollout) -> None:
         running = [each for each in rollout.old if each.spec.replicas > 0]
         for each in running:
             await self._resize(rollout, each, 0)
@@ -139,7 +140,7 @@ class DeploymentController(Controller[Key]):
                 await self._clean_up(rollout)
         await self._write_progress(key, rollout)
 
-    def _old_pods_left(self, rollout: Rollout) -> bool:
+    def _old_pods_left(self, rollout: DeploymentRollout) -> bool:
         if any(each.status.replicas > 0 for each in rollout.old):
             return True
         return any(not pod.terminal for each in rollout.old for pod in self.pods_by_owner.get(each.metadata.uid))
@@ -158,7 +159,7 @@ class DeploymentController(Controller[Key]):
             matches=lambda each: selects(each.metadata.labels),
         )
 
-    async def _sync_revision(self, rollout: Rollout) -> None:
+    async def _sync_revision(self, rollout: DeploymentRollout) -> None:
         """Gives the new set the highest revision (a rollback makes an old set the new one) and tells the deployment."""
         new, deployment = rollout.new, rollout.deployment
         assert new is not None
@@ -170,10 +171,10 @@ class DeploymentController(Controller[Key]):
             new = await self._patch_set(new, change)
             rollout.replace(new)
         await self._annotate_revision(rollout, new.metadata.annotations.get(rules.REVISION, ""))
-        if rules.has_deadline(deployment) and condition_of(rollout.conditions, "Progressing") is None:
+        if rules.has_deadline(deployment) and find_condition(rollout.conditions, "Progressing") is None:
             self._progressing(rollout, "True", "FoundNewReplicaSet", f'Found new replica set "{new.metadata.name}"')
 
-    async def _annotate_revision(self, rollout: Rollout, number: str) -> None:
+    async def _annotate_revision(self, rollout: DeploymentRollout, number: str) -> None:
         metadata = rollout.deployment.metadata
         if number and metadata.annotations.get(rules.REVISION) != number:
             await self.client.patch(
@@ -183,7 +184,7 @@ class DeploymentController(Controller[Key]):
                 metadata.namespace,
             )
 
-    async def _create_new_set(self, rollout: Rollout) -> None:
+    async def _create_new_set(self, rollout: DeploymentRollout) -> None:
         deployment = rollout.deployment
         document = self._new_set(rollout)
         name = document["metadata"]["name"]
@@ -221,7 +222,7 @@ class DeploymentController(Controller[Key]):
         rollout.new = view(created, ReplicaSet)
         await self._annotate_revision(rollout, rollout.new.metadata.annotations.get(rules.REVISION, ""))
 
-    def _new_set(self, rollout: Rollout) -> Document:
+    def _new_set(self, rollout: DeploymentRollout) -> Document:
         deployment = rollout.deployment
         metadata = deployment.metadata
         template = copy.deepcopy(deployment.spec.template)
@@ -249,13 +250,13 @@ class DeploymentController(Controller[Key]):
             },
         }
 
-    async def _scale(self, rollout: Rollout) -> None:
+    async def _scale(self, rollout: DeploymentRollout) -> None:
         sizes, tell = rules.scaled_sizes(rollout.deployment, rollout.new, rollout.old)
         for each in rollout.everyone:
             if each.metadata.uid in sizes:
                 await self._resize(rollout, each, sizes[each.metadata.uid], tell=tell)
 
-    async def _resize(self, rollout: Rollout, each: ReplicaSet, size: int, *, tell: bool = False) -> None:
+    async def _resize(self, rollout: DeploymentRollout, each: ReplicaSet, size: int, *, tell: bool = False) -> None:
         """Sets a set's size; with `tell` also writes the deployment's size on one that keeps its own."""
         told = rules.replicas_annotations(rollout.deployment)
         if each.spec.replicas == size and not (tell and not told.items() <= each.metadata.annotations.items()):
@@ -277,7 +278,7 @@ class DeploymentController(Controller[Key]):
         change["metadata"]["resourceVersion"] = metadata.resource_version
         return view(await self.client.patch(REPLICA_SETS, metadata.name, change, metadata.namespace), ReplicaSet)
 
-    async def _clean_up(self, rollout: Rollout) -> None:
+    async def _clean_up(self, rollout: DeploymentRollout) -> None:
         for each in rules.superfluous(rollout.deployment, rollout.old):
             metadata = each.metadata
             try:
@@ -294,9 +295,9 @@ class DeploymentController(Controller[Key]):
 
     # Status
 
-    def _note_pause(self, rollout: Rollout) -> None:
+    def _note_pause(self, rollout: DeploymentRollout) -> None:
         deployment = rollout.deployment
-        current = condition_of(rollout.conditions, "Progressing")
+        current = find_condition(rollout.conditions, "Progressing")
         reason = current.get("reason") if current else ""
         if not rules.has_deadline(deployment) or reason == "ProgressDeadlineExceeded":
             return
@@ -305,15 +306,15 @@ class DeploymentController(Controller[Key]):
         elif not deployment.spec.paused and reason == "DeploymentPaused":
             self._progressing(rollout, "Unknown", "DeploymentResumed", "Deployment is resumed")
 
-    def _status(self, rollout: Rollout) -> Document:
+    def _status(self, rollout: DeploymentRollout) -> Document:
         """Counts and availability; sets the Available condition."""
         counts = rules.replica_counts(rollout.deployment, rollout.everyone, rollout.new)
         self._condition(rollout, "Available", *rules.availability(rollout.deployment, counts["availableReplicas"]))
         return counts
 
-    async def _write_progress(self, key: Key, rollout: Rollout) -> None:
+    async def _write_progress(self, key: ObjectKey, rollout: DeploymentRollout) -> None:
         deployment = rollout.deployment
-        current = condition_of(rollout.conditions, "Progressing")
+        current = find_condition(rollout.conditions, "Progressing")
         counts = self._status(rollout)
         if not rules.has_deadline(deployment):
             rollout.conditions = without_condition(rollout.conditions, "Progressing")
@@ -327,7 +328,7 @@ class DeploymentController(Controller[Key]):
         self._copy_failure(rollout)
         await self._write_status(key, rollout, counts)
 
-    def _judge_progress(self, rollout: Rollout, counts: Document, current: Document | None) -> None:
+    def _judge_progress(self, rollout: DeploymentRollout, counts: Document, current: Document | None) -> None:
         deployment = rollout.deployment
         subject = (
             f'ReplicaSet "{rollout.new.metadata.name}"'
@@ -337,15 +338,12 @@ class DeploymentController(Controller[Key]):
         if rules.is_complete(deployment, counts):
             self._progressing(rollout, "True", "NewReplicaSetAvailable", f"{subject} has successfully progressed.")
         elif rules.is_progressing(rollout.document.get("status") or {}, counts):
-            # Taken out first, so that the time of the last update moves even when status and reason do not.
-            rollout.conditions = without_condition(rollout.conditions, "Progressing")
-            self._progressing(rollout, "True", "ReplicaSetUpdated", f"{subject} is progressing.")
-            if current is not None and current["status"] == "True":
-                rollout.conditions[-1]["lastTransitionTime"] = current["lastTransitionTime"]
+            # `lastUpdateTime` moves even if status and reason stay the same: the deadline counts from it.
+            self._progressing(rollout, "True", "ReplicaSetUpdated", f"{subject} is progressing.", refresh=True)
         elif rules.has_timed_out(deployment, current, self.context.now()):
             self._progressing(rollout, "False", "ProgressDeadlineExceeded", f"{subject} has timed out progressing.")
 
-    def _copy_failure(self, rollout: Rollout) -> None:
+    def _copy_failure(self, rollout: DeploymentRollout) -> None:
         """A set that cannot make its pods makes the deployment say so, the new set's word first."""
         ordered = [*([rollout.new] if rollout.new is not None else []), *rollout.everyone]
         failures = [c for each in ordered for c in each.status.conditions if c.type == "ReplicaFailure"]
@@ -355,12 +353,12 @@ class DeploymentController(Controller[Key]):
         else:
             rollout.conditions = without_condition(rollout.conditions, "ReplicaFailure")
 
-    async def _write_status(self, key: Key, rollout: Rollout, counts: Document) -> None:
+    async def _write_status(self, key: ObjectKey, rollout: DeploymentRollout, counts: Document) -> None:
         status = {**counts, "conditions": rollout.conditions}
         if await patch_status(self.client, DEPLOYMENTS, rollout.document, status):
             return
         deployment = rollout.deployment
-        current = condition_of(rollout.conditions, "Progressing")
+        current = find_condition(rollout.conditions, "Progressing")
         if (
             rules.has_deadline(deployment)
             and current is not None
@@ -371,22 +369,17 @@ class DeploymentController(Controller[Key]):
             deadline = parse_time(current["lastUpdateTime"]) + deployment.spec.progress_deadline_seconds
             self.queue.add_after(key, max(deadline - self.context.now() + 1, 1), background=True)
 
-    def _progressing(self, rollout: Rollout, status: str, reason: str, message: str) -> None:
-        self._condition(rollout, "Progressing", status, reason, message)
+    def _progressing(
+        self, rollout: DeploymentRollout, status: str, reason: str, message: str, *, refresh: bool = False
+    ) -> None:
+        self._condition(rollout, "Progressing", status, reason, message, refresh=refresh)
 
-    def _condition(self, rollout: Rollout, type: str, status: str, reason: str, message: str) -> None:
-        now = format_time(self.context.now())
-        rollout.conditions = with_condition(
-            rollout.conditions,
-            {
-                "type": type,
-                "status": status,
-                "lastUpdateTime": now,
-                "lastTransitionTime": now,
-                "reason": reason,
-                "message": message,
-            },
-        )
+    def _condition(
+        self, rollout: DeploymentRollout, type: str, status: str, reason: str, message: str, *, refresh: bool = False
+    ) -> None:
+        condition = new_condition(type, status, reason, message, self.context.now())
+        condition["lastUpdateTime"] = condition["lastTransitionTime"]
+        rollout.conditions = set_condition(rollout.conditions, condition, append=True, keep_if_same_reason=not refresh)
 
     # Events of informers
 
@@ -398,16 +391,16 @@ class DeploymentController(Controller[Key]):
         self.queue.add((metadata.get("namespace") or "", metadata["name"]))
 
     def _set_updated(self, old: Document, new: Document) -> None:
-        if _controller(old) != _controller(new):
+        if controller_of(old) != controller_of(new):
             self._set_changed(old)
         self._set_changed(new)
 
     def _set_changed(self, document: Document) -> None:
         namespace = document["metadata"].get("namespace") or ""
-        controller = _controller(document)
+        controller = controller_of(document)
         if controller is not None:
-            owner = self.deployments.get(controller[0], namespace)
-            if owner is not None and owner["metadata"]["uid"] == controller[1]:
+            owner = self.deployments.get(controller["name"], namespace)
+            if owner is not None and owner["metadata"]["uid"] == controller["uid"]:
                 self._enqueue(owner)
             return
         labels = document["metadata"].get("labels") or {}
@@ -425,8 +418,3 @@ class DeploymentController(Controller[Key]):
         owner = self.replica_sets.get(controller.name, pod.metadata.namespace)
         if owner is not None and owner["metadata"]["uid"] == controller.uid:
             self._set_changed(owner)
-
-
-def _controller(document: Document) -> tuple[str, str] | None:
-    owners = document["metadata"].get("ownerReferences") or ()
-    return next(((o["name"], o["uid"]) for o in owners if o.get("controller") and o["kind"] == "Deployment"), None)

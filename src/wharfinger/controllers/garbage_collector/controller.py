@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
+from wharfinger.api.object_meta import reference_document
 from wharfinger.api.registry import Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Metadata, OwnerReference
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.garbage_graph import FOREGROUND, ORPHAN, Entry, Graph
-from wharfinger.controllers.parts.collections import Collections
-from wharfinger.controllers.parts.pods import reference_document
+from wharfinger.controllers.deletable_resources import DeletableResources
+from wharfinger.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Entry, Graph
 
 
 class GarbageCollector(Controller[str]):
@@ -31,7 +31,7 @@ class GarbageCollector(Controller[str]):
         self.context = context
         self.client = context.client
         self.graph = Graph()
-        self.collections = Collections(context)
+        self.collections = DeletableResources(context)
         self._informers = InformerSet(context.client, rng=context.random)
         self._by_kind: dict[tuple[str, str], Resource] = {}
         self._ready = False

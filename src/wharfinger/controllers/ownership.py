@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
+from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views import ObjectMeta
 from wharfinger.client.informer import Index, Informer
 from wharfinger.client.interface import Client
-from wharfinger.controllers.parts.pods import controller_reference
 
 
 class Owned(Protocol):
@@ -41,10 +41,8 @@ def document_owner_index(informer: Informer[Document]) -> Index[Document]:
     """The same for an informer of documents."""
 
     def keys(document: Document) -> Iterable[Any]:
-        metadata = document["metadata"]
-        owners = metadata.get("ownerReferences") or ()
-        found = [owner["uid"] for owner in owners if owner.get("controller")]
-        return found or ((ORPHANS, metadata.get("namespace") or ""),)
+        controller = controller_of(document)
+        return (controller["uid"] if controller else (ORPHANS, document["metadata"].get("namespace") or ""),)
 
     return informer.index("controller", keys)
 

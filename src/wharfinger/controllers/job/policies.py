@@ -7,7 +7,7 @@ from typing import Any
 
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import ContainerStatus
-from wharfinger.controllers.job_indexes import Indexes
+from wharfinger.controllers.job.indexes import Indexes
 
 Policy = Mapping[str, Any]
 

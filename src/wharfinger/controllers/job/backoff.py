@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from wharfinger.api.object_meta import created_at
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
-from wharfinger.controllers.parts.pods import created_at
 
 BASE, LIMIT = 10.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class JobBackoff:
     """Failures since the last success, and when the last of them was."""
 
     failures: int = 0
     last: float = 0.0
 
-    def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod]) -> Backoff:
+    def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod]) -> JobBackoff:
         """With pods that have finished since."""
         failures = sorted(map(finish_time, failed))
         successes = [finish_time(pod) for pod in succeeded]
         if not successes:
-            return Backoff(self.failures + len(failures), failures[-1]) if failures else self
+            return JobBackoff(self.failures + len(failures), failures[-1]) if failures else self
         later = [moment for moment in failures if moment > max(successes)]
-        return Backoff(len(later), later[-1]) if later else Backoff()
+        return JobBackoff(len(later), later[-1]) if later else JobBackoff()
 
     def remaining(self, now: float) -> float:
         return wait_after(self.failures, self.last, now)

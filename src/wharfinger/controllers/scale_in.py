@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cmp_to_key
 
+from wharfinger.api.pod_state import is_active, ready_since
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
-from wharfinger.controllers.parts.pods import active, ready_since
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -31,7 +31,7 @@ def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now:
     """The `count` of `pods` that should go; `related` are all pods of the same owner, to find crowded nodes."""
     if count >= len(pods):
         return list(pods)
-    crowding = Counter(pod.spec.node_name for pod in related if active(pod))
+    crowding = Counter(pod.spec.node_name for pod in related if is_active(pod))
     return in_deletion_order(pods, {pod.metadata.uid: crowding[pod.spec.node_name] for pod in pods}, now)[:count]
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from wharfinger.api.object_meta import created_at
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_time
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
-from wharfinger.controllers.parts.numbers import scaled, surge_and_unavailable
-from wharfinger.controllers.parts.pods import created_at
-from wharfinger.controllers.parts.revisions import same_template
+from wharfinger.controllers.int_or_percent import scaled, surge_and_unavailable
+from wharfinger.controllers.template_hashes import same_template
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"

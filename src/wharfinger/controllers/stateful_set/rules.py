@@ -9,15 +9,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod, StatefulSet
-from wharfinger.controllers.parts.numbers import scaled
-from wharfinger.controllers.parts.pods import available
-from wharfinger.controllers.parts.revisions import REVISION_HASH
+from wharfinger.controllers.int_or_percent import scaled
+from wharfinger.controllers.template_hashes import REVISION_HASH
 
 
 @dataclass(slots=True)
-class Plan:
+class StatefulPlan:
     create: list[int] = field(default_factory=list)  # ordinals
     delete: list[Pod] = field(default_factory=list)
     keep: list[Pod] = field(default_factory=list)  # within the size, as far as this step looks
@@ -44,7 +44,7 @@ def needs_current(spec: StatefulSet, number: int) -> bool:
     return number < start_of(spec) + strategy.rolling_update.partition
 
 
-def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: float) -> Plan:
+def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: float) -> StatefulPlan:
     """`update_revision` is the value of the revision label on pods that are up to date."""
     start, size = start_of(spec), spec.spec.replicas
     seconds = spec.spec.min_ready_seconds
@@ -60,11 +60,14 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
         else:
             beyond.append((number, pod))
     condemned = [pod for _, pod in sorted(beyond, key=lambda each: -each[0])]
-    result = Plan()
+    result = StatefulPlan()
 
     def healthy(pod: Pod | None) -> bool:
         return (
-            pod is not None and pod.status.phase == "Running" and not pod.terminating and available(pod, seconds, now)
+            pod is not None
+            and pod.status.phase == "Running"
+            and not pod.terminating
+            and is_available(pod, seconds, now)
         )
 
     first_unhealthy = next((pod for pod in reversed(condemned) if not healthy(pod)), None)
@@ -133,7 +136,7 @@ def status(spec: StatefulSet, pods: Sequence[Pod], current: str, update: str, no
         "observedGeneration": spec.metadata.generation,
         "replicas": len(pods),
         "readyReplicas": len(running),
-        "availableReplicas": sum(available(pod, seconds, now) for pod in running),
+        "availableReplicas": sum(is_available(pod, seconds, now) for pod in running),
         "currentReplicas": labels.count(current),
         "updatedReplicas": labels.count(update),
         "currentRevision": current,

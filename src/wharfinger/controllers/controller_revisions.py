@@ -11,17 +11,17 @@ from typing import Any
 
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import ControllerRevision, ObjectMeta, view
 from wharfinger.client.informer import Index
 from wharfinger.client.interface import Client
-from wharfinger.controllers.parts.ownership import ORPHANS, claim
-from wharfinger.controllers.parts.pods import controller_reference
-from wharfinger.controllers.parts.revisions import REVISION_HASH, normal, template_hash
+from wharfinger.controllers.ownership import ORPHANS, claim
+from wharfinger.controllers.template_hashes import REVISION_HASH, normal, template_hash
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RevisionHistory:
     """All revisions in order, and the one of the present template."""
 
     revisions: tuple[ControllerRevision, ...]
@@ -53,7 +53,7 @@ async def sync_history(
     matches: Any,
     collisions: int,
     hash_label: str = REVISION_HASH,
-) -> History:
+) -> RevisionHistory:
     """Finds the revision of the template among the owner's, or makes it; an old one that is wanted again becomes newest.
     `hash_label` is where a revision carries its hash."""
     found = await claim(
@@ -77,11 +77,11 @@ async def sync_history(
             )
             update = view(document, ControllerRevision)
         rest = [each for each in ordered if each.metadata.uid != update.metadata.uid]
-        return History((*rest, update), update, collisions)
+        return RevisionHistory((*rest, update), update, collisions)
     update, collisions = await _create(
         client, owner, resource, data, template, labels, newest + 1, collisions, hash_label
     )
-    return History((*ordered, update), update, collisions)
+    return RevisionHistory((*ordered, update), update, collisions)
 
 
 async def _create(
@@ -124,7 +124,7 @@ async def _create(
             collisions += 1
 
 
-async def truncate(client: Client, history: History, live: Iterable[str], limit: int) -> None:
+async def truncate(client: Client, history: RevisionHistory, live: Iterable[str], limit: int) -> None:
     """Deletes the oldest revisions that no pod has, beyond the limit. `live` are names or hashes in use."""
     used = set(live)
     idle: Sequence[ControllerRevision] = [

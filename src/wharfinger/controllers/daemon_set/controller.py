@@ -6,25 +6,22 @@ import asyncio
 from collections.abc import Sequence
 
 from wharfinger.api.errors import ApiError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
+from wharfinger.api.object_meta import controller_reference
+from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
 from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
-from wharfinger.client.informer import Key
-from wharfinger.controllers import daemon_rules as rules
+from wharfinger.controllers.batches import BURST, slow_start
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import PodOwner, selector_of
-from wharfinger.controllers.parts.batches import BURST, slow_start
-from wharfinger.controllers.parts.history import History, revision_hash, sync_history, truncate
-from wharfinger.controllers.parts.ownership import claim, owner_index
-from wharfinger.controllers.parts.pods import (
-    controller_reference,
-    generated_prefix,
-    next_availability,
-    pod_from_template,
-)
-from wharfinger.controllers.parts.revisions import REVISION_HASH
-from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.controllers.controller_revisions import RevisionHistory, revision_hash, sync_history, truncate
+from wharfinger.controllers.daemon_set import rules
+from wharfinger.controllers.ownership import claim, owner_index
+from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.pod_templates import pod_from_template
+from wharfinger.controllers.status_patches import patch_status
+from wharfinger.controllers.template_hashes import REVISION_HASH
 
 GENERATION = "pod-template-generation"
 BACKOFF_BASE, BACKOFF_LIMIT = 1.0, 900.0  # seconds between two replacements of pods that ended on one node
@@ -41,7 +38,7 @@ class DaemonSetController(PodOwner):
         self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by set uid and node: since when, and how long
         self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.owners.get(key[1], key[0])
         if document is None:
             self.expectations.forget(key)
@@ -80,7 +77,13 @@ class DaemonSetController(PodOwner):
             raise failure
 
     async def _act(
-        self, key: Key, document: Document, spec: DaemonSet, pods: Sequence[Pod], history: History, now: float
+        self,
+        key: ObjectKey,
+        document: Document,
+        spec: DaemonSet,
+        pods: Sequence[Pod],
+        history: RevisionHistory,
+        now: float,
     ) -> Exception | None:
         nodes = sorted(self.nodes, key=lambda node: node.metadata.name)
         by_node = _by_node(pods)
@@ -97,7 +100,7 @@ class DaemonSetController(PodOwner):
         return await self._carry_out(key, document, spec, plan, history.update)
 
     async def _carry_out(
-        self, key: Key, document: Document, spec: DaemonSet, plan: rules.Plan, revision: ControllerRevision
+        self, key: ObjectKey, document: Document, spec: DaemonSet, plan: rules.DaemonPlan, revision: ControllerRevision
     ) -> Exception | None:
         create, delete = plan.create[:BURST], plan.delete[:BURST]
         names = [pod.metadata.name for pod in delete]
@@ -105,7 +108,7 @@ class DaemonSetController(PodOwner):
         owner = controller_reference(DAEMON_SETS, spec.metadata)
 
         async def make(index: int) -> None:
-            pod = pod_from_template(spec.spec.template, owner, prefix=generated_prefix(spec.metadata.name))
+            pod = pod_from_template(spec.spec.template, owner)
             pod["metadata"]["labels"] = {
                 **pod["metadata"].get("labels", {}),
                 REVISION_HASH: revision_hash(revision),
@@ -129,7 +132,7 @@ class DaemonSetController(PodOwner):
         outcomes = await asyncio.gather(*(remove(pod) for pod in delete), return_exceptions=True)
         return failure or next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
 
-    def _held_back(self, key: Key, spec: DaemonSet, pod: Pod, plan: rules.Plan, now: float) -> bool:
+    def _held_back(self, key: ObjectKey, spec: DaemonSet, pod: Pod, plan: rules.DaemonPlan, now: float) -> bool:
         """Whether a pod that failed is left for a while: its node may refuse every one that follows."""
         if pod not in plan.failed or pod.status.phase != "Failed":
             return False
@@ -152,7 +155,13 @@ class DaemonSetController(PodOwner):
             self.event(document, "Normal", "SucceededDaemonPod", message)
 
     async def _report(
-        self, key: Key, document: Document, spec: DaemonSet, pods: Sequence[Pod], history: History, now: float
+        self,
+        key: ObjectKey,
+        document: Document,
+        spec: DaemonSet,
+        pods: Sequence[Pod],
+        history: RevisionHistory,
+        now: float,
     ) -> None:
         status = rules.status(spec, list(self.nodes), _by_node(pods), revision_hash(history.update), now)
         if history.collisions:

@@ -9,29 +9,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wharfinger.api.node_affinity import required_node_affinity
+from wharfinger.api.object_meta import created_at
+from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
+from wharfinger.api.taints import (
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    NOT_READY,
+    PID_PRESSURE,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    has_untolerated_taint,
+)
 from wharfinger.api.views import DaemonSet, Node, Pod, view
 from wharfinger.api.views.pods import PodSpec
-from wharfinger.controllers.parts.affinity import allows_node
-from wharfinger.controllers.parts.numbers import scaled
-from wharfinger.controllers.parts.pods import available, created_at
-from wharfinger.controllers.parts.revisions import REVISION_HASH
-from wharfinger.controllers.parts.taints import tolerates_all
+from wharfinger.controllers.int_or_percent import scaled
+from wharfinger.controllers.template_hashes import REVISION_HASH
 
 _TOLERATED = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    (NOT_READY, NO_EXECUTE),
+    (UNREACHABLE, NO_EXECUTE),
+    (DISK_PRESSURE, NO_SCHEDULE),
+    (MEMORY_PRESSURE, NO_SCHEDULE),
+    (PID_PRESSURE, NO_SCHEDULE),
+    (UNSCHEDULABLE, NO_SCHEDULE),
 )
-_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+_TOLERATED_ON_HOST_NETWORK = (NETWORK_UNAVAILABLE, NO_SCHEDULE)
 
 
 def with_tolerations(spec: Document) -> Document:
     """The pod spec with the tolerations every daemon pod has."""
-    wanted = [*_TOLERATED, *([_HOST_NETWORK] if spec.get("hostNetwork") else [])]
+    wanted = [*_TOLERATED, *([_TOLERATED_ON_HOST_NETWORK] if spec.get("hostNetwork") else [])]
     tolerations = [
         each for each in spec.get("tolerations") or () if not any(_same(each, key, effect) for key, effect in wanted)
     ]
@@ -78,19 +90,26 @@ class Eligibility:
     stay: bool  # a pod that is here may stay
 
 
-def eligibility(spec: PodSpec, node: Node) -> Eligibility:
-    if spec.node_name and spec.node_name != node.metadata.name:
-        return Eligibility(False, False)
-    if not allows_node(spec, node):
-        return Eligibility(False, False)
-    taints = node.spec.taints
-    if tolerates_all(spec.tolerations, taints, ("NoSchedule", "NoExecute")):
-        return Eligibility(True, True)
-    return Eligibility(False, tolerates_all(spec.tolerations, taints, ("NoExecute",)))
+class NodeEligibility:
+    """Which nodes the pods of a daemon set may run on (upstream's NodeShouldRunDaemonPod)."""
+
+    def __init__(self, daemon_set: DaemonSet) -> None:
+        self._spec = view(with_tolerations(daemon_set.spec.template.get("spec") or {}), PodSpec)
+        self._affinity = required_node_affinity(self._spec)
+
+    def of(self, node: Node) -> Eligibility:
+        spec, taints = self._spec, node.spec.taints
+        if spec.node_name and spec.node_name != node.metadata.name:
+            return Eligibility(False, False)
+        if not self._affinity.matches(node):
+            return Eligibility(False, False)
+        if not has_untolerated_taint(spec.tolerations, taints):
+            return Eligibility(True, True)
+        return Eligibility(False, not has_untolerated_taint(spec.tolerations, taints, (NO_EXECUTE,)))
 
 
 @dataclass(slots=True)
-class Plan:
+class DaemonPlan:
     create: list[str] = field(default_factory=list)  # nodes
     delete: list[Pod] = field(default_factory=list)
     failed: list[Pod] = field(default_factory=list)  # of `delete`: those that go because they ended
@@ -115,20 +134,16 @@ def allows_surge(spec: DaemonSet) -> bool:
     )
 
 
-def pod_spec(spec: DaemonSet) -> PodSpec:
-    return view(with_tolerations(spec.spec.template.get("spec") or {}), PodSpec)
-
-
 def manage(
     spec: DaemonSet, nodes: Sequence[Node], by_node: Mapping[str, Sequence[Pod]], revision: str, now: float
-) -> Plan:
+) -> DaemonPlan:
     """Pods where they should be and none where they should not."""
-    template = pod_spec(spec)
-    result = Plan()
+    eligibility = NodeEligibility(spec)
+    result = DaemonPlan()
     for node in nodes:
         name = node.metadata.name
         pods = by_node.get(name, ())
-        verdict = eligibility(template, node)
+        verdict = eligibility.of(node)
         if verdict.run and not pods:
             result.create.append(name)
         elif verdict.stay:
@@ -143,7 +158,7 @@ def manage(
 
 
 def _prune(
-    spec: DaemonSet, verdict: Eligibility, node: str, pods: Sequence[Pod], revision: str, now: float, result: Plan
+    spec: DaemonSet, verdict: Eligibility, node: str, pods: Sequence[Pod], revision: str, now: float, result: DaemonPlan
 ) -> None:
     running = []
     for pod in pods:
@@ -165,7 +180,7 @@ def _prune(
     fresh = [pod for pod in running if pod.metadata.labels.get(REVISION_HASH) == revision]
     old = [pod for pod in running if pod.metadata.labels.get(REVISION_HASH) != revision]
     result.delete += [*fresh[1:], *old[1:]]
-    if fresh and old and (not old[0].ready or available(fresh[0], spec.spec.min_ready_seconds, now)):
+    if fresh and old and (not old[0].ready or is_available(fresh[0], spec.spec.min_ready_seconds, now)):
         result.delete.append(old[0])
 
 
@@ -176,10 +191,10 @@ def _seniority(pod: Pod) -> tuple[bool, float, str]:
 
 def rolling_update(
     spec: DaemonSet, nodes: Sequence[Node], by_node: Mapping[str, Sequence[Pod]], revision: str, now: float
-) -> Plan:
+) -> DaemonPlan:
     """The pods that an update replaces now, or the nodes that get a second one first where surge is allowed."""
-    template = pod_spec(spec)
-    wanted = {node.metadata.name for node in nodes if eligibility(template, node).run}
+    eligibility = NodeEligibility(spec)
+    wanted = {node.metadata.name for node in nodes if eligibility.of(node).run}
     surge, unavailable = limits(spec, len(wanted))
     seconds = spec.spec.min_ready_seconds
     pairs: dict[str, tuple[Pod | None, Pod | None] | None] = {
@@ -196,7 +211,7 @@ def _replace(
     most: int,
     seconds: int,
     now: float,
-) -> Plan:
+) -> DaemonPlan:
     missing = 0
     at_once: list[Pod] = []
     candidates: list[Pod] = []
@@ -205,13 +220,13 @@ def _replace(
         if pair is None or (fresh is None) == (old is None):
             missing += 1  # being made or cleaned up by `manage`
         elif fresh is not None:
-            missing += not available(fresh, seconds, now)
-        elif old is not None and not available(old, seconds, now):
+            missing += not is_available(fresh, seconds, now)
+        elif old is not None and not is_available(old, seconds, now):
             at_once.append(old)
             missing += 1
         elif old is not None:
             candidates.append(old)
-    return Plan(delete=at_once + candidates[: max(0, most - missing)])
+    return DaemonPlan(delete=at_once + candidates[: max(0, most - missing)])
 
 
 def _surge(
@@ -220,8 +235,8 @@ def _surge(
     most: int,
     seconds: int,
     now: float,
-) -> Plan:
-    result = Plan()
+) -> DaemonPlan:
+    result = DaemonPlan()
     surging = 0
     candidates: list[str] = []
     for node, pair in pairs.items():
@@ -232,13 +247,13 @@ def _surge(
         if old is None:
             continue
         if fresh is not None:
-            if available(fresh, seconds, now):
+            if is_available(fresh, seconds, now):
                 result.delete.append(old)
             else:
                 surging += 1
         elif node not in wanted:
             continue
-        elif not available(old, seconds, now):
+        elif not is_available(old, seconds, now):
             result.create.append(node)
         else:
             candidates.append(node)
@@ -258,11 +273,11 @@ def _pair(pods: Sequence[Pod], revision: str) -> tuple[Pod | None, Pod | None] |
 def status(
     spec: DaemonSet, nodes: Sequence[Node], by_node: Mapping[str, Sequence[Pod]], revision: str, now: float
 ) -> Document:
-    template = pod_spec(spec)
+    eligibility = NodeEligibility(spec)
     desired = current = misplaced = ready = up = updated = 0
     for node in nodes:
         pods = by_node.get(node.metadata.name, ())
-        if not eligibility(template, node).run:
+        if not eligibility.of(node).run:
             misplaced += bool(pods)
             continue
         desired += 1
@@ -271,7 +286,7 @@ def status(
         current += 1
         oldest = min(pods, key=_seniority)
         ready += any(pod.ready and not pod.terminating for pod in pods)
-        up += any(available(pod, spec.spec.min_ready_seconds, now) and not pod.terminating for pod in pods)
+        up += any(is_available(pod, spec.spec.min_ready_seconds, now) and not pod.terminating for pod in pods)
         updated += oldest.metadata.labels.get(REVISION_HASH) == revision or (
             allows_surge(spec) and any(pod.metadata.labels.get(REVISION_HASH) == revision for pod in pods)
         )

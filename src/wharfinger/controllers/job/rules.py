@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from wharfinger.api.pod_state import is_active
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, Pod
-from wharfinger.controllers.job_backoff import finish_time, wait_after
-from wharfinger.controllers.job_indexes import Indexes
-from wharfinger.controllers.job_policies import failure_action, success_rule
-from wharfinger.controllers.parts.pods import active
-from wharfinger.controllers.parts.scale_in import in_deletion_order
+from wharfinger.controllers.job.backoff import finish_time, wait_after
+from wharfinger.controllers.job.indexes import Indexes
+from wharfinger.controllers.job.policies import failure_action, success_rule
+from wharfinger.controllers.scale_in import in_deletion_order
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -147,7 +147,7 @@ def look_at(job: Job, pods: Sequence[Pod], held: set[str]) -> Look:
         job,
         pods,
         held,
-        active=[pod for pod in pods if active(pod)],
+        active=[pod for pod in pods if is_active(pod)],
         terminating=sum(pod.terminating and not pod.terminal for pod in pods),
         new_succeeded=succeeded,
         new_failed=failed,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wharfinger.api.kinds.builtin import PODS, STATEFUL_SETS
+from wharfinger.api.object_meta import controller_reference, reference_document
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import ObjectMeta, StatefulSet
 from wharfinger.api.views.meta import OwnerReference
-from wharfinger.controllers.parts.pods import controller_reference, reference_document
 
 CONFLICT = (
     "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, "
