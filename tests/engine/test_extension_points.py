@@ -57,7 +57,7 @@ class Promises(Plugin):
             else:
                 self.promises.pop(name, None)
             if where in self.tables.row_of:
-                self.tables.touch(self.tables.row_of[where])
+                self.tables.changed(rows=(self.tables.row_of[where],))
 
     def pod_added(self, placed: PodOnNode) -> None:
         self.seen.append((placed.pod.metadata.name, 1))

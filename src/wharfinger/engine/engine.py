@@ -41,7 +41,7 @@ from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import EVERY_NAMESPACE, Key, PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 
@@ -151,7 +151,7 @@ class Engine:
         else:
             self.tables.namespaces[name] = labels
         # Terms with namespace selectors select other namespaces now.
-        self.tables.invalidate()
+        self.tables.changed(namespace=EVERY_NAMESPACE)
 
     def set_nominated(self, pod: Pod, node_name: str | None) -> None:
         """Room on a node is being made for a waiting pod (or, with None, no longer is)."""

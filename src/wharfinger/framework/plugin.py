@@ -71,7 +71,7 @@ class Prepared:
     @property
     def version(self) -> Hashable:
         """For cluster scope: moves when answers for all rows may have changed. Only looked at after pods counted by the
-        tables or nodes changed, or the plugin said so by `Tables.moved`."""
+        tables or nodes changed, or after `Tables.changed(versions=True)`."""
         return 0
 
     @property
@@ -170,7 +170,7 @@ class Prepared:
     def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         """What the pod may imagine on a row that is overlaid. The row is feasible if one of them passes.
 
-        Kept while the row does not change; a plugin whose overlays of a row change says so by `Tables.touch`. `evicting`
+        Kept while the row does not change; a plugin whose overlays of a row change calls `Tables.changed(rows=…)`. `evicting`
         asks also for those that only pass when pods leave the row.
         """
         return ()
@@ -234,7 +234,7 @@ class Plugin:
 
     def key_is_shared(self, shape: Shape) -> bool:
         """Whether all pods of a plain shape that have neither annotations nor volumes have the same `shape_key`, until
-        `Tables.keys_version` moves; then it is asked for once."""
+        `Tables.changed(keys=True)`; then it is asked for once."""
         return False
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
