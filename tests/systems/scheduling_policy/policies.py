@@ -9,13 +9,13 @@ from tests.admission.rbac_objects import binding, role, rule
 
 from wharfinger.admission.rbac import RbacIndex
 from wharfinger.admission.request import Request, Review, User
-from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Resource
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.views import HARD
 from wharfinger.systems.scheduling_policy.rules import shipped
 from wharfinger.systems.scheduling_policy.rules.world import FixedWorld
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 SIGS = "scheduling.sigs.x-k8s.io"
 ANN = User("ann", ("devs", "system:authenticated"))

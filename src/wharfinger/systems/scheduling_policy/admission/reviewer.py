@@ -7,28 +7,20 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.admission.scheduler_records import SCHEDULERS
 from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.api.kinds import pod_templates
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, SchedulingPolicy, read_policy
 from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
 from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, Subject, evaluate
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES, is_mirror, pod_subject, template_subject
+from wharfinger.systems.scheduling_policy.rules.subjects import is_mirror, pod_subject, template_subject
 from wharfinger.systems.scheduling_policy.rules.world import GROUPS, World
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 Mode = Literal["off", "audit", "warn", "enforce"]
 _STRICTNESS: dict[str, int] = {"off": 0, "audit": 1, "warn": 2, "enforce": 3}
-
-SCHEDULERS = frozenset(
-    (
-        "system:kube-scheduler",
-        "system:serviceaccount:kube-system:kube-scheduler",
-        "system:serviceaccount:kube-system:wharfinger-scheduler",
-        "system:serviceaccount:wharfinger-system:wharfinger-scheduler",
-    )
-)
-"""Who may bind pods while policies are enforced, beside those that the settings name."""
 
 AUDIT_PREFIX = "scheduling-policy.wharfinger.dev/"
 """What the keys of audit entries begin with."""
@@ -65,7 +57,7 @@ class SchedulingPolicyReviewer:
         if (group, plural) == ("", "pods"):
             return True
         policy = plural == SCHEDULING_POLICIES.plural and group in GROUPS
-        return not self._mutating and (policy or (group, plural) in TEMPLATES)
+        return not self._mutating and (policy or (group, plural) in pod_templates())
 
     def review(self, request: Request) -> Review:
         if self._settings.mode == "auto" and request.resource.plural != SCHEDULING_POLICIES.plural:
@@ -86,7 +78,7 @@ class SchedulingPolicyReviewer:
             return _skip("policies speak of creates and updates of pods and their templates")
         if resource == ("", "pods"):
             return self._pod(request)
-        if resource in TEMPLATES and not self._mutating:
+        if resource in pod_templates() and not self._mutating:
             return self._template(request)
         if request.resource.plural == SCHEDULING_POLICIES.plural and request.resource.group in GROUPS:
             return self._policy(request)

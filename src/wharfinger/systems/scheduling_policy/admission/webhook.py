@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from wharfinger.admission.request import Request, User
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views.meta import Metadata
@@ -14,8 +15,8 @@ from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess, Unconfirmed
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
 from wharfinger.systems.scheduling_policy.rules.world import PolicySet
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
@@ -29,7 +30,7 @@ RULES = (
     Rule("", ("pods",), ("CREATE",), mutating=True),  # defaults are injected on creation only
     Rule("", ("pods",), ("UPDATE",)),
     Rule("", ("pods/binding", "bindings"), ("CREATE",)),
-    *(Rule(group, (plural,)) for group, plural in TEMPLATES),
+    *(Rule(group, (plural,)) for group, plural in pod_templates()),
     Rule(SCHEDULING_POLICIES.group, (SCHEDULING_POLICIES.plural,)),
 )
 
@@ -72,7 +73,7 @@ class SchedulingPolicyHandler(Handler):
     rules = RULES
 
     def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
-        settings = context.configuration.scheduling_policy
+        settings = context.configuration.of(SchedulingPolicySettings)
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
         world = InformerWorld(context, self.access)

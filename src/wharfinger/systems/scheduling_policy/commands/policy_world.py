@@ -13,9 +13,9 @@ import msgspec
 
 from wharfinger.admission.rbac import RbacIndex, aggregated, as_view
 from wharfinger.admission.request import Request, User, service_account
-from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import describe
-from wharfinger.api.kinds import registry
+from wharfinger.api.kinds import pod_templates, registry
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
@@ -24,8 +24,9 @@ from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.rules import shipped
-from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, TEMPLATES, template_subject
+from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, template_subject
 from wharfinger.systems.scheduling_policy.rules.world import FixedWorld
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:
     from wharfinger.client.interface import Client
@@ -84,7 +85,7 @@ class PolicyWorld:
 
     def lay_over(self, inputs: Inputs) -> None:
         if inputs.configuration != Configuration():
-            self.settings = inputs.configuration.scheduling_policy
+            self.settings = inputs.configuration.of(SchedulingPolicySettings)
         for manifest in inputs.manifests:
             document = manifest.document
             if not isinstance(document.setdefault("metadata", {}), dict):
@@ -111,7 +112,7 @@ class PolicyWorld:
 def is_judged(document: Document) -> bool:
     """Whether policies speak of this kind of object."""
     resource = registry().resource_of(document)
-    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *TEMPLATES)
+    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *pod_templates())
 
 
 def world_of_files(inputs: Inputs) -> PolicyWorld:
@@ -222,7 +223,8 @@ def request_for(document: Document, who: Asker) -> Request:
     metadata = document["metadata"]
     namespace = str(metadata.get("namespace") or who.namespace or "default") if resource.namespaced else ""
     if who.service_account:
-        _set_account(document, TEMPLATES.get((resource.group, resource.plural), ""), who.service_account)
+        template = pod_templates().get((resource.group, resource.plural))
+        _set_account(document, "" if template is None else template.pod_template, who.service_account)
     user = who.user
     if document["kind"] == "Pod" and metadata.get("uid") and isinstance(document.get("spec"), dict):
         document["spec"].pop("nodeName", None)

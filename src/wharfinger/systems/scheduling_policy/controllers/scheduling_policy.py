@@ -20,6 +20,7 @@ from wharfinger.client.interface import Client
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class SchedulingPolicyController(Controller[str]):
         self._enforcing = self._switched_on() is not None
 
     async def reconcile(self, key: str) -> None:
-        if self._context.configuration.scheduling_policy.mode != "auto":
+        if self._context.configuration.of(SchedulingPolicySettings).mode != "auto":
             return
         policy = self._switched_on()
         before, self._enforcing = self._enforcing, policy is not None

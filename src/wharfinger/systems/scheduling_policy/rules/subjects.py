@@ -5,24 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from wharfinger.admission.request import Request, User, service_account
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.registry import Document
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR
 from wharfinger.systems.scheduling_policy.rules.evaluate import Subject
-
-TEMPLATES = {
-    ("", "podtemplates"): "template",
-    ("", "replicationcontrollers"): "spec.template",
-    ("apps", "replicasets"): "spec.template",
-    ("apps", "deployments"): "spec.template",
-    ("apps", "statefulsets"): "spec.template",
-    ("apps", "daemonsets"): "spec.template",
-    ("batch", "jobs"): "spec.template",
-    ("batch", "cronjobs"): "spec.jobTemplate.spec.template",
-    (KOORDINATOR, "reservations"): "spec.template",
-    ("wharfinger.dev", "reservationsets"): "spec.template",
-}
-"""Where each kind of workload keeps its pod template."""
-_RESERVATIONS = ("reservations", "reservationsets")
 
 MIRROR = "kubernetes.io/config.mirror"
 NODES, NODE = "system:nodes", "system:node:"
@@ -68,18 +53,20 @@ def pod_subject(request: Request, *, with_requester: bool, global_class: str, in
 
 def template_subject(request: Request, *, with_requester: bool, global_class: str) -> Subject | None:
     """The template to judge; None when there is none, or when an update leaves it as it was."""
-    path = TEMPLATES.get((request.resource.group, request.resource.plural))
-    template = None if path is None else _at(request.object, path)
+    kind = pod_templates().get((request.resource.group, request.resource.plural))
+    if kind is None:
+        return None
+    path = kind.pod_template
+    template = _at(request.object, path)
     nested = _at(template, "spec.template")
     if isinstance(nested, dict):
         path, template = f"{path}.spec.template", nested  # the template of a reservation
-    if path is None or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return None
     spec = template["spec"]
     if request.operation == "UPDATE" and _at(request.old, f"{path}.spec") == spec:
         return None
-    if request.resource.plural in _RESERVATIONS:
-        # Nobody runs as the template's account yet: who reserves is who asks.
+    if kind.pod_template_identity == "requester":
         namespace = _at(template, "metadata.namespace") or "default"
         return Subject(spec, (request.user,), str(namespace), f"{path}.spec", global_class=global_class)
     users: tuple[User, ...] = (service_account(request.namespace, account_of(spec)),)
