@@ -85,7 +85,7 @@ class PodTopologySpread(Plugin):
         else:
             owners[kind, metadata.name] = after
         self.versions[metadata.namespace] = self.versions.get(metadata.namespace, 0) + 1
-        self.tables.moved()
+        self.tables.changed(versions=True)
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         try:
