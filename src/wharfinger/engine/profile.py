@@ -126,8 +126,9 @@ class Profile:
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
         self._last_state = -1
-        self._epoch = tables.epoch
-        self._renewals = tables.renewals
+        self._versions = tables.versions
+        self._everything = self._versions.everything
+        self._namespaces = self._versions.namespaces
 
     def answers_for(self, pod: Pod) -> Answers:
         """What the plugins say on pods like this one."""
@@ -143,9 +144,9 @@ class Profile:
         plain = tables.shapes.of(pod, node_name=spec.node_name)
         if pod.metadata.annotations or spec.volumes:
             return self._with_keys(plain, pod)
-        if self._settled_at != tables.keys_version or len(self._settled) > Shapes.LIMIT:
+        if self._settled_at != self._versions.keys or len(self._settled) > Shapes.LIMIT:
             self._settled.clear()
-            self._settled_at = tables.keys_version
+            self._settled_at = self._versions.keys
         found = self._settled.get(plain.number)
         if found is None:
             found = self._with_keys(plain, pod)
@@ -162,11 +163,12 @@ class Profile:
 
     def answers(self, shape: Shape) -> Answers:
         """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""
-        if self._epoch != self._tables.epoch:
+        versions = self._versions
+        if self._everything != versions.everything:
             self.clear()
-            self._epoch = self._tables.epoch
-        if self._renewals != self._tables.renewals:
-            self._renew()
+            self._everything = versions.everything
+        if self._namespaces != versions.namespaces:
+            self._drop_namespaces()
         elif self._last_answers is not None and self._last_answers.shape is shape:
             return self._last_answers
         self._last_pod = None
@@ -182,13 +184,13 @@ class Profile:
         self._last_answers = found
         return found
 
-    def _renew(self) -> None:
-        """Drops what was prepared for namespaces where that holds no longer."""
-        renewed = self._tables.renewed
+    def _drop_namespaces(self) -> None:
+        """Drops what was prepared for namespaces that changed."""
+        changed = self._versions.of_namespace
         for number, answers in list(self._answers.items()):
-            if renewed.get(answers.shape.namespace, 0) > self._renewals:
+            if changed.get(answers.shape.namespace, 0) > self._namespaces:
                 self._answers.pop(number).close()
-        self._renewals = self._tables.renewals
+        self._namespaces = self._versions.namespaces
         self._last_answers = None
 
     def clear(self) -> None:

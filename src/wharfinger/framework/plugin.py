@@ -17,7 +17,7 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
@@ -55,7 +55,7 @@ class RowFunctions:
 
     refuses: Callable[[int], object]
     score: Callable[[int], int]
-    inputs: Sequence[Column] | None = None
+    inputs: Sequence[IntColumn] | None = None
 
 
 class Overlays:

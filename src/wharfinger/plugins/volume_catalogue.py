@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import (
     CSIDriver,
@@ -27,7 +28,7 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.selecting import NodeTerms
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volume_migration import (
     NotTranslatable,
     in_tree_plugin,
@@ -100,8 +101,8 @@ class Catalogue:
         self.drivers: dict[str, CSIDriver] = {}
         self.capacities: dict[ClaimKey, CSIStorageCapacity] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
-        self.users: dict[ClaimKey, dict[Key, PodOnNode]] = {}  # pods on nodes, by the claims they name
-        self.plans: dict[Key, Plan] = {}  # of assumed pods
+        self.users: dict[ClaimKey, dict[ObjectKey, PodOnNode]] = {}  # pods on nodes, by the claims they name
+        self.plans: dict[ObjectKey, Plan] = {}  # of assumed pods
         self.watchers: list[Watcher] = []
         self.provision_version = 0  # moves with what decides on provisioning: classes, drivers, capacities
         self.exclusive_version = 0  # moves when a claim for one pod alone gets or loses its user
