@@ -13,6 +13,7 @@ import numpy as np
 from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, MOST
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Node
 from wharfinger.api.views.nodes import Taint
 from wharfinger.framework.changes import Log
@@ -101,6 +102,13 @@ class NodeTable:
                 if node is not None:
                     column.set(row, node.metadata.labels)
         return column
+
+    def labelled(self, requirements: Requirements, rows: Rows) -> Bools:
+        """Which of the rows have labels that meet all requirements."""
+        found = np.ones(len(rows), dtype=np.bool_)
+        for requirement in requirements:
+            found &= self.label(requirement.key).mask(requirement, rows)
+        return found
 
     # -- writing
 

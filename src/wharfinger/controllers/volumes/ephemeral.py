@@ -9,7 +9,7 @@ from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.plugins.volume_rules import claim_name, not_created_for
+from wharfinger.plugins.volumes.rules import claim_name, not_created_for
 
 
 class EphemeralVolumes(Controller[Key]):

@@ -14,9 +14,9 @@ from wharfinger.api.views.pods import InTreeSources
 from wharfinger.framework.columns import IntColumn
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
-from wharfinger.plugins.volume_migration import NotTranslatable, csi_driver, csi_volume
-from wharfinger.plugins.volume_rules import ClaimKey, claim_name, class_of_claim, not_created_for
+from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
+from wharfinger.plugins.volumes.migration import NotTranslatable, csi_driver, csi_volume
+from wharfinger.plugins.volumes.rules import claim_name, class_of_claim, not_created_for
 from wharfinger.systems.reservation.rules.reservations import is_fake
 
 UNLIMITED = 1 << 40
@@ -38,7 +38,7 @@ class Attachments:
         self._counts: dict[str, IntColumn] = {}
         self._limits: dict[str, IntColumn] = {}
         self._limited: dict[str, int] = {}  # drivers, with the number of nodes that limit them
-        self._claims: dict[str, set[ClaimKey]] = {}  # by the volume they are bound to
+        self._claims: dict[str, set[ObjectKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
         tables.listen(self)
@@ -176,7 +176,7 @@ class Attachments:
         assert known is not None
         self._read_again(known.metadata.key)
 
-    def _read_again(self, claim: ClaimKey) -> None:
+    def _read_again(self, claim: ObjectKey) -> None:
         """The pods that use the claim may use another volume now."""
         for pod in list(self._catalogue.users.get(claim, {}).values()):
             volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))

@@ -105,7 +105,7 @@ def measured(
     return found
 
 
-class Scorer(Protocol):
+class ResourceScorer(Protocol):
     used: list[Used]
 
     def score(self, rows: Rows) -> Ints: ...
@@ -113,7 +113,7 @@ class Scorer(Protocol):
     def row_scorer(self) -> Callable[[int], int]: ...
 
 
-def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> Scorer:
+def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> ResourceScorer:
     # Upstream's scorer does not look at pod-level resources of the pending pod (noderesources/fit.go builds it without
     # the feature), and containers that say nothing count with the stand-in amounts.
     pod = shape.pod
