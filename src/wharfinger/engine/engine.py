@@ -37,7 +37,7 @@ from wharfinger.engine import evaluation, preemption
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.profile import Profile, ProfileLike, default_profile
+from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
@@ -79,7 +79,7 @@ class UnknownProfile(KeyError):
 class Engine:
     def __init__(
         self,
-        profiles: Iterable[ProfileLike] = (),
+        profiles: Iterable[ProfileSpec] = (),
         *,
         seed: int = 0,
         plugins: Mapping[str, type[Plugin]] | None = None,

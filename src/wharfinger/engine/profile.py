@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -13,24 +13,10 @@ from wharfinger.api.fields import FieldError, describe
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.registry import known_plugins
-from wharfinger.framework.plugin import Args, Plugin
+from wharfinger.framework.plugin import EXTENSION_POINTS, Args, Plugin
 from wharfinger.framework.shapes import Shape, Shapes
 from wharfinger.framework.tables import Tables
 
-POINTS = (
-    "preEnqueue",
-    "queueSort",
-    "preFilter",
-    "filter",
-    "postFilter",
-    "preScore",
-    "score",
-    "reserve",
-    "permit",
-    "preBind",
-    "bind",
-    "postBind",
-)
 DEFAULT_NAME = "default-scheduler"
 
 
@@ -42,21 +28,10 @@ class BadArguments(ValueError):
         self.errors = errors
 
 
-class ProfileLike(Protocol):
-    """What makes a profile; the configuration loader's profiles have this form."""
-
-    @property
-    def scheduler_name(self) -> str: ...
-    @property
-    def points(self) -> Mapping[str, tuple[str, ...]]: ...
-    @property
-    def weights(self) -> Mapping[str, int]: ...
-    @property
-    def args(self) -> Mapping[str, Mapping[str, Any]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
+    """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
+
     scheduler_name: str
     points: Mapping[str, tuple[str, ...]]
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +51,7 @@ def default_profile(
     classes += [each for each in extra if each not in classes]
     return ProfileSpec(
         scheduler_name,
-        {point: tuple(each.name for each in classes if point in each.points) for point in POINTS},
+        {point: tuple(each.name for each in classes if point in each.points) for point in EXTENSION_POINTS},
         {each.name: each.weight for each in classes} | dict(weights or {}),
         args or {},
     )
@@ -102,11 +77,11 @@ class Profile:
 
     MEMORY = 256 << 20  # bytes that kept answers may take, roughly
 
-    def __init__(self, spec: ProfileLike, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
+    def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
         self.spec = spec
         self._tables = tables
-        names = list(dict.fromkeys(name for point in POINTS for name in spec.points.get(point, ())))
+        names = list(dict.fromkeys(name for point in EXTENSION_POINTS for name in spec.points.get(point, ())))
         self.plugins: dict[str, Plugin] = {
             name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
             for name in names
@@ -114,7 +89,9 @@ class Profile:
         for plugin in self.plugins.values():
             if plugin.watches_pods:
                 tables.listen(plugin)
-        self.at = {point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in POINTS}
+        self.at = {
+            point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
+        }
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key

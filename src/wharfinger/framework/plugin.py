@@ -25,6 +25,22 @@ from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
 
+EXTENSION_POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+"""By the names that configurations use, in the order of the scheduling cycle."""
+
 MAX_SCORE = 100
 """Scores run from 0 to this after normalisation."""
 
