@@ -20,7 +20,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
 from wharfinger.apiserver.bootstrap import bootstrap
-from wharfinger.apiserver.credentials import COMPONENTS
+from wharfinger.apiserver.credentials import CONTROLLERS, SCHEDULER
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.policies import PolicyReviewer
@@ -37,9 +37,9 @@ from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
+from wharfinger.system import systems
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
-from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.scheduler import Scheduler
@@ -79,7 +79,8 @@ class World:
         ]
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(CustomResources(self.store, lambda kind: None).start())
-        self.loop.complete(provision(self._admin))
+        for system in systems():
+            self.loop.complete(system.bootstrap(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
     def start(self, manifests: Iterable[Manifest] = ()) -> None:
@@ -225,7 +226,7 @@ class World:
     async def _run_scheduler(self) -> None:
         from wharfinger.simulate.parts import make_scheduler, run_scheduler
 
-        client = FaultyClient(self._admin.as_user(COMPONENTS["scheduler"]), self._faults)
+        client = FaultyClient(self._admin.as_user(SCHEDULER), self._faults)
         rng = self._source("scheduler")
         self.scheduler, recorder = make_scheduler(
             client, self.clock, self.configuration, self.registry, self._seed, rng
@@ -236,7 +237,7 @@ class World:
         from wharfinger.simulate.parts import run_all_controllers
 
         await run_all_controllers(
-            self._admin.as_user(COMPONENTS["controllers"]),
+            self._admin.as_user(CONTROLLERS),
             self.clock,
             self.configuration,
             self.registry,

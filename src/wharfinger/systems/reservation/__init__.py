@@ -10,8 +10,9 @@ from wharfinger.system import System
 if TYPE_CHECKING:
     import click
 
-    from wharfinger.api.registry import Kind
+    from wharfinger.api.registry import Document, Kind, Resource
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.webhook.handler import Context, Handler
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 class ReservationSystem(System):
     name = "reservation"
+    order = 10
+    compared = "reservation"
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.reservation.kinds import pod_migration_job, reservation, reservation_set
@@ -50,6 +53,38 @@ class ReservationSystem(System):
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {"reserve": _reserve, "migrate": _migrate}
+
+    def report_kinds(self) -> Sequence[Resource]:
+        from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+
+        return (RESERVATIONS,)
+
+    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        from wharfinger.systems.reservation.report import sections
+
+        return sections(objects)
+
+    def compared_state(
+        self, objects: Callable[[Resource], Sequence[Document]]
+    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        from wharfinger.systems.reservation.report import compared
+
+        return compared(objects)
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.reservation.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.reservation.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.reservation.install import COMPONENT
+
+        return COMPONENT
 
 
 system = ReservationSystem()

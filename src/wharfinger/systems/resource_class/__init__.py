@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.webhook.handler import Context, Handler
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 class ResourceClassSystem(System):
     name = "resource_class"
+    order = 30
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.resource_class.kinds import resource_class
@@ -43,7 +45,22 @@ class ResourceClassSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"classes": _classes, "device-agent": _device_agent}
+        return {"capacity": _capacity, "classes": _classes, "device-agent": _device_agent}
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.resource_class.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.resource_class.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.resource_class.install import COMPONENT
+
+        return COMPONENT
 
 
 system = ResourceClassSystem()
@@ -57,5 +74,11 @@ def _classes() -> click.Command:
 
 def _device_agent() -> click.Command:
     from wharfinger.systems.resource_class.commands.device_agent import command
+
+    return command
+
+
+def _capacity() -> click.Command:
+    from wharfinger.systems.resource_class.commands.capacity import command
 
     return command
