@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wharfinger.system import System
 
 if TYPE_CHECKING:
+    from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Document, Kind, Resource
     from wharfinger.client.controller import Controller
     from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
@@ -19,6 +20,11 @@ class ResourcePolicySystem(System):
     name = "resource_policy"
     order = 20
     compared = "unit"
+
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
+
+        return ResourcePolicySettings
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.resource_policy.kinds import resource_policy

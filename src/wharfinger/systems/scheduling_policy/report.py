@@ -9,13 +9,14 @@ from wharfinger.client.interface import Client
 from wharfinger.contributions import Sample, StatusPart
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.shipped import switches_on
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 SAMPLE = Sample(files("wharfinger.systems.scheduling_policy").joinpath("samples"))
 
 
 async def status(client: Client, configuration: Configuration) -> StatusPart:
     policies = (await client.list(SCHEDULING_POLICIES)).items
-    mode = configuration.scheduling_policy.mode
+    mode = configuration.of(SchedulingPolicySettings).mode
     own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
     enforced = mode == "enforce" or (mode == "auto" and bool(own))
     because = f", since there is {', '.join(own)}" if mode == "auto" and own else ""
