@@ -9,7 +9,7 @@ from wharfinger.api.errors import InternalError
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import Fault
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.scenario.extension import Extensions
 
 
 class BindFaults:
@@ -42,6 +42,7 @@ class FaultyClient(LocalClient):
     def __init__(self, client: LocalClient, faults: BindFaults) -> None:
         super().__init__(client.store, client.user)
         self._faults = faults
+        self._extensions = Extensions()
 
     async def create(self, resource: Resource, document: Document, namespace: str = "", **options: Any) -> Document:
         if options.get("subresource") == "binding":
@@ -49,11 +50,6 @@ class FaultyClient(LocalClient):
         return await super().create(resource, document, namespace, **options)
 
     async def patch(self, resource: Resource, name: str, patch: Any, namespace: str = "", **options: Any) -> Document:
-        # A reservation is bound by its status.
-        if (
-            resource == RESERVATIONS
-            and options.get("subresource") == "status"
-            and "nodeName" in patch.get("status", {})
-        ):
+        if self._extensions.binds(resource, patch, options.get("subresource", "")):
             await self._faults.go_wrong()
         return await super().patch(resource, name, patch, namespace, **options)

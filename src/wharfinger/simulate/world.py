@@ -18,7 +18,6 @@ from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import CONTROLLERS, SCHEDULER
@@ -33,13 +32,13 @@ from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import Sample, sample_node
 from wharfinger.scenario.document import Expectation, Fault
 from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
 from wharfinger.system import systems
-from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.scheduler import Scheduler
@@ -141,12 +140,8 @@ class World:
         elif fault.node:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
-        elif fault.agent:
-            from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED
-
-            since = format_time(self.clock.now()) if fault.stopped else None
-            change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
-            await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
+        else:
+            await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
         return [await self._expect(expectation) for expectation in expectations]

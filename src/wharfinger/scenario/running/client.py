@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from wharfinger.api.errors import ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.client.interface import PatchType
-from wharfinger.scenario.running.agents import Agents
-from wharfinger.scenario.running.reading import ClassNames
+from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.scenario.running.rules import is_shipped
-from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
-from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -66,16 +61,14 @@ class ScenarioClient(HttpClient):
         access: ClusterAccess,
         user: str,
         footprint: Footprint,
-        names: ClassNames,
-        agents: Agents,
+        extension: ScenarioExtension,
         on_warning: Callable[[str], None],
     ) -> None:
         if user:
             access = replace(access, impersonate=Impersonation(user))
         super().__init__(access, component="wharf-test", on_warning=on_warning)
         self._footprint = footprint
-        self._names = names
-        self._agents = agents
+        self._extension = extension
 
     async def create(
         self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
@@ -93,8 +86,7 @@ class ScenarioClient(HttpClient):
                 await asyncio.sleep(0.25)
         if not subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
-            if resource.group_plural == MANAGED_CLUSTERS.group_plural:
-                await self._agents.join(resource, written)
+            await self._extension.created(resource, written)
             if resource == NODES:
                 self._footprint.waiting.add(str(written["metadata"]["name"]))
         return written
@@ -136,39 +128,15 @@ class ScenarioClient(HttpClient):
         **options: Any,
     ) -> Document:
         self._footprint.change((resource, namespace, name))
-        if resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
-            devices = status.get("computeResources")
-            patch = {**patch, "status": {key: value for key, value in status.items() if key != "computeResources"}}
-            if devices is not None:
-                await self._publish(name, devices)
+        patch = await self._extension.patching(resource, name, patch)
         try:
             return await super().patch(resource, name, patch, namespace, type=type, **options)
         except ApiError as error:
             raise self._plain(error) from None
 
-    async def _publish(self, node: str, devices: list[Any]) -> None:
-        """Real API servers drop the ComputeResources of a node; an object named after it and owned by it has them."""
-        owner = await self.get(NODES, node)
-        reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner["metadata"]["uid"]}
-        name_compute_resources(devices := deepcopy(devices))
-        spec = {"computeResources": devices}
-        try:
-            written = await super().create(
-                NODE_COMPUTE_RESOURCES,
-                {
-                    "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
-                    "kind": NODE_COMPUTE_RESOURCES.kind,
-                    "metadata": {"name": node, "ownerReferences": [reference]},
-                    "spec": spec,
-                },
-            )
-            self._footprint.create(NODE_COMPUTE_RESOURCES, written)
-        except AlreadyExists:
-            await super().patch(NODE_COMPUTE_RESOURCES, node, {"spec": spec})
-
     def _plain(self, error: ApiError) -> ApiError:
         """A refusal in the scenario's own names."""
-        error.message = self._names.plain(error.message)
+        error.message = self._extension.text(error.message)
         return error
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         SystemProcess,
     )
     from wharfinger.controllers.context import ControllerContext
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import Context, Handler
 
 
@@ -109,6 +110,11 @@ class PlacementSystem(System):
 
     def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {"placement": _explain}
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.placement.scenario import PlacementScenario
+
+        return PlacementScenario()
 
 
 system = PlacementSystem()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import Context, Handler
 
 
@@ -121,6 +122,11 @@ class ReservationSystem(System):
         from wharfinger.systems.reservation.install import COMPONENT
 
         return COMPONENT
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.reservation.scenario import ReservationScenario
+
+        return ReservationScenario()
 
 
 system = ReservationSystem()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import Context, Handler
 
 
@@ -91,6 +92,11 @@ class ResourceClassSystem(System):
         from wharfinger.systems.resource_class.install import COMPONENT
 
         return COMPONENT
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.resource_class.scenario import ResourceClassScenario
+
+        return ResourceClassScenario()
 
 
 system = ResourceClassSystem()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wharfinger.client.interface import Client
     from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample, StatusPart
     from wharfinger.controllers.context import ControllerContext
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import Context, Handler
 
 
@@ -97,6 +98,11 @@ class SchedulingPolicySystem(System):
         from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
         return f"scheduling policies: {configuration.of(SchedulingPolicySettings).mode}"
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.scheduling_policy.scenario import SchedulingPolicyScenario
+
+        return SchedulingPolicyScenario()
 
 
 system = SchedulingPolicySystem()
