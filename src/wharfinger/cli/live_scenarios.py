@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from wharfinger.cli.scenario_runs import Verdict, problem_lines
 
 if TYPE_CHECKING:
-    from wharfinger.api.configuration import Configuration, settings_by_key
+    from wharfinger.api.configuration import Configuration
     from wharfinger.client.access import ClusterAccess
     from wharfinger.scenario.document import Scenario
     from wharfinger.simulate.inputs import Inputs
@@ -105,6 +105,7 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
 def _other_configuration(wanted: Configuration, running: Configuration) -> str:
     """Why a scenario needs another configuration than the one that runs; empty if it does not. How nodes are simulated
     makes no difference."""
+    from wharfinger.api.configuration import settings_by_key
     from wharfinger.scenario.extension import Extensions
 
     wanted = Extensions().comparable(wanted, running)
