@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from wharfinger.system import ordered_systems
@@ -10,6 +10,7 @@ from wharfinger.system import ordered_systems
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.registry import Document, Resource
+    from wharfinger.api.requests import ApiRequest
     from wharfinger.client.interface import Client
     from wharfinger.scenario.document import Fault, Scenario
     from wharfinger.scenario.running.client import Footprint
@@ -35,8 +36,8 @@ class ScenarioExtension:
 
     # -- simulation
 
-    def binds(self, resource: Resource, patch: Mapping[str, Any], subresource: str) -> bool:
-        """Whether a patch gives an object a node, so that bindings that are made to fail include it."""
+    def binds(self, request: ApiRequest[Any]) -> bool:
+        """Whether a request other than the binding of a pod gives an object a node."""
         return False
 
     async def simulate_fault(self, fault: Fault, client: Client, now: float) -> None:
@@ -112,8 +113,8 @@ class Extensions(ScenarioExtension):
     def all_binding_requests(self) -> list[BindingRequest]:
         return [request for part in self._parts for request in part.binding_requests]
 
-    def binds(self, resource: Resource, patch: Mapping[str, Any], subresource: str) -> bool:
-        return any(part.binds(resource, patch, subresource) for part in self._parts)
+    def binds(self, request: ApiRequest[Any]) -> bool:
+        return any(part.binds(request) for part in self._parts)
 
     async def simulate_fault(self, fault: Fault, client: Client, now: float) -> None:
         for part in self._parts:

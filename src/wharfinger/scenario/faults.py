@@ -1,19 +1,21 @@
-"""Faults on purpose: bindings that fail or come late, and a client that lets them."""
+"""Injected faults: bindings that fail or take long, and the client that injects them."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TypeVar
 
 from wharfinger.api.errors import InternalError
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import Fault
 from wharfinger.scenario.extension import Extensions
 
+T = TypeVar("T")
+
 
 class BindFaults:
-    """What is still to go wrong; shared between a scenario and whoever every binding passes."""
+    """The faults still to inject; shared by a scenario and the clients that bind."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -26,8 +28,8 @@ class BindFaults:
         else:
             self._delays, self._delay = self._delays + fault.count, fault.delay
 
-    async def go_wrong(self) -> None:
-        """To be called for each binding: fails, or returns late, as long as that is wanted."""
+    async def inject(self) -> None:
+        """Called once for each binding: raises, or delays it, while faults are left."""
         if self._failures > 0:
             self._failures -= 1
             raise InternalError("the binding was made to fail")
@@ -44,12 +46,7 @@ class FaultyClient(LocalClient):
         self._faults = faults
         self._extensions = Extensions()
 
-    async def create(self, resource: Resource, document: Document, namespace: str = "", **options: Any) -> Document:
-        if options.get("subresource") == "binding":
-            await self._faults.go_wrong()
-        return await super().create(resource, document, namespace, **options)
-
-    async def patch(self, resource: Resource, name: str, patch: Any, namespace: str = "", **options: Any) -> Document:
-        if self._extensions.binds(resource, patch, options.get("subresource", "")):
-            await self._faults.go_wrong()
-        return await super().patch(resource, name, patch, namespace, **options)
+    async def send(self, request: ApiRequest[T]) -> T:
+        if (request.verb is Verb.CREATE and request.subresource == "binding") or self._extensions.binds(request):
+            await self._faults.inject()
+        return await super().send(request)

@@ -6,16 +6,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import msgspec
+
+from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
-from wharfinger.client.interface import PatchType
 from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.scenario.running.rules import is_shipped
+
+T = TypeVar("T")
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -70,21 +75,29 @@ class ScenarioClient(HttpClient):
         self._footprint = footprint
         self._extension = extension
 
-    async def create(
-        self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
-    ) -> Document:
+    async def send(self, request: ApiRequest[T]) -> T:
+        if request.verb is Verb.CREATE:
+            return cast("T", await self._create(cast("ApiRequest[Document]", request)))
+        if request.verb is Verb.PATCH:
+            return await self._patch(request)
+        if request.verb is Verb.DELETE:
+            self._check_deletion(request)
+        return await super().send(request)
+
+    async def _create(self, request: ApiRequest[Document]) -> Document:
+        resource = request.resource
         await self._let_others_see(resource)
-        tries = 0.0
+        waited = 0.0
         while True:
             try:
-                written = await super().create(resource, document, namespace, subresource=subresource, **options)
+                written = await super().send(request)
                 break
             except ApiError as error:
-                if not any(text in error.message for text in _NOT_YET) or tries > PATIENCE:
+                if not any(text in error.message for text in _NOT_YET) or waited > PATIENCE:
                     raise self._plain(error) from None
-                tries += 0.25
+                waited += 0.25
                 await asyncio.sleep(0.25)
-        if not subresource and "uid" in (written.get("metadata") or {}):
+        if not request.subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
             await self._extension.created(resource, written)
             if resource == NODES:
@@ -112,35 +125,27 @@ class ScenarioClient(HttpClient):
                 return
             taints = (node.get("spec") or {}).get("taints") or ()
             conditions = (node.get("status") or {}).get("conditions") or ()
-            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            ready = is_true(conditions, "Ready")
             if ready and not any(each["key"] == NOT_READY for each in taints):
                 return
             await asyncio.sleep(0.1)
 
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str = "",
-        *,
-        type: PatchType = PatchType.MERGE,
-        **options: Any,
-    ) -> Document:
-        self._footprint.change((resource, namespace, name))
-        patch = await self._extension.patching(resource, name, patch)
+    async def _patch(self, request: ApiRequest[T]) -> T:
+        self._footprint.change((request.resource, request.namespace, request.name))
+        patch = await self._extension.patching(request.resource, request.name, request.body)
+        request = msgspec.structs.replace(request, body=patch)
         try:
-            return await super().patch(resource, name, patch, namespace, type=type, **options)
+            return await super().send(request)
         except ApiError as error:
             raise self._plain(error) from None
 
     def _plain(self, error: ApiError) -> ApiError:
-        """A refusal in the scenario's own names."""
+        """The error with the scenario's own names in its message."""
         error.message = self._extension.text(error.message)
         return error
 
-    async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:
-        if not self._footprint.may_delete((resource, namespace, name)):
+    def _check_deletion(self, request: ApiRequest[Any]) -> None:
+        resource, name = request.resource, request.name
+        if not self._footprint.may_delete((resource, request.namespace, name)):
             raise Forbidden(f"{resource.kind} {name} was on the cluster before the scenario, which must not delete it")
-        self._footprint.change((resource, namespace, name))
-        return await super().delete(resource, name, namespace, **options)
+        self._footprint.change((resource, request.namespace, name))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample
@@ -26,7 +27,7 @@ def sections(objects: Sequence[Document]) -> list[ReportSection]:
         if document.get("kind") != PLACEMENTS.kind:
             continue
         conditions = (document.get("status") or {}).get("conditions") or ()
-        satisfied: Document = next((each for each in conditions if each.get("type") == "PlacementSatisfied"), {})
+        satisfied = find_condition(conditions, "PlacementSatisfied") or {}
         name = object_name(document)
         rows.append((name, satisfied.get("reason"), listed(decided.get(name, ()), _NAMED)))
     return [ReportSection("Placements", ("placement", "state", "clusters"), rows)]

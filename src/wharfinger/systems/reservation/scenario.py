@@ -3,14 +3,14 @@ annotation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.quota import shown
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.scenario.extension import BindingRequest, ScenarioExtension
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -19,8 +19,13 @@ from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 class ReservationScenario(ScenarioExtension):
     binding_requests = (BindingRequest(RESERVATIONS.group, "*", "reservations/status", "UPDATE"),)
 
-    def binds(self, resource: Resource, patch: Mapping[str, Any], subresource: str) -> bool:
-        return resource == RESERVATIONS and subresource == "status" and "nodeName" in patch.get("status", {})
+    def binds(self, request: ApiRequest[Any]) -> bool:
+        return (
+            request.verb is Verb.PATCH
+            and request.resource == RESERVATIONS
+            and request.subresource == "status"
+            and "nodeName" in request.body.get("status", {})
+        )
 
     def observed(self, document: Document) -> Document:
         return with_reserved(document)
