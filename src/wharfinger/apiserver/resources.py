@@ -9,8 +9,9 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.schema.decoding import OutOfRange, WrongType
+from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.selectors import FieldRequirement
-from wharfinger.api.shapes import definition_name
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import subresources
 from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
@@ -18,7 +19,7 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, refused_merge, refused_result, restored
 from wharfinger.apiserver.reviews import Reviews
-from wharfinger.apiserver.structure import OutOfRange, Structure, Structures, WrongType
+from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store import rules

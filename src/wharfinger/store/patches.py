@@ -10,6 +10,7 @@ import jsonpointer
 
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
 from wharfinger.api.registry import Document, Kind
+from wharfinger.api.schema.tree import schema_of
 from wharfinger.store import rules, strategic
 from wharfinger.store.versions import copy
 
@@ -21,7 +22,9 @@ APPLY = "application/apply-patch+yaml"
 _MOST_OPERATIONS = 10_000
 
 
-def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str, *, plain: bool = False) -> Document:
+def apply_patch(
+    kind: Kind, version: str, document: Document, patch: Any, media_type: str, *, plain: bool = False
+) -> Document:
     """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
     members that direct a merge."""
     if media_type == JSON:
@@ -29,7 +32,7 @@ def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str, *, 
     if media_type == MERGE:
         return dict(merged(document, _object(patch)))
     if media_type == STRATEGIC and rules.built_in(kind):
-        return strategic.merged(document, _object(patch), kind.kind, plain=plain)
+        return strategic.merged(document, _object(patch), schema_of(kind, version), plain=plain)
     accepted = [JSON, MERGE, *([STRATEGIC] if rules.built_in(kind) else [])]
     raise UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"

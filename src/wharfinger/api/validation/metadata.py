@@ -13,9 +13,10 @@ import msgspec
 from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required, show, too_long, wrong_type
 from wharfinger.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document, Kind
-from wharfinger.api.shapes import check, named_shape
+from wharfinger.api.schema.definitions import OBJECT_META
+from wharfinger.api.schema.tree import definition_schema
+from wharfinger.api.schema.type_errors import type_errors
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
@@ -37,7 +38,7 @@ def metadata_faults(kind: Kind, document: Document, old: Document | None = None)
     metadata = document.get("metadata")
     if metadata is None:
         metadata = {}
-    if errors := check(named_shape(_META), metadata, "metadata"):
+    if errors := type_errors(definition_schema(OBJECT_META), metadata, "metadata"):
         return errors
     if old is not None:
         return update_faults(kind, metadata, old.get("metadata") or {})

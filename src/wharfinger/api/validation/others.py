@@ -17,7 +17,7 @@ from wharfinger.api.fields import (
 )
 from wharfinger.api.names import dns_label, dns_subdomain, path_segment, qualified_name
 from wharfinger.api.registry import Document
-from wharfinger.api.structural import schema_faults
+from wharfinger.api.schema.structural import schema_faults
 from wharfinger.api.validation.common import name_faults, one_of, unique_name_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 
