@@ -61,6 +61,7 @@ def kind_of(definition: Document) -> Kind | None:
         default=default,
         validate=validate,
         schema=lambda version: schemas[version],
+        custom=True,
     )
 
 

@@ -22,7 +22,6 @@ from wharfinger.apiserver.reviews import Reviews
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
-from wharfinger.store import rules
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import DeleteOptions, Stored, Written
 from wharfinger.store.store import Store
@@ -35,27 +34,6 @@ _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
-
-# Of these, a delete that removes at once answers with the object; of all others with a Status (upstream's registries).
-_RETURNED = frozenset(
-    (
-        ("", "namespaces"),
-        ("", "persistentvolumeclaims"),
-        ("", "persistentvolumes"),
-        ("", "pods"),
-        ("", "podtemplates"),
-        ("", "resourcequotas"),
-        ("", "serviceaccounts"),
-        ("", "services"),
-        ("storage.k8s.io", "csidrivers"),
-        ("storage.k8s.io", "csinodes"),
-        ("storage.k8s.io", "storageclasses"),
-        ("storage.k8s.io", "volumeattachments"),
-    )
-)
-
-
-_DEPRECATED = {("", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 
 
 class UnknownPath(NotFound):
@@ -128,8 +106,8 @@ class Resources:
         }
 
     async def serve(self, exchange: Exchange, located: Located) -> None:
-        if old := _DEPRECATED.get((located.kind.group, located.kind.kind)):
-            exchange.warnings.append(old)
+        if located.kind.deprecated:
+            exchange.warnings.append(located.kind.deprecated)
         await self._verbs[located.target.verb](exchange, located)
 
     # Reading
@@ -278,7 +256,7 @@ class Resources:
         finish: Finish | None = None
         if media == JSON_PATCH and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
-        if media == STRATEGIC_PATCH and rules.built_in(at.kind):
+        if media == STRATEGIC_PATCH and at.kind.builtin:
             for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
                 if isinstance(patch.get(name), str | None):
                     patch.pop(name, None)
@@ -365,7 +343,7 @@ class Resources:
             user=exchange.user,
             dry_run=asked.dry_run,
         )
-        if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
+        if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
             return
@@ -444,11 +422,11 @@ def _wanted(at: Located) -> tuple[str, str]:
 
 def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located) -> str:
     """Why upstream cannot make one kind of another; it knows its own kinds, their lists, and those of all groups."""
-    if not rules.built_in(at.kind):
+    if not at.kind.builtin:
         return ""
     version = api_version.rpartition("/")[2]
     found = registry.of_object(api_version, kind) or registry.of_object(api_version, kind.removesuffix("List"))
-    known = kind in _OF_ALL_GROUPS or (found is not None and rules.built_in(found))
+    known = kind in _OF_ALL_GROUPS or (found is not None and found.builtin)
     if not known or "apiextensions.k8s.io" in (at.resource.group, api_version.partition("/")[0]):
         return f': no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
     group = at.resource.group

@@ -11,7 +11,7 @@ import jsonpointer
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.schema.tree import schema_of
-from wharfinger.store import rules, strategic
+from wharfinger.store import strategic
 from wharfinger.store.versions import copy
 
 JSON = "application/json-patch+json"
@@ -31,9 +31,9 @@ def apply_patch(
         return _json_patched(document, patch if kind.keeps_nulls else copy({"patch": patch})["patch"])
     if media_type == MERGE:
         return dict(merged(document, _object(patch)))
-    if media_type == STRATEGIC and rules.built_in(kind):
+    if media_type == STRATEGIC and kind.builtin:
         return strategic.merged(document, _object(patch), schema_of(kind, version), plain=plain)
-    accepted = [JSON, MERGE, *([STRATEGIC] if rules.built_in(kind) else [])]
+    accepted = [JSON, MERGE, *([STRATEGIC] if kind.builtin else [])]
     raise UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     )

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.system import systems
+
 JsonSchema = dict[str, Any]
 """An OpenAPI schema as JSON, as it is served and as CustomResourceDefinitions carry it."""
 
@@ -22,9 +24,11 @@ def definitions() -> dict[str, JsonSchema]:
     """All definitions by full name, such as `io.k8s.api.core.v1.PodSpec`."""
     data = gzip.decompress((files("wharfinger.api") / "data" / "definitions.json.gz").read_bytes())
     found: dict[str, JsonSchema] = msgspec.json.decode(data)["definitions"]
-    found.update(_DEVICES)
-    for definition, properties in _EMBEDDED.items():
-        found[definition]["properties"].update(properties)
+    for system in systems():
+        for name, definition in system.openapi_definitions().items():
+            known = found.setdefault(name, definition)
+            if known is not definition:
+                known["properties"].update(definition["properties"])
     return found
 
 
@@ -53,46 +57,3 @@ def target(schema: JsonSchema) -> str | None:
     """The definition that a schema refers to."""
     ref = schema.get("$ref")
     return ref[len(PREFIX) :] if isinstance(ref, str) else None
-
-
-_CORE = "io.k8s.api.core.v1."
-_STRING = {"type": "string"}
-_STRINGS = {"type": "array", "items": _STRING}
-_DEVICES: dict[str, JsonSchema] = {
-    f"{_CORE}ComputeResource": {
-        "description": "Devices of one raw resource that have the same properties.",
-        "type": "object",
-        "required": ["resourceName"],
-        "properties": {
-            "name": _STRING,
-            "resourceName": _STRING,
-            "properties": {"type": "object", "additionalProperties": _STRING},
-            "devices": _STRINGS,
-            "allocatableDevices": _STRINGS,
-            **{name: {"description": "Reserved."} for name in ("deviceUnits", "owner", "isolationGuarantee")},
-        },
-    },
-    f"{_CORE}AllocatedComputeResource": {
-        "description": "So many devices of one ComputeResource.",
-        "type": "object",
-        "required": ["computeResourceName", "count"],
-        "properties": {"computeResourceName": _STRING, "count": {"type": "integer", "format": "int32"}},
-    },
-}
-_EMBEDDED: dict[str, JsonSchema] = {
-    f"{_CORE}NodeStatus": {
-        "computeResources": {
-            "description": "The node's devices by resource and properties.",
-            "type": "array",
-            "items": reference(f"{_CORE}ComputeResource"),
-        }
-    },
-    f"{_CORE}Container": {
-        "allocatedComputeResources": {
-            "description": "The devices given to the container, by the name it asked for.",
-            "type": "object",
-            "additionalProperties": {"type": "array", "items": reference(f"{_CORE}AllocatedComputeResource")},
-        }
-    },
-}
-"""Fields that the embedded server has in addition to those of Kubernetes: devices of nodes and of containers."""

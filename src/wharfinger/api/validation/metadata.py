@@ -103,7 +103,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
         faults.extend(invalid("metadata.namespace", namespace, fault) for fault in _label(namespace))
     elif metadata.get("namespace"):
         faults.append(forbidden("metadata.namespace", "not allowed on this type"))
-    return faults + _common_faults(metadata, _is_built_in(kind))
+    return faults + _common_faults(metadata, _is_strict(kind))
 
 
 def update_faults(kind: Kind, metadata: Document, before: Document) -> list[FieldError]:
@@ -120,14 +120,12 @@ def update_faults(kind: Kind, metadata: Document, before: Document) -> list[Fiel
     for field in ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if metadata.get(field) != before.get(field):
             faults.append(immutable(f"metadata.{field}", metadata.get(field)))
-    return faults + _common_faults(metadata, _is_built_in(kind))
+    return faults + _common_faults(metadata, _is_strict(kind))
 
 
-def _is_built_in(kind: Kind) -> bool:
-    """Kubernetes is stricter with most kinds of its own than with custom resources and their definitions."""
-    if kind.group == "apiextensions.k8s.io":
-        return False
-    return not kind.group or "." not in kind.group or kind.group.endswith(".k8s.io")
+def _is_strict(kind: Kind) -> bool:
+    """Most built-in kinds are checked more strictly than custom resources and their definitions."""
+    return kind.builtin and kind.group != "apiextensions.k8s.io"
 
 
 def _common_faults(metadata: Document, built_in: bool) -> list[FieldError]:
