@@ -6,7 +6,7 @@ parameter and knows no HTTP.
 
 from wharfinger.store.chain import Chain, RemoteMutator, RemoteReviewer
 from wharfinger.store.collection import Limits
-from wharfinger.store.objects import Listing, Stored, StoreEvent, Written
+from wharfinger.store.objects import Listing, StoredObject, StoreEvent, Written
 from wharfinger.store.store import Store
 from wharfinger.store.watch import Watch
 
@@ -18,7 +18,7 @@ __all__ = [
     "RemoteReviewer",
     "Store",
     "StoreEvent",
-    "Stored",
+    "StoredObject",
     "Watch",
     "Written",
 ]

@@ -11,26 +11,26 @@ from itertools import islice
 
 import msgspec
 
-from wharfinger.store.objects import ADDED, DELETED, MODIFIED, Stored, StoreEvent, key_of
+from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent, key_of
 
 _REMEMBERED = 1024  # changes whose keys are known; who asks less often looks through all objects
 _FEW = 64  # so many keys are inserted into the order one by one; more are merged by sorting
 
 
-class Index:
+class ObjectIndex:
     """Objects by key. The order is brought up to date only when it is read, since most writes come in bursts."""
 
     __slots__ = ("_dead", "_fresh", "_order", "_recent", "objects", "revision")
 
     def __init__(self) -> None:
-        self.objects: dict[str, Stored] = {}
+        self.objects: dict[str, StoredObject] = {}
         self.revision = 0  # counts changes, so that what is made of all objects can be kept
         self._order: list[str] = []
         self._fresh: list[str] = []  # keys not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are gone
         self._recent: deque[str] = deque(maxlen=_REMEMBERED)  # the keys of the last changes; the last is of `revision`
 
-    def put(self, key: str, stored: Stored) -> None:
+    def put(self, key: str, stored: StoredObject) -> None:
         self._changed(key)
         if key not in self.objects:
             if key in self._dead:
@@ -64,7 +64,7 @@ class Index:
         high = bisect_left(order, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(order)
         return [key for key in order[low:high] if key in self.objects] if self._dead else order[low:high]
 
-    def values(self, prefix: str = "") -> list[Stored]:
+    def values(self, prefix: str = "") -> list[StoredObject]:
         objects = self.objects
         return [objects[key] for key in self.keys(prefix)]
 
@@ -86,13 +86,13 @@ class Index:
         return self._order
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, eq=False):
+class ObjectChange(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One change of one object; `before` is None for a creation, and `event` is what an unselective watch shows."""
 
     key: str
     version: int
-    after: Stored | None
-    before: Stored | None
+    after: StoredObject | None
+    before: StoredObject | None
     at: float
     event: StoreEvent
 
@@ -112,26 +112,26 @@ class Collection:
     def __init__(self, group: str, plural: str, limits: Limits, compacted: int, *, durable_at_once: bool) -> None:
         self.group = group
         self.plural = plural
-        self.latest = Index()
-        self.visible = self.latest if durable_at_once else Index()
+        self.latest = ObjectIndex()
+        self.visible = self.latest if durable_at_once else ObjectIndex()
         self.compacted = compacted  # changes up to this version are forgotten
         self.first = 0  # how many changes were forgotten: the number of changes[0]
-        self.changes: list[Change] = []
+        self.changes: list[ObjectChange] = []
         self.closed = False
         self.selected_by_field = False  # whether anyone ever asked for objects by their fields
         self._limits = limits
         self._waiting: dict[asyncio.Future[None], None] = {}  # in the order they came
 
-    def change(self, before: Stored | None, after: Stored | None, version: int, at: float) -> Change:
+    def change(self, before: StoredObject | None, after: StoredObject | None, version: int, at: float) -> ObjectChange:
         if after is not None:
             shown, kind = after, MODIFIED if before is not None else ADDED
         else:
             assert before is not None
             shown, kind = before.at_version(version), DELETED
         key = key_of(shown.namespace, shown.name)
-        return Change(key, version, after, before, at, StoreEvent(kind, shown, version))
+        return ObjectChange(key, version, after, before, at, StoreEvent(kind, shown, version))
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: ObjectChange) -> None:
         """Shows a durable change to readers and wakes the watches."""
         if self.visible is not self.latest:
             if change.after is None:
@@ -168,7 +168,7 @@ class Collection:
         """The number of the first change later than `version`."""
         return self.first + bisect_right(self.changes, version, key=lambda change: change.version)
 
-    def since(self, version: int) -> Iterator[Change]:
+    def since(self, version: int) -> Iterator[ObjectChange]:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 

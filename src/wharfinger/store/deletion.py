@@ -13,7 +13,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.store import namespaces, rules
-from wharfinger.store.objects import Stored, Written, encode
+from wharfinger.store.objects import StoredObject, Written, encode
 from wharfinger.store.versions import outgoing
 from wharfinger.store.writes import Call, Overtaken, Writer
 
@@ -49,7 +49,7 @@ class Deleter:
         chain.finish(request, call.warnings)
         return await self.carry_out(call, document, stored, options)
 
-    async def carry_out(self, call: Call, document: Document, stored: Stored, options: DeleteOptions) -> Written:
+    async def carry_out(self, call: Call, document: Document, stored: StoredObject, options: DeleteOptions) -> Written:
         """What a permitted deletion does to the object: removes it, or marks it as going."""
         if rules.is_namespace(call.kind):
             if not document["metadata"].get("deletionTimestamp"):
@@ -125,7 +125,7 @@ class Deleter:
     def _now_text(self) -> str:
         return self._writer.identities.time()
 
-    async def _mark(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _mark(self, call: Call, document: Document, stored: StoredObject) -> Written:
         if document == stored.document():
             return await self._unchanged(call, document, stored)
         if call.dry_run:
@@ -134,11 +134,11 @@ class Deleter:
         await self._writer.ledger.settled()
         return call.answer(document, written)
 
-    async def _unchanged(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _unchanged(self, call: Call, document: Document, stored: StoredObject) -> Written:
         await self._writer.ledger.settled()
         return call.answer(document, stored)
 
-    async def _remove(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _remove(self, call: Call, document: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             gone = self._writer.ledger.remove(call.kind, stored)
             document["metadata"]["resourceVersion"] = str(gone.version)
@@ -156,7 +156,7 @@ def _check_options(options: DeleteOptions) -> None:
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", [fault])
 
 
-def check_preconditions(call: Call, stored: Stored, options: DeleteOptions) -> None:
+def check_preconditions(call: Call, stored: StoredObject, options: DeleteOptions) -> None:
     if options.uid and options.uid != stored.uid:
         why = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid}). "

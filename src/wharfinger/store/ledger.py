@@ -16,8 +16,8 @@ import msgspec
 
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.registry import Document, Kind
-from wharfinger.store.collection import Change, Collection, Limits
-from wharfinger.store.objects import Stored, arrange, encode, key_of
+from wharfinger.store.collection import Collection, Limits, ObjectChange
+from wharfinger.store.objects import StoredObject, arrange, encode, key_of
 from wharfinger.store.selection import selectable_fields
 
 _SLOW = 10.0  # seconds after which a commit counts as stuck
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None
 
 
-class Told(Protocol):
+class CommitListener(Protocol):
     """Who hears from a back end, in the event loop and in the order of commits."""
 
     def durable(self, version: int) -> None:
@@ -57,7 +57,7 @@ class Backend(Protocol):
         """The last version, and all objects."""
         ...
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+    def commit(self, rows: Sequence[Row], version: int, told: CommitListener) -> None:
         """Begins to make rows durable, all or none, after those given before. Where that fails, those given since, which
         may build on them, are dropped too until `resume`."""
         ...
@@ -75,8 +75,8 @@ class Ledger:
         self._limits = limits
         self._now = now
         self._collections: dict[tuple[str, str], Collection] = {}
-        self._unsent: list[tuple[Collection, Change]] = []  # taken, and not yet given to the back end
-        self._sent: deque[tuple[Collection, Change]] = deque()  # given to it, and not yet durable
+        self._unsent: list[tuple[Collection, ObjectChange]] = []  # taken, and not yet given to the back end
+        self._sent: deque[tuple[Collection, ObjectChange]] = deque()  # given to it, and not yet durable
         self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until a version is durable
         self._closed = False
         self._failure = ""  # why the last commit failed
@@ -90,7 +90,7 @@ class Ledger:
         assert row.data is not None
         collection = self.collection(row.group, row.plural)
         key = key_of(row.namespace, row.name)
-        stored = Stored(row.namespace, row.name, row.uid, row.version, row.data, row.created)
+        stored = StoredObject(row.namespace, row.name, row.uid, row.version, row.data, row.created)
         collection.latest.put(key, stored)
         if collection.visible is not collection.latest:
             collection.visible.put(key, stored)
@@ -108,13 +108,13 @@ class Ledger:
         self._taken += 1
         return self._taken
 
-    def put(self, kind: Kind, document: Document, before: Stored | None) -> tuple[Document, Stored]:
+    def put(self, kind: Kind, document: Document, before: StoredObject | None) -> tuple[Document, StoredObject]:
         """Takes a new state of an object; the answer is the document with its version, and its stored form."""
         version = self._next()
         document = arrange(document, version)
         metadata = document["metadata"]
         collection = self.collection(kind.group, kind.plural)
-        stored = Stored(
+        stored = StoredObject(
             metadata.get("namespace", ""),
             metadata["name"],
             metadata["uid"],
@@ -129,7 +129,7 @@ class Ledger:
         self._take(collection, collection.change(before, stored, version, self._now()))
         return document, stored
 
-    def remove(self, kind: Kind, before: Stored) -> Stored:
+    def remove(self, kind: Kind, before: StoredObject) -> StoredObject:
         """Takes the removal of an object; the answer is its last state, under the version of the removal."""
         version = self._next()
         collection = self.collection(kind.group, kind.plural)
@@ -139,7 +139,7 @@ class Ledger:
         assert change.event.object is not None
         return change.event.object
 
-    def _take(self, collection: Collection, change: Change) -> None:
+    def _take(self, collection: Collection, change: ObjectChange) -> None:
         if self._backend.durable_at_once:
             self.version = change.version
             collection.publish(change)
@@ -213,7 +213,7 @@ class Ledger:
         self._backend.close()
 
 
-def _row(collection: Collection, change: Change) -> Row:
+def _row(collection: Collection, change: ObjectChange) -> Row:
     stored = change.after or change.before
     assert stored is not None
     return Row(
@@ -236,7 +236,7 @@ class Memory:
     def load(self) -> tuple[int, Iterator[Row]]:
         return 0, iter(())
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+    def commit(self, rows: Sequence[Row], version: int, told: CommitListener) -> None:
         raise AssertionError("nothing waits for memory")
 
     def resume(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 FINALIZER = "kubernetes"
@@ -27,7 +27,7 @@ def label(new: Document) -> None:
     labels[NAME_LABEL] = new["metadata"]["name"]
 
 
-def terminating(namespace: Stored) -> bool:
+def terminating(namespace: StoredObject) -> bool:
     if b"Terminating" not in namespace.data:
         return False
     return bool((namespace.document().get("status") or {}).get("phase") == "Terminating")

@@ -35,7 +35,7 @@ _decode_labels = msgspec.json.Decoder(_Labelled).decode
 _NO_LABELS: Mapping[str, str] = {}
 
 
-class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
+class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
     """One object at one version. Labels, selectable fields and views are worked out once, when first asked for."""
 
     namespace: str
@@ -70,10 +70,10 @@ class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
     def forget_forms(self) -> None:
         self._forms = None
 
-    def at_version(self, version: int) -> Stored:
+    def at_version(self, version: int) -> StoredObject:
         """The same content under a later version: how watches show an object that went."""
         old, new = b'"resourceVersion":"%d"' % self.version, b'"resourceVersion":"%d"' % version
-        return Stored(
+        return StoredObject(
             self.namespace,
             self.name,
             self.uid,
@@ -108,7 +108,7 @@ def key_of(namespace: str, name: str) -> str:
 class Listing:
     """One page: `continue_token` is empty on the last one; `remaining` is known only where nothing selects."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     version: int
     continue_token: str = ""
     remaining: int | None = None
@@ -118,7 +118,7 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One event of a watch. `object` is None for bookmarks."""
 
     type: str
-    object: Stored | None
+    object: StoredObject | None
     version: int
     initial_events_end: bool = False
 

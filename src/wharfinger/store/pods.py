@@ -14,7 +14,7 @@ from wharfinger.api.registry import Document, Kind
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.store.deletion import Deleter, check_preconditions
-from wharfinger.store.objects import Stored, Written, encode
+from wharfinger.store.objects import StoredObject, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
 
@@ -86,7 +86,7 @@ class Pods:
             await self._writer.ledger.settled()
         return success(call)
 
-    def _check_binding(self, call: Call, metadata: Document, stored: Stored) -> None:
+    def _check_binding(self, call: Call, metadata: Document, stored: StoredObject) -> None:
         uid, version = metadata.get("uid"), metadata.get("resourceVersion")
         if uid and uid != stored.uid:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
@@ -142,14 +142,14 @@ class Pods:
         await self._deleter.carry_out(call, pod, stored, options)
         return success(call)
 
-    def _budgets(self, pod: Stored) -> list[tuple[Kind, Stored]]:
+    def _budgets(self, pod: StoredObject) -> list[tuple[Kind, StoredObject]]:
         kind = self._writer.registry.of_plural(POD_DISRUPTION_BUDGETS.group, POD_DISRUPTION_BUDGETS.plural)
         if kind is None:
             return []
         budgets = self._writer.ledger.collection(kind.group, kind.plural).latest.values(f"{pod.namespace}/")
         return [(kind, budget) for budget in budgets if _selects(budget, pod)]
 
-    def _take_disruption(self, call: Call, kind: Kind, stored: Stored, pod: Document) -> None:
+    def _take_disruption(self, call: Call, kind: Kind, stored: StoredObject, pod: Document) -> None:
         budget = stored.document()
         status = budget.setdefault("status", {})
         healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
@@ -200,7 +200,7 @@ def _ready(pod: Document) -> bool:
     return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
 
 
-def _selects(budget: Stored, pod: Stored) -> bool:
+def _selects(budget: StoredObject, pod: StoredObject) -> bool:
     selector = (budget.document().get("spec") or {}).get("selector")
     if selector is None:
         return False

@@ -9,7 +9,7 @@ from typing import Any
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Kind
 from wharfinger.api.selectors import FieldRequirement, Requirements, field_text, matches
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 
 # What an absent field reads as where Go's zero value is not the empty text.
 _ZERO = {
@@ -49,7 +49,7 @@ def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-class Selection:
+class ObjectSelector:
     """Labels and fields, compiled for one kind. An empty one is false."""
 
     __slots__ = ("_fields", "_kind", "_labels", "_names", "empty")
@@ -85,7 +85,7 @@ class Selection:
         """The one name asked for, if there is one."""
         return next((field.value for field in self._names if field.equal and field.path == "metadata.name"), "")
 
-    def matches(self, stored: Stored) -> bool:
+    def matches(self, stored: StoredObject) -> bool:
         for field in self._names:
             text = stored.name if field.path == "metadata.name" else stored.namespace
             if (text == field.value) is not field.equal:

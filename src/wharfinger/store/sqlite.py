@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO
 
-from wharfinger.store.ledger import Row, Told
+from wharfinger.store.ledger import CommitListener, Row
 
 APPLICATION_ID = 0x57484152  # "WHAR"
 SCHEMA = 1
@@ -124,7 +124,7 @@ class DataFile:
             self.close()
             raise DataFileError(f"{self.path} cannot be written: {error}") from None
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+    def commit(self, rows: Sequence[Row], version: int, told: CommitListener) -> None:
         with self._guard:
             if self._broken:
                 return  # `told` will hear of it, and forget these rows with the others
@@ -134,7 +134,7 @@ class DataFile:
             self._busy = True
         self._thread.submit(self._work, asyncio.get_running_loop(), told)
 
-    def _work(self, loop: asyncio.AbstractEventLoop, told: Told) -> None:
+    def _work(self, loop: asyncio.AbstractEventLoop, told: CommitListener) -> None:
         """Makes durable what is queued, all of it at once, until nothing is left."""
         while True:
             with self._guard:

@@ -26,11 +26,11 @@ from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import Listing, Stored, Written, decode_document, encode, key_of
+from wharfinger.store.objects import Listing, StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
-from wharfinger.store.selection import Selection
+from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, stored_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
@@ -80,7 +80,7 @@ class Store(WriteVerbs[Written]):
         """What keeps writes from becoming durable; empty when all is well."""
         return self._ledger.fault
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Stored:
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         kind = kind_of(self.registry, resource)
         collection = self._ledger.collection(kind.group, kind.plural)
         stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
@@ -158,17 +158,17 @@ class Store(WriteVerbs[Written]):
 
     def _selected(
         self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]
-    ) -> tuple[Collection, Selection]:
-        collection, selection = self._ledger.collection(kind.group, kind.plural), Selection(kind, labels, fields)
+    ) -> tuple[Collection, ObjectSelector]:
+        collection, selection = self._ledger.collection(kind.group, kind.plural), ObjectSelector(kind, labels, fields)
         collection.selected_by_field = collection.selected_by_field or selection.by_field
         return collection, selection
 
-    def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None:
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> StoredObject | None:
         """The latest state, durable or not, in the storage version."""
         kind = kind_of(self.registry, resource)
         return self._writer.latest(kind, namespace if kind.namespaced else "", name)
 
-    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Stored]:
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[StoredObject]:
         """The latest state of all objects, durable or not, in key order and the storage version."""
         kind = kind_of(self.registry, resource)
         return self._ledger.collection(kind.group, kind.plural).latest.values(_prefix(kind, namespace))
@@ -303,7 +303,7 @@ class Store(WriteVerbs[Written]):
         options: DeleteOptions = NO_DELETE_OPTIONS,
         user: User = SYSTEM,
         dry_run: bool = False,
-    ) -> Sequence[Stored]:
+    ) -> Sequence[StoredObject]:
         """Deletes the selected objects one by one and returns them."""
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
         for stored in listing.items:
@@ -316,7 +316,7 @@ class Store(WriteVerbs[Written]):
                 continue  # already deleted by somebody else
         return listing.items
 
-    async def expire(self, resource: Resource, stored: Iterable[Stored]) -> int:
+    async def expire(self, resource: Resource, stored: Iterable[StoredObject]) -> int:
         """Removes objects whose time is up, unless they changed since; nobody is asked. Returns how many went."""
         kind = kind_of(self.registry, resource)
         gone = 0

@@ -9,7 +9,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.views import strip_nulls
-from wharfinger.store.objects import Stored, decode_document, encode
+from wharfinger.store.objects import StoredObject, decode_document, encode
 
 
 def kind_of(registry: Registry, resource: Resource) -> Kind:
@@ -71,7 +71,7 @@ def outgoing(kind: Kind, resource: Resource, document: Document) -> Document:
     return document if stored_as_is(kind, resource) else _converted(kind, document, resource)
 
 
-def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
+def present(kind: Kind, resource: Resource, stored: StoredObject) -> StoredObject:
     """A stored object in the version asked for, worked out once."""
     if stored_as_is(kind, resource):
         return stored
@@ -80,9 +80,11 @@ def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
     found = stored._forms.get(resource.api_version)
     if found is None:
         data = encode(outgoing(kind, resource, stored.document()))
-        found = Stored(stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels)
+        found = StoredObject(
+            stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels
+        )
         stored._forms[resource.api_version] = found
-    return cast("Stored", found)
+    return cast("StoredObject", found)
 
 
 def _converted(kind: Kind, document: Document, wanted: Resource) -> Document:

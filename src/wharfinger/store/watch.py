@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from wharfinger.api.errors import Expired, ServerTimeout
-from wharfinger.store.collection import Change, Collection, wake
-from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, Stored, StoreEvent
-from wharfinger.store.selection import Selection
+from wharfinger.store.collection import Collection, ObjectChange, wake
+from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
+from wharfinger.store.selection import ObjectSelector
 
-Present = Callable[[Stored], Stored]
+Present = Callable[[StoredObject], StoredObject]
 """An object in the served version that the watcher asked for."""
 
 
@@ -38,7 +38,7 @@ class Watch:
         self,
         collection: Collection,
         source: Versioned,
-        selection: Selection,
+        selection: ObjectSelector,
         prefix: str = "",
         *,
         after: int | None,
@@ -77,7 +77,7 @@ class Watch:
         events.reverse()
         return events
 
-    def _shown(self, stored: Stored) -> Stored:
+    def _shown(self, stored: StoredObject) -> StoredObject:
         return stored if self._present is None else self._present(stored)
 
     def _too_old(self) -> Expired:
@@ -164,7 +164,7 @@ class Watch:
                 return StoreEvent(event.type, self._present(event.object), event.version)
             return event
 
-    def _selected(self, change: Change) -> StoreEvent | None:
+    def _selected(self, change: ObjectChange) -> StoreEvent | None:
         """What the selection makes of a change: what begins to match was added, what ceases to match was deleted."""
         before, after, version = change.before, change.after, change.version
         had = before is not None and self._selection.matches(before)

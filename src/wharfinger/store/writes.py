@@ -31,7 +31,7 @@ from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
 from wharfinger.store.ledger import Ledger
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import Stored, Written, decode_document, encode, key_of
+from wharfinger.store.objects import StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
 _GENERATED_NAMES = 8  # attempts at a free name, as upstream
@@ -69,7 +69,7 @@ class Call:
             dict(self.options),
         )
 
-    def answer(self, document: Document, stored: Stored | None, *, created: bool = False) -> Written:
+    def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:
         if created and self.options:  # the owners of a new object are JSON already
             data = stored.data if stored is not None else encode(document)
             if stored_as_is(self.kind, self.resource):
@@ -80,7 +80,7 @@ class Call:
         return Written(shown, data, created, tuple(self.warnings))
 
 
-Change = Callable[[Document], Document]
+ChangeFn = Callable[[Document], Document]
 """From the present document in the version asked for, which it may change, to the wanted one."""
 
 
@@ -104,10 +104,10 @@ class Writer:
         self.ledger = ledger
         self.identities = identities
 
-    def latest(self, kind: Kind, namespace: str, name: str) -> Stored | None:
+    def latest(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
 
-    def existing(self, call: Call) -> Stored:
+    def existing(self, call: Call) -> StoredObject:
         stored = self.latest(call.kind, call.namespace, call.name)
         if stored is None:
             raise not_found(call.resource.group, call.kind.plural, call.name)
@@ -216,11 +216,11 @@ class Writer:
         meta["namespace"] = wanted
         return str(wanted)
 
-    def _namespace(self, call: Call) -> Stored | None:
+    def _namespace(self, call: Call) -> StoredObject | None:
         namespace_kind = self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural)
         return None if namespace_kind is None else self.latest(namespace_kind, "", call.namespace)
 
-    def _check_namespace(self, call: Call) -> Stored | None:
+    def _check_namespace(self, call: Call) -> StoredObject | None:
         """The namespace that a new object goes into; none only where there are no namespaces at all."""
         stored = self._namespace(call)
         if stored is None:
@@ -239,7 +239,7 @@ class Writer:
             raise error
         return stored
 
-    def _taken(self, call: Call, before: Stored) -> AlreadyExists:
+    def _taken(self, call: Call, before: StoredObject) -> AlreadyExists:
         error = already_exists(call.resource.group, call.kind.plural, call.name)
         if before.document()["metadata"].get("deletionTimestamp"):
             error.message = f"object is being deleted: {error.message}"
@@ -269,7 +269,7 @@ class Writer:
             raise conflict(call.resource.group, call.kind.plural, call.name, why)
         return await self.change(call, lambda _: copy(document, call.kind), update=True)
 
-    async def change(self, call: Call, change: Change, *, update: bool = False) -> Written:
+    async def change(self, call: Call, change: ChangeFn, *, update: bool = False) -> Written:
         """Applies a change to the present object; tried anew while others get in between.
 
         An update that names its version is not tried anew: the conflict is the caller's to resolve.
@@ -282,7 +282,7 @@ class Writer:
                     break
         raise conflict(call.resource.group, call.kind.plural, call.name)
 
-    async def _change(self, call: Call, change: Change, update: bool) -> Written:
+    async def _change(self, call: Call, change: ChangeFn, update: bool) -> Written:
         kind = call.kind
         stored = self.existing(call)
         old = stored.document()
@@ -343,7 +343,7 @@ class Writer:
             now=self.identities.time(),
         )
 
-    def _check_version(self, call: Call, meta: Document, stored: Stored, update: bool) -> None:
+    def _check_version(self, call: Call, meta: Document, stored: StoredObject, update: bool) -> None:
         given = meta.get("resourceVersion") or ""
         if given in ("", "0"):
             if update and rules.needs_version(call.kind):
@@ -361,7 +361,7 @@ class Writer:
         metadata.keep_server_fields(new, old)
         rules.separate(call.kind, call.subresource, new, old)
 
-    async def write(self, call: Call, new: Document, old: Document, stored: Stored) -> Written:
+    async def write(self, call: Call, new: Document, old: Document, stored: StoredObject) -> Written:
         """Takes the new state. One equal to the old is no write; one without its last finalizer is a removal."""
         if _finished(call.kind, new, old):
             return await self._remove(call, new, stored)
@@ -374,7 +374,7 @@ class Writer:
         await self.ledger.settled()
         return call.answer(new, written)
 
-    async def _remove(self, call: Call, new: Document, stored: Stored) -> Written:
+    async def _remove(self, call: Call, new: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             self.ledger.remove(call.kind, stored)
             await self.ledger.settled()
