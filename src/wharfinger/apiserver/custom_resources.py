@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from wharfinger.api.conditions import set_condition
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Kind
@@ -179,16 +180,8 @@ class CustomResources:
 
 
 def _conditions(present: list[Document], wanted: list[tuple[str, str, str, str]], now: str) -> list[Document]:
-    """The conditions with the wanted ones set; a transition time moves only with the status."""
-    kept = {condition.get("type"): condition for condition in present}
+    """The conditions with the wanted ones set."""
     for kind, status, reason, message in wanted:
-        before = kept.get(kind)
-        moment = before["lastTransitionTime"] if before is not None and before.get("status") == status else now
-        kept[kind] = {
-            "type": kind,
-            "status": status,
-            "lastTransitionTime": moment,
-            "reason": reason,
-            "message": message,
-        }
-    return list(kept.values())
+        condition = {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+        present = set_condition(present, condition)
+    return present

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
@@ -132,7 +133,7 @@ class ScenarioClient(HttpClient):
                 return
             taints = (node.get("spec") or {}).get("taints") or ()
             conditions = (node.get("status") or {}).get("conditions") or ()
-            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            ready = is_true(conditions, "Ready")
             if ready and not any(each["key"] == NOT_READY for each in taints):
                 return
             await asyncio.sleep(0.1)

@@ -1,10 +1,11 @@
-"""SchedulingPolicy on a real cluster: the pure reviewer over informers, with access confirmed by the API server."""
+"""SchedulingPolicy on a real cluster: the reviewer over informers, with access confirmed by the API server."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 import msgspec
+from prometheus_client import Counter, Gauge
 
 from wharfinger.admission.request import Request, User
 from wharfinger.api.kinds import pod_templates
@@ -20,9 +21,9 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
-"""The annotation in which `wharf policy` finds the settings that hold on a cluster."""
+"""The annotation from which `wharf policy` reads the settings in effect on a cluster."""
 
-ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
+ROUNDS = 8  # access questions that one request may raise; two identities in one namespace are the most that occur
 
 _DOCUMENT: type[Document] = dict
 
@@ -35,8 +36,8 @@ RULES = (
 )
 
 
-class InformerWorld:
-    """The world as the informers know it."""
+class WatchedPolicies:
+    """What a review reads, from informers."""
 
     def __init__(self, context: Context, access: PolicyAccess) -> None:
         self._access = access
@@ -69,23 +70,26 @@ class InformerWorld:
 
 class SchedulingPolicyHandler(Handler):
     name = "scheduling-policy"
-    order = 50  # what it injects, others may have to look at
+    order = 50  # before handlers that look at what it injects
     rules = RULES
 
     def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.of(SchedulingPolicySettings)
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
-        world = InformerWorld(context, self.access)
+        world = WatchedPolicies(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
         self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
-        context.metrics.gauge(
+        Gauge(
             "wharfinger_subject_access_reviews",
-            "Questions of access that the API server was asked since the start.",
-            source=lambda: float(self.access.asked),
-        )
-        self._reviews = context.metrics.counter(
-            "wharfinger_scheduling_policy_reviews_total", "Pods and templates judged, by outcome.", ("outcome",)
+            "SubjectAccessReviews sent to the API server since the start.",
+            registry=context.metrics,
+        ).set_function(lambda: float(self.access.asked))
+        self._reviews = Counter(
+            "wharfinger_scheduling_policy_reviews_total",
+            "Pods and pod templates reviewed, by outcome.",
+            ("outcome",),
+            registry=context.metrics,
         )
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
@@ -99,7 +103,7 @@ class SchedulingPolicyHandler(Handler):
             if not mutating:
                 refused = outcome.evaluation is not None and outcome.evaluation.refused
                 denied = outcome.review.denied is not None
-                self._reviews.inc("denied" if denied else "violated" if refused else "passed")
+                self._reviews.labels("denied" if denied else "violated" if refused else "passed").inc()
             return Answer(outcome.review, outcome.operations)
         raise RuntimeError("who may use which policy keeps changing while it is asked")
 
