@@ -32,7 +32,6 @@ from wharfinger.client.timers import background_sleep
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Key = ObjectKey
 
 PAGE_SIZE = 500
 RETRY_BASE, RETRY_LIMIT = 0.8, 30.0  # seconds; client-go's reflector uses the same

@@ -1,4 +1,4 @@
-"""Lists: which version they show, and pages that together show one version."""
+"""Lists at a resource version, and pages that together show one consistent version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Kubernetes treats one kind unlike another, as its registry strategies do (pkg/registry/*/strategy.go)."""
+"""Differences between kinds, as in the registry strategies of Kubernetes (pkg/registry/*/strategy.go)."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def is_namespace(kind: Kind) -> bool:
 
 
 def built_in(kind: Kind) -> bool:
-    """Whether Kubernetes has this kind itself; others behave as custom resources do."""
+    """Whether this is a kind of Kubernetes itself; others behave like custom resources."""
     return kind.group in _BUILT_IN_GROUPS
 
 
 def counts_annotations(kind: Kind) -> bool:
-    """Whether a change of annotations counts in metadata.generation: a deployment hands them on to its replica sets."""
+    """Whether a change of annotations increments metadata.generation: deployments copy them to their replica sets."""
     return kind.plural == "deployments" and kind.group == "apps"
 
 
@@ -85,12 +85,12 @@ def creates_on_update(kind: Kind) -> bool:
 
 
 def needs_version(kind: Kind) -> bool:
-    """Whether an update must say which version it is based on."""
+    """Whether an update must set metadata.resourceVersion."""
     return not built_in(kind) or (kind.group, kind.plural) in _VERSION_NEEDED
 
 
 def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None:
-    """Puts back what this subresource may not write, in place."""
+    """Restores, in place, the fields that a write to this subresource cannot change."""
     if subresource == "":
         if kind.status:
             _restore(new, old, "status")
@@ -115,7 +115,7 @@ def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None
 
 
 def count_templates(new: Document, old: Document | None) -> None:
-    """How often a daemon set's template changed, in the annotation that is left of a field of old."""
+    """Counts the changes of a daemon set's template in an annotation, which replaces a removed field."""
     annotations = new["metadata"].get("annotations")
     before = 0
     if old is not None:
@@ -123,7 +123,7 @@ def count_templates(new: Document, old: Document | None) -> None:
         before = int(given) if isinstance(given, str) and given.isdecimal() else 1
         if (new.get("spec") or {}).get("template") == (old.get("spec") or {}).get("template"):
             before -= 1
-    if annotations is None or isinstance(annotations, dict):  # what is no map is for validation to name
+    if annotations is None or isinstance(annotations, dict):  # validation rejects any other type
         new["metadata"]["annotations"] = {**(annotations or {}), TEMPLATE_GENERATION: str(before + 1)}
 
 
@@ -146,7 +146,7 @@ def _separate_status(kind: Kind, new: Document, old: Document) -> None:
 
 
 def _separate_resize(new: Document, old: Document) -> None:
-    """Only resources and resize policies of containers that exist, and pod-level resources, are taken over."""
+    """Takes over only resources and resize policies of existing containers, and pod-level resources."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     _keep_only(new, old, ())
     taken = dict(before)
@@ -167,7 +167,7 @@ def _resized(container: Document, wanted: Document | None) -> Document:
 
 
 def _keep_only(new: Document, old: Document, fields: tuple[str, ...]) -> None:
-    """Everything as it was but the fields named, and the version that the writer based this on."""
+    """Restores everything except the given fields and the resource version of the request."""
     kept = {field: new[field] for field in fields if field in new}
     version = new["metadata"].get("resourceVersion")
     new.clear()
