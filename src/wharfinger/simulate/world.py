@@ -37,7 +37,7 @@ from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 from wharfinger.system import systems
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class World:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
-    def final_objects(self) -> list[Stored]:
+    def final_objects(self) -> list[StoredObject]:
         """Everything but events and what was there before anything was applied."""
         found = []
         for kind in self.registry:
