@@ -1,4 +1,4 @@
-"""Certificates, configurations, and the server over TLS: made, renewed, registered, stopped gently."""
+"""WebhookCertificates, configurations, and the server over TLS: made, renewed, registered, stopped gently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES, SECRETS,
 from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
-from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
+from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates, renewed
 from wharfinger.webhook.configurations import NAME, Target
 from wharfinger.webhook.server import Settings, WebhookServer
 
@@ -60,7 +60,7 @@ def test_an_authority_is_trusted_for_a_while_before_it_signs_and_after_it_signed
     assert x509.load_pem_x509_certificates(renewed(NAMES, much_later, old).bundle) == [coming]
 
 
-def issued(held: Certificates, authority: x509.Certificate) -> None:
+def issued(held: WebhookCertificates, authority: x509.Certificate) -> None:
     x509.load_pem_x509_certificate(held.certificate).verify_directly_issued_by(authority)
 
 

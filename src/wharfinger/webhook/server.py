@@ -24,7 +24,7 @@ from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
 from wharfinger.http.protocol import HttpProtocol
 from wharfinger.webhook.application import Application
-from wharfinger.webhook.certificates import Certificates, CertificateSecret
+from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates
 from wharfinger.webhook.configurations import Target, ensure, ensure_conversion
 from wharfinger.webhook.handler import Context, find_handlers
 
@@ -69,7 +69,7 @@ class WebhookServer:
         self.handlers = find_handlers(self.context)
         self.application = Application(self.handlers, self.registry, self.metrics, self._not_ready)
         self._tls: ssl.SSLContext | None = None
-        self._serving: Certificates | None = None
+        self._serving: WebhookCertificates | None = None
         self._server: uvicorn.Server | None = None
 
     def _not_ready(self) -> str:
@@ -147,7 +147,7 @@ class WebhookServer:
         self._serving = current
         log.info("serving with a new certificate")
 
-    async def _current(self) -> Certificates:
+    async def _current(self) -> WebhookCertificates:
         settings, target = self._settings, self._settings.target
         if settings.certificate_file:
             return _given(settings)
@@ -165,11 +165,11 @@ class WebhookServer:
             log.info(line)
 
 
-def _given(settings: Settings) -> Certificates:
+def _given(settings: Settings) -> WebhookCertificates:
     """The certificates in files, read anew each time: whoever renews them replaces the files."""
     bundle = Path(settings.bundle_file).read_bytes() if settings.bundle_file else b""
     certificate, key = Path(settings.certificate_file).read_bytes(), Path(settings.key_file).read_bytes()
-    return Certificates(bundle, b"", certificate, key)
+    return WebhookCertificates(bundle, b"", certificate, key)
 
 
 class _Server(uvicorn.Server):
