@@ -23,6 +23,9 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.registration import RegistrationReviewer
+from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.app import Application
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
@@ -32,11 +35,8 @@ from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
-from wharfinger.apiserver.policies import PolicyReviewer
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
-from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
-from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock

@@ -17,6 +17,7 @@ from wharfinger.scheduler.configuration import (
     SchedulerConfiguration,
     load_scheduler_configuration,
 )
+from wharfinger.system import systems
 
 OWN_NAME = "wharfinger"
 EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
@@ -40,15 +41,9 @@ def _argument_faults(plugin: type[Plugin], args: Mapping[str, Any], path: str) -
     return []
 
 
-def plugin_settings(settings: Configuration) -> dict[str, dict[str, Any]]:
-    """Arguments of our plugins, by their names."""
-    reservation = settings.reservation
-    return {
-        "Reservation": {
-            "enablePreemption": reservation.enable_preemption,
-            "honourIgnoredLabel": reservation.honour_ignored_label,
-        }
-    }
+def plugin_settings(settings: Configuration) -> dict[str, Mapping[str, Any]]:
+    """Arguments that the settings of systems give to their plugins, by plugin name."""
+    return {name: args for system in systems() for name, args in system.plugin_arguments(settings).items()}
 
 
 def _merged(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
+from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as all_kinds
@@ -19,12 +20,12 @@ from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
+from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import COMPONENTS
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
-from wharfinger.apiserver.policies import PolicyReviewer
-from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
@@ -38,7 +39,6 @@ from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 
 if TYPE_CHECKING:
