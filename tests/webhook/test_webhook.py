@@ -27,7 +27,8 @@ from wharfinger.api.kinds.builtin import (
     ROLE_BINDINGS,
     SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.store.store import Store
@@ -49,21 +50,21 @@ class Reviewing(LocalClient):
     slow = 0.0  # seconds that an answer takes
     asked = 0
 
-    async def create(self, resource: Resource, document: Document, namespace: str = "", **more: Any) -> Document:
-        if resource != SUBJECT_ACCESS_REVIEWS:
-            return await super().create(resource, document, namespace, **more)
+    async def send(self, request: ApiRequest[Any]) -> Any:
+        if request.resource != SUBJECT_ACCESS_REVIEWS:
+            return await super().send(request)
         self.asked += 1
         await asyncio.sleep(self.slow)
         if self.failing:
             raise ServiceUnavailable("the API server is away")
-        spec = document["spec"]
+        spec = request.body["spec"]
         what = spec["resourceAttributes"]
         user = User(spec["user"], tuple(spec.get("groups") or ()))
         question = Attributes(
             user, what["verb"], what["group"], what["resource"], name=what["name"], namespace=what["namespace"]
         )
         allowed = not self.denying and StoredRbac(self.store).index().allowed(question).allowed
-        return {**document, "status": {"allowed": allowed}}
+        return {**request.body, "status": {"allowed": allowed}}
 
 
 class Server:

@@ -112,11 +112,11 @@ async def lead(
     `work` is started before, so that it can load the cluster while it waits for its turn; it is begun anew after a lease
     was lost.
     """
-    from wharfinger.client.fence import fenced
+    from wharfinger.client.fence import FencedClient
     from wharfinger.client.leases import Leader, process_identity
 
     leader = Leader(client, name, namespace, process_identity(), clock, **timing)  # type: ignore[arg-type]  # only floats
-    guarded = fenced(client, leader.check)
+    guarded = FencedClient(client, leader.check)
     while not await stand_by_and_lead(leader, lambda turn: work(guarded, turn)):
         pass
 

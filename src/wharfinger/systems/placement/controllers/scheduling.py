@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Histogram
 
 from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.controller import Controller
@@ -173,7 +174,10 @@ class PlacementController(Controller[Key]):
         elif write.labels is not None or write.annotations is not None:
             changes: dict[str, Any] = {}
             if write.labels is not None:
-                changes |= {"labels": write.labels, "ownerReferences": [_owner(placement)]}
+                changes |= {
+                    "labels": write.labels,
+                    "ownerReferences": [controller_reference(PLACEMENTS, placement.metadata)],
+                }
             if write.annotations is not None:
                 changes["annotations"] = write.annotations
             await self._patch_page(key, write.name, {"metadata": changes})
@@ -216,17 +220,6 @@ def _page(placement: Placement, write: PageWrite) -> Document:
             "name": write.name,
             "namespace": placement.metadata.namespace,
             "labels": write.labels or {},
-            "ownerReferences": [_owner(placement)],
+            "ownerReferences": [controller_reference(PLACEMENTS, placement.metadata)],
         },
-    }
-
-
-def _owner(placement: Placement) -> Document:
-    return {
-        "apiVersion": PLACEMENTS.api_version,
-        "kind": PLACEMENTS.kind,
-        "name": placement.metadata.name,
-        "uid": placement.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
     }
