@@ -30,7 +30,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.samples import NodeSample, sample_node
 from wharfinger.scenario.document import Expectation, Fault
 from wharfinger.scenario.expectations import Outcome, check
 from wharfinger.scenario.faults import BindFaults, FaultyClient
@@ -121,7 +121,7 @@ class World:
     async def create_nodes(self) -> None:
         """The sample nodes that the configuration asks for."""
         for index in range(self.configuration.nodes.count):
-            await self._admin.create(NODES, sample_node(Sample(), index))
+            await self._admin.create(NODES, sample_node(NodeSample(), index))
 
     async def advance(self, moment: float) -> None:
         await self.loop.moment(moment)
