@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
 DISABLED = "WHARF_DISABLED_SYSTEMS"
@@ -78,7 +78,7 @@ class System:
         """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
         return {}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         """What reviews requests for a real API server."""
         return ()
 

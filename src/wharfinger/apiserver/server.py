@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
 import uvicorn
 
@@ -40,7 +39,7 @@ from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock
-from wharfinger.http.protocol import HttpProtocol
+from wharfinger.http.server import uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
@@ -129,7 +128,10 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
                 config = uvicorn_config(
-                    application, ssl_certfile=str(certificates.certificate), ssl_keyfile=str(certificates.key)
+                    application,
+                    graceful_shutdown=5,
+                    ssl_certfile=str(certificates.certificate),
+                    ssl_keyfile=str(certificates.key),
                 )
                 settle_heap()
                 await Server(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
@@ -137,25 +139,6 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
             await store.close()
     finally:
         listener.close()
-
-
-def uvicorn_config(application: Application, **tls: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http=cast("Any", HttpProtocol),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        # Clients keep connections for a minute and a half; the side that closes an idle one loses requests on their way.
-        timeout_keep_alive=300,
-        timeout_graceful_shutdown=5,
-        backlog=2048,
-        **tls,
-    )
 
 
 class Server(uvicorn.Server):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class ResourceClassSystem(System):
@@ -60,7 +60,7 @@ class ResourceClassSystem(System):
 
         return {("", "nodes"): NODE_EXTENSION}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.resource_class.admission.webhook import handlers
 
         return handlers(context)

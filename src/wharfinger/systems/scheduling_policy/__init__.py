@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class SchedulingPolicySystem(System):
@@ -41,7 +41,7 @@ class SchedulingPolicySystem(System):
 
         return configuration.of(SchedulingPolicySettings).scheduler_identities
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.scheduling_policy.admission.webhook import handlers
 
         return handlers(context)
