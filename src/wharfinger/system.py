@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
 DISABLED = "WHARF_DISABLED_SYSTEMS"
@@ -96,7 +96,7 @@ class System:
         """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
         return {}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         """What reviews requests for a real API server."""
         return ()
 

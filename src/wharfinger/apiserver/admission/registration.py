@@ -1,4 +1,4 @@
-"""What users register for admission, checked where that needs more than its structure: do its expressions compile?"""
+"""Validation of webhook configurations and admission policies: whether their CEL expressions compile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.kinds.builtin import ADMISSION_POLICIES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document
-from wharfinger.apiserver import policies
-from wharfinger.apiserver.expressions import BOOL, NULL, STRING, BadExpression, expression, expression_of
+from wharfinger.apiserver.admission import policies
+from wharfinger.apiserver.expressions import BOOL, NULL, STRING, expression, typed_expression
+from wharfinger.cel import InvalidExpression
 
 _WEBHOOKS = (MUTATING_WEBHOOKS.plural, VALIDATING_WEBHOOKS.plural)
 _CONDITION_NAMES = ("object", "oldObject", "request", "authorizer")
 
 
 class RegistrationReviewer:
-    """Validating: webhooks and policies whose expressions do not compile are refused."""
+    """Validating: rejects webhooks and policies whose expressions do not compile."""
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return group == ADMISSION_POLICIES.group and not subresource
@@ -44,8 +45,8 @@ def _policy_faults(spec: Document) -> Iterator[FieldError]:
     yield from _condition_faults(spec, (*_CONDITION_NAMES, *params), "spec")
     for index, variable in enumerate(spec.get("variables") or ()):
         path = f"spec.variables[{index}].expression"
-        yield from _fault(variable.get("expression"), policies.names(spec, index), path)
-    known = policies.names(spec)
+        yield from _fault(variable.get("expression"), policies.variable_names(spec, index), path)
+    known = policies.variable_names(spec)
     for index, validation in enumerate(spec.get("validations") or ()):
         path = f"spec.validations[{index}]"
         yield from _fault(validation.get("expression"), known, f"{path}.expression", BOOL)
@@ -63,11 +64,11 @@ def _condition_faults(owner: Document, known: tuple[str, ...], path: str) -> Ite
 
 def _fault(text: str | None, known: tuple[str, ...], path: str, *types: str) -> Iterator[FieldError]:
     if not text or not text.strip():
-        return  # validation of the kind says so
+        return  # reported by the validation of the kind
     try:
         if types:
-            expression_of(text, known, *types)
+            typed_expression(text, known, *types)
         else:
             expression(text, known)
-    except BadExpression as error:
+    except InvalidExpression as error:
         yield invalid(path, text, str(error))

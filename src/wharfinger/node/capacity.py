@@ -1,4 +1,4 @@
-"""Whether a pod fits on its node, as a kubelet checks it before running the pod, and for a resize. Pure."""
+"""Whether a pod fits on its node, which the kubelet checks at admission and for in-place resizes. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DEFAULT_PODS = 110
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """A resource that is not enough; `str` is the kubelet's message."""
+class InsufficientResource:
+    """A resource of which a node has not enough; `str` is the kubelet's message."""
 
     resource: str
     requested: int
@@ -29,39 +29,39 @@ class Shortage:
 
 
 @dataclass(slots=True)
-class Room:
-    """What the pods that a node has taken on ask of it, added up as they come and go."""
+class NodeUsage:
+    """The sum of the requests of all pods that a node has admitted."""
 
-    pods: dict[str, Amounts] = field(default_factory=dict)  # by uid
+    pods: dict[str, Amounts] = field(default_factory=dict)  # requests by pod UID
     used: Amounts = field(default_factory=dict)
 
-    def put(self, uid: str, asked: Amounts) -> None:
+    def add(self, uid: str, requested: Amounts) -> None:
         before = self.pods.get(uid)
-        if before == asked:
+        if before == requested:
             return
-        self.drop(uid)
-        self.pods[uid] = asked
-        for name, amount in asked.items():
+        self.remove(uid)
+        self.pods[uid] = requested
+        for name, amount in requested.items():
             self.used[name] = self.used.get(name, 0) + amount
 
-    def drop(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         for name, amount in self.pods.pop(uid, {}).items():
             self.used[name] -= amount
 
-    def shortage(self, pod: Pod, node: Node) -> Shortage | None:
-        """The first resource of the node that the pod would overdraw beside the others. What the node does not have by
-        name is not the kubelet's to check, nor what it has as ComputeResources: those are the scheduler's to give."""
+    def insufficient(self, pod: Pod, node: Node) -> InsufficientResource | None:
+        """The first resource that the pod would exceed next to the other pods. The kubelet does not check resources that
+        the node does not list, nor those that it has as ComputeResources, which the scheduler allocates."""
         devices = {each.resource_name for each in node.status.compute_resources}
         capacity = {name: amount for name, amount in allocatable(node).items() if name not in devices}
         own: Mapping[str, int] = self.pods.get(pod.metadata.uid, {})
         others = len(self.pods) - (pod.metadata.uid in self.pods)
         most = capacity.get("pods", DEFAULT_PODS)
         if others + 1 > most:
-            return Shortage("pods", 1, others, most)
+            return InsufficientResource("pods", 1, others, most)
         for name, amount in sorted(requests(pod).items()):
             used = self.used.get(name, 0) - own.get(name, 0)
             if amount and name in capacity and used + amount > capacity[name]:
-                return Shortage(name, amount, used, capacity[name])
+                return InsufficientResource(name, amount, used, capacity[name])
         return None
 
 

@@ -1,4 +1,4 @@
-"""A request as those outside see it who decide on it: the AdmissionReview of a webhook, the variables of an expression."""
+"""An admission request as others see it: the AdmissionReview sent to webhooks, the variables of CEL expressions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.apiserver.authorizer import authorizer
-from wharfinger.apiserver.matching import is_namespace, labels_of
+from wharfinger.apiserver.admission.authorizer import authorizer
+from wharfinger.apiserver.admission.matching import is_namespace, labels_of
 from wharfinger.store.objects import StoredObject
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
@@ -22,14 +22,14 @@ _HIDDEN_OF_NAMESPACES = ("managedFields", "ownerReferences", "selfLink")
 Peek = Callable[[Resource, str], StoredObject | None]
 
 
-def asked(request: Request, matched: Resource, identity: str = "") -> Document:
-    """The request without its objects; `matched` is the resource under which a rule found it."""
+def admission_request(request: Request, matched: Resource, uid: str = "") -> Document:
+    """The `request` of an AdmissionReview without its objects; `matched` is the resource that the rule matched."""
     resource, user = request.resource, request.user
-    who: Document = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    user_info: Document = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     if user.extra:
-        who["extra"] = {key: list(values) for key, values in user.extra.items()}
+        user_info["extra"] = {key: list(values) for key, values in user.extra.items()}
     document: Document = {
-        "uid": identity,
+        "uid": uid,
         "kind": _kind(matched, request.subresource),
         "resource": _resource(matched),
         "subResource": request.subresource,
@@ -39,7 +39,7 @@ def asked(request: Request, matched: Resource, identity: str = "") -> Document:
         "name": request.name,
         "namespace": request.name if is_namespace(resource) else request.namespace,
         "operation": request.operation,
-        "userInfo": {key: value for key, value in who.items() if value},
+        "userInfo": {key: value for key, value in user_info.items() if value},
         "dryRun": request.dry_run,
         "options": _options(request),
     }
@@ -64,8 +64,8 @@ def _options(request: Request) -> Document | None:
     return {**document, "dryRun": ["All"]} if request.dry_run else document
 
 
-def shown(document: Document | None, registry: Registry, matched: Resource, subresource: str) -> Document | None:
-    """An object of the request in the version that was matched; reviewers hold it in the version that is stored."""
+def as_matched(document: Document | None, registry: Registry, matched: Resource, subresource: str) -> Document | None:
+    """An object of the request, converted from the storage version to the version that the rule matched."""
     kind = registry.of_plural(matched.group, matched.plural)
     if document is None or subresource in _POSTED or kind is None:
         return document
@@ -76,8 +76,8 @@ def shown(document: Document | None, registry: Registry, matched: Resource, subr
     return outgoing(kind, matched, copy(document))
 
 
-def taken(document: Document, registry: Registry, matched: Resource, request: Request) -> Document:
-    """The way back: an object in the version that was matched becomes one in the version that is stored."""
+def as_stored(document: Document, registry: Registry, matched: Resource, request: Request) -> Document:
+    """The reverse of `as_matched`."""
     kind = registry.of_plural(matched.group, matched.plural)
     if kind is None or request.subresource in _POSTED:
         return document
@@ -88,7 +88,7 @@ def taken(document: Document, registry: Registry, matched: Resource, request: Re
 
 
 def namespace_of(request: Request, peek: Peek) -> Document | None:
-    """The namespace that the object is in, as expressions may see it; None for what is in none."""
+    """The object's namespace, as the variable `namespaceObject` shows it; None for cluster-scoped objects."""
     if is_namespace(request.resource) or not request.namespace:
         return None
     stored = peek(NAMESPACES, request.namespace)
@@ -100,7 +100,7 @@ def namespace_of(request: Request, peek: Peek) -> Document | None:
 
 
 def namespace_labels(request: Request, peek: Peek) -> dict[str, str] | None:
-    """Of the object's namespace, or of the namespace that is written itself; None for what has none."""
+    """Labels of the object's namespace, or of the object if it is a namespace; None for other cluster-scoped objects."""
     if is_namespace(request.resource):
         return labels_of(request.object or request.old or {})
     if not request.namespace:
@@ -110,10 +110,10 @@ def namespace_labels(request: Request, peek: Peek) -> dict[str, str] | None:
 
 
 def variables(request: Request, registry: Registry, matched: Resource) -> dict[str, Any]:
-    """What every expression about a request may name."""
+    """The CEL variables that every expression about a request may use."""
     return {
-        "object": shown(request.object, registry, matched, request.subresource),
-        "oldObject": shown(request.old, registry, matched, request.subresource),
-        "request": asked(request, matched),
+        "object": as_matched(request.object, registry, matched, request.subresource),
+        "oldObject": as_matched(request.old, registry, matched, request.subresource),
+        "request": admission_request(request, matched),
         "authorizer": authorizer(request),
     }

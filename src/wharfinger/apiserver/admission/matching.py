@@ -1,4 +1,4 @@
-"""Which requests a webhook or an admission policy is about: rules, selectors and match conditions, as Kubernetes has them."""
+"""Which requests a webhook or an admission policy applies to: rules, selectors and match conditions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, compile_label_selector, matches
-from wharfinger.apiserver.expressions import BOOL, BadExpression, Failed, Input, expression_of
+from wharfinger.apiserver.expressions import BOOL, typed_expression
+from wharfinger.cel import Bindings, EvaluationError, InvalidExpression
 
 
-class Matcher:
+class RequestMatcher:
     """Rules and selectors of one webhook, policy or binding."""
 
     def __init__(self, document: Document, *, rules: str = "resourceRules") -> None:
@@ -32,7 +33,7 @@ class Matcher:
         *,
         all_without_rules: bool = False,
     ) -> Resource | None:
-        """The resource under which the request is matched: its own, or another version of the same objects."""
+        """The resource as which the request matches: its own, or an equivalent one of another group or version."""
         if self._namespaces and namespace_labels is not None and not matches(self._namespaces, namespace_labels):
             return None
         if self._objects and not any(
@@ -71,7 +72,7 @@ def selector(document: Document | None) -> Requirements:
     try:
         return compile_label_selector(msgspec.convert(document or {}, LabelSelector))
     except (BadSelector, msgspec.ValidationError):
-        return ()  # validation refuses these
+        return ()  # cannot be stored: validation rejects it
 
 
 def labels_of(document: Document) -> dict[str, str]:
@@ -84,7 +85,7 @@ def is_namespace(resource: Resource) -> bool:
 
 
 def exempt(resource: Resource) -> bool:
-    """Nothing that users register may stand in the way of changing what they registered."""
+    """Webhooks and policies never apply to the objects that configure them, so that a mistake can be corrected."""
     return resource.group == MUTATING_WEBHOOKS.group
 
 
@@ -114,23 +115,23 @@ def _resource_matches(entry: str, plural: str, subresource: str) -> bool:
     return part in ("*", subresource) if slash else not subresource
 
 
-class Unclear(Exception):
-    """Conditions that neither hold nor fail, where that has to count as a failure; the text says why."""
+class MatchConditionError(Exception):
+    """Match conditions that could not be evaluated, under the failure policy Fail."""
 
 
-def conditions_hold(conditions: Iterable[Document], given: Input, *, fails: bool) -> bool:
-    """Whether all match conditions are true. One that is false settles it, whatever is wrong with others."""
+def conditions_hold(conditions: Iterable[Document], bindings: Bindings, *, fails: bool) -> bool:
+    """Whether all match conditions are true. A condition that is false takes precedence over errors in others."""
     errors = []
     for condition in conditions:
         text = str(condition.get("expression") or "").strip()
         try:
-            if expression_of(text, given.names, BOOL).value(given) is False:
+            if typed_expression(text, bindings.environment.variables, BOOL).evaluate(bindings) is False:
                 return False
-        except Failed as error:
+        except EvaluationError as error:
             errors.append(f"expression '{text}' resulted in error: {error}")
-        except BadExpression as error:
+        except InvalidExpression as error:
             errors.append(f"compilation error: {error}")
     if errors and fails:
         unique = list(dict.fromkeys(errors))
-        raise Unclear(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
+        raise MatchConditionError(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
     return not errors

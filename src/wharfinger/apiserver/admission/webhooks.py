@@ -1,7 +1,7 @@
-"""Admission webhooks that users register: called as Kubernetes calls them, with its matching, failure policy and words.
+"""Mutating and validating webhooks that users configure, called as kube-apiserver calls them.
 
-A service reference is followed where the Service names a host (`type: ExternalName`); there is no cluster network in which
-any other could be found, so that such a webhook fails as one that cannot be reached, and says so.
+A service reference is resolved only for Services of type ExternalName. There is no cluster network in which other Services could
+be reached, so calls to them fail with a message that says so.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.apiserver import admission_review
-from wharfinger.apiserver.authorizer import Allowed
-from wharfinger.apiserver.expressions import Input
-from wharfinger.apiserver.matching import Matcher, Unclear, conditions_hold, exempt
+from wharfinger.apiserver.admission import review as admission_review
+from wharfinger.apiserver.admission.authorizer import Authorize
+from wharfinger.apiserver.admission.matching import MatchConditionError, RequestMatcher, conditions_hold, exempt
+from wharfinger.apiserver.expressions import bind
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 3 * 1024 * 1024  # bytes of an answer
+_MAX_RESPONSE = 3 * 1024 * 1024  # bytes
 _GROUP = "admission.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
 _HEADERS = {"Accept": "application/json, */*", "User-Agent": "kube-apiserver-admission"}
 
 
-class Webhook:
-    """One webhook of a configuration, ready to match."""
+class WebhookEntry:
+    """One webhook of a configuration."""
 
     def __init__(self, document: Document, *, mutating: bool) -> None:
         self.name = str(document.get("name") or "")
@@ -49,38 +49,40 @@ class Webhook:
         self.timeout = int(document.get("timeoutSeconds") or 10)
         self.side_effects = document.get("sideEffects", "None") not in ("None", "NoneOnDryRun")
         self.client: Document = document.get("clientConfig") or {}
-        self.again = document.get("reinvocationPolicy") == "IfNeeded"
+        self.reinvoke = document.get("reinvocationPolicy") == "IfNeeded"
         self.conditions: list[Document] = document.get("matchConditions") or []
         self.version = next((one for one in document.get("admissionReviewVersions") or () if one in _VERSIONS), "v1")
-        self.matcher = Matcher(document, rules="rules")
+        self.matcher = RequestMatcher(document, rules="rules")
 
 
 @dataclass(frozen=True, slots=True)
-class Invocation:
-    hook: Webhook
-    resource: Resource  # under which the request was matched
+class WebhookInvocation:
+    hook: WebhookEntry
+    resource: Resource  # as which the request matched
 
 
-class CallFailed(Exception):
-    """The webhook gave no answer, or one that cannot be used; the text says why."""
+class WebhookCallFailed(Exception):
+    """The webhook could not be called, or its response is invalid."""
 
 
 class WebhookReviewer:
-    """All webhooks of one phase; one for the mutating phase, one for the validating one."""
+    """All mutating or all validating webhooks."""
 
-    def __init__(self, store: Store, allowed: Allowed, *, mutating: bool) -> None:
+    def __init__(self, store: Store, authorize: Authorize, *, mutating: bool) -> None:
         self._store = store
-        self._allowed = allowed
+        self._authorize = authorize
         self._mutating = mutating
         self._hooks = Derived(store, MUTATING_WEBHOOKS if mutating else VALIDATING_WEBHOOKS, self._read)
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
-    def _read(self, stored: Iterable[StoredObject]) -> list[Webhook]:
-        """In the order of the configurations' names, as upstream calls them."""
+    def _read(self, stored: Iterable[StoredObject]) -> list[WebhookEntry]:
+        """Ordered by the names of their configurations, as kube-apiserver calls them."""
         found = sorted(stored, key=lambda one: one.name)
         return [
-            Webhook(hook, mutating=self._mutating) for one in found for hook in one.document().get("webhooks") or []
+            WebhookEntry(hook, mutating=self._mutating)
+            for one in found
+            for hook in one.document().get("webhooks") or []
         ]
 
     async def close(self) -> None:
@@ -88,7 +90,7 @@ class WebhookReviewer:
             await self._session.close()
 
     async def review(self, request: Request, repeat: Callable[[], None] = lambda: None) -> Review:
-        """`repeat` lets the reviewers in process look again at an object that webhooks have changed."""
+        """`repeat` runs the built-in mutating reviewers again after webhooks changed the object."""
         hooks = self._hooks.get()
         if not hooks or exempt(request.resource):
             return PASS
@@ -103,11 +105,11 @@ class WebhookReviewer:
         return Review(warnings=warnings) if warnings else PASS
 
     async def _mutate(
-        self, hooks: list[Webhook], request: Request, warnings: list[str], repeat: Callable[[], None]
+        self, hooks: list[WebhookEntry], request: Request, warnings: list[str], repeat: Callable[[], None]
     ) -> None:
-        """One after another; then once more those that ask for it and were called before something changed."""
-        before: set[Webhook] = set()  # called since the last change
-        stale: set[Webhook] = set()  # called before a change
+        """Calls the webhooks in turn, then reinvokes those with policy IfNeeded that were called before a later change."""
+        current: set[WebhookEntry] = set()  # called since the last change
+        stale: set[WebhookEntry] = set()  # called before a change
         changed = False
         for hook in hooks:
             invocation = self._invocation(hook, request)
@@ -115,62 +117,62 @@ class WebhookReviewer:
                 continue
             if await self._call(invocation, request, warnings):
                 changed = True
-                stale, before = stale | before, set()
-            if hook.again:
-                before.add(hook)
+                stale, current = stale | current, set()
+            if hook.reinvoke:
+                current.add(hook)
         if not changed:
             return
         left = msgspec.json.encode(request.object)
         repeat()
         if msgspec.json.encode(request.object) != left:
-            stale |= before
+            stale |= current
         for hook in hooks:
             if hook in stale and (invocation := self._invocation(hook, request)) is not None:
                 await self._call(invocation, request, warnings)
 
-    async def _validate(self, hooks: list[Webhook], request: Request, warnings: list[str]) -> None:
+    async def _validate(self, hooks: list[WebhookEntry], request: Request, warnings: list[str]) -> None:
         called = [found for hook in hooks if (found := self._invocation(hook, request)) is not None]
         answers = await asyncio.gather(*(self._call(one, request, warnings) for one in called), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
-    def _invocation(self, hook: Webhook, request: Request) -> Invocation | None:
+    def _invocation(self, hook: WebhookEntry, request: Request) -> WebhookInvocation | None:
         labels = admission_review.namespace_labels(request, self._store.peek)
         matched = hook.matcher.find(request, self._store.registry, labels)
         if matched is None:
             return None
         if hook.conditions:
             variables = admission_review.variables(request, self._store.registry, matched)
-            given = Input(variables, allowed=self._allowed)
+            bindings = bind(variables, authorize=self._authorize)
             try:
-                if not conditions_hold(hook.conditions, given, fails=hook.fails):
+                if not conditions_hold(hook.conditions, bindings, fails=hook.fails):
                     return None
-            except Unclear as error:
+            except MatchConditionError as error:
                 raise forbidden(request.resource.group, request.resource.plural, request.name, str(error)) from None
-        return Invocation(hook, matched)
+        return WebhookInvocation(hook, matched)
 
-    async def _call(self, invocation: Invocation, request: Request, warnings: list[str]) -> bool:
-        """Whether the webhook changed the object. Raises ApiError where it refuses, or must not fail and did."""
+    async def _call(self, invocation: WebhookInvocation, request: Request, warnings: list[str]) -> bool:
+        """Whether the webhook changed the object. Raises ApiError if it denies the request, or fails under policy Fail."""
         hook = invocation.hook
         if request.dry_run and hook.side_effects:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
-        identity = str(uuid.uuid4())
+        uid = str(uuid.uuid4())
         try:
-            answer = await self._ask(hook, _review(request, invocation, self._store.registry, identity))
-            response = _response(hook, answer, identity)
+            answer = await self._ask(hook, _review(request, invocation, self._store.registry, uid))
+            response = _response(hook, answer, uid)
             warnings += [str(text) for text in response.get("warnings") or ()]
             if not response.get("allowed"):
                 raise _denial(hook, response.get("status") or {})
             patch = response.get("patch") if hook.mutating else None
             return bool(patch) and _patch(request, invocation.resource, self._store.registry, str(patch))
-        except CallFailed as error:
+        except WebhookCallFailed as error:
             if not hook.fails:
-                log.warning("webhook %s failed and is ignored: %s", hook.name, error)
+                log.warning("webhook %s failed, ignored by its failure policy: %s", hook.name, error)
                 return False
             raise InternalError(f'Internal error occurred: failed calling webhook "{hook.name}": {error}') from None
 
-    async def _ask(self, hook: Webhook, review: Document) -> Document:
+    async def _ask(self, hook: WebhookEntry, review: Document) -> Document:
         url, server_name = self._address(hook)
         url += f"{'&' if '?' in url else '?'}timeout={hook.timeout}s"
         if self._session is None:
@@ -185,33 +187,37 @@ class WebhookReviewer:
                     url, json=review, ssl=context, allow_redirects=False, server_hostname=server_name
                 ) as response,
             ):
-                data = await response.content.read(_LARGEST)
+                data = await response.content.read(_MAX_RESPONSE)
         except TimeoutError:
-            raise CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
+            raise WebhookCallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise CallFailed(f'failed to call webhook: Post "{url}": {str(error) or type(error).__name__}') from None
+            raise WebhookCallFailed(
+                f'failed to call webhook: Post "{url}": {str(error) or type(error).__name__}'
+            ) from None
         if response.status != 200:
-            raise CallFailed(f"failed to call webhook: the server answered {response.status} {response.reason}")
+            raise WebhookCallFailed(
+                f"failed to call webhook: the server responded with {response.status} {response.reason}"
+            )
         try:
             answer = msgspec.json.decode(data)
         except msgspec.DecodeError as error:
-            raise CallFailed(f"failed to call webhook: the answer is not JSON: {error}") from None
+            raise WebhookCallFailed(f"failed to call webhook: the response is not JSON: {error}") from None
         if not isinstance(answer, dict):
-            raise CallFailed("failed to call webhook: the answer is not an AdmissionReview")
+            raise WebhookCallFailed("failed to call webhook: the response is not an AdmissionReview")
         return answer
 
-    def _address(self, hook: Webhook) -> tuple[str, str | None]:
-        """Where the webhook is, and the name that its certificate must carry where that is another."""
+    def _address(self, hook: WebhookEntry) -> tuple[str, str | None]:
+        """The URL of the webhook, and the name to verify its certificate against if it is not the host of the URL."""
         if hook.client.get("url"):
             return str(hook.client["url"]), None
         wanted = hook.client.get("service") or {}
         name, namespace = str(wanted.get("name") or ""), str(wanted.get("namespace") or "")
         found = self._store.peek(SERVICES, name, namespace)
         if found is None:
-            raise CallFailed(f'failed to call webhook: service "{name}" not found')
+            raise WebhookCallFailed(f'failed to call webhook: service "{name}" not found')
         spec = found.document().get("spec") or {}
         if spec.get("type") != "ExternalName":
-            raise CallFailed(
+            raise WebhookCallFailed(
                 f'failed to call webhook: service "{namespace}/{name}" cannot be reached: there is no cluster network; '
                 "use clientConfig.url, or a Service of type ExternalName"
             )
@@ -219,50 +225,52 @@ class WebhookReviewer:
         return f"https://{spec.get('externalName')}:{wanted.get('port') or 443}/{path}", f"{name}.{namespace}.svc"
 
     def _context(self, bundle: str) -> ssl.SSLContext:
-        """Trusts the bundle of the configuration; without one, what the machine trusts."""
+        """Trusts the CA bundle of the configuration, or the system's authorities if there is none."""
         if bundle not in self._contexts:
             data = b64decode(bundle).decode() if bundle else None
             self._contexts[bundle] = ssl.create_default_context(cadata=data)
         return self._contexts[bundle]
 
 
-def _review(request: Request, invocation: Invocation, registry: Registry, identity: str) -> Document:
-    at, below = invocation.resource, request.subresource
-    asked = admission_review.asked(request, at, identity)
-    asked["object"] = admission_review.shown(request.object, registry, at, below)
-    asked["oldObject"] = admission_review.shown(request.old, registry, at, below)
-    return {"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{invocation.hook.version}", "request": asked}
+def _review(request: Request, invocation: WebhookInvocation, registry: Registry, uid: str) -> Document:
+    matched, subresource = invocation.resource, request.subresource
+    document = admission_review.admission_request(request, matched, uid)
+    document["object"] = admission_review.as_matched(request.object, registry, matched, subresource)
+    document["oldObject"] = admission_review.as_matched(request.old, registry, matched, subresource)
+    return {"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{invocation.hook.version}", "request": document}
 
 
-def _response(hook: Webhook, answer: Document, identity: str) -> Document:
-    """The response inside an answer, if it is one to this question."""
+def _response(hook: WebhookEntry, answer: Document, uid: str) -> Document:
+    """The `response` of an AdmissionReview; raises WebhookCallFailed if it is invalid."""
     wrong = "received invalid webhook response: "
     response = answer.get("response")
     if not isinstance(response, dict):
-        raise CallFailed(f"{wrong}webhook response was absent")
+        raise WebhookCallFailed(f"{wrong}webhook response was absent")
     if hook.version == "v1":
-        if response.get("uid") != identity:
+        if response.get("uid") != uid:
             got = msgspec.json.encode(response.get("uid") or "").decode()
-            raise CallFailed(f'{wrong}expected response.uid="{identity}", got {got}')
+            raise WebhookCallFailed(f'{wrong}expected response.uid="{uid}", got {got}')
         said = f"{answer.get('apiVersion') or ''}, Kind={answer.get('kind') or ''}"
         if said != f"{_GROUP}/v1, Kind=AdmissionReview":
-            raise CallFailed(f"{wrong}expected webhook response of {_GROUP}/v1, Kind=AdmissionReview, got {said}")
+            raise WebhookCallFailed(
+                f"{wrong}expected webhook response of {_GROUP}/v1, Kind=AdmissionReview, got {said}"
+            )
         patch, patch_type = response.get("patch"), response.get("patchType")
         if not hook.mutating and (patch or patch_type):
             field = "patch" if patch else "patchType"
-            raise CallFailed(f"{wrong}validating webhook may not return response.{field}")
+            raise WebhookCallFailed(f"{wrong}validating webhook may not return response.{field}")
         if patch and not patch_type:
-            raise CallFailed(f"{wrong}webhook returned response.patch but not response.patchType")
+            raise WebhookCallFailed(f"{wrong}webhook returned response.patch but not response.patchType")
         if patch_type and not patch:
-            raise CallFailed(f"{wrong}webhook returned response.patchType but not response.patch")
+            raise WebhookCallFailed(f"{wrong}webhook returned response.patchType but not response.patch")
         if patch_type not in (None, "JSONPatch"):
-            raise CallFailed(f'unsupported patch type "{patch_type}"')
+            raise WebhookCallFailed(f'unsupported patch type "{patch_type}"')
     if not isinstance(response.get("status") or {}, dict) or not isinstance(response.get("warnings") or [], list):
-        raise CallFailed(f"{wrong}status must be an object, and warnings a list")
+        raise WebhookCallFailed(f"{wrong}status must be an object, and warnings a list")
     return response
 
 
-def _denial(hook: Webhook, status: Document) -> ApiError:
+def _denial(hook: WebhookEntry, status: Document) -> ApiError:
     said = status.get("message") or status.get("reason")
     text = f'admission webhook "{hook.name}" denied the request'
     text += f": {said}" if said else " without explanation"
@@ -275,8 +283,8 @@ def _denial(hook: Webhook, status: Document) -> ApiError:
 
 
 def _patch(request: Request, matched: Resource, registry: Registry, patch: str) -> bool:
-    """Applies what the webhook wants changed; whether that made a difference."""
-    present = admission_review.shown(request.object, registry, matched, request.subresource)
+    """Applies the patch of a webhook; returns whether it changed the object."""
+    present = admission_review.as_matched(request.object, registry, matched, request.subresource)
     if present is None:
         raise InternalError(
             "Internal error occurred: admission webhook attempted to modify the object, which is not supported for this"
@@ -290,8 +298,8 @@ def _patch(request: Request, matched: Resource, registry: Registry, patch: str) 
     ) as error:
         raise InternalError(f"Internal error occurred: {error}") from None
     if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
-        raise InternalError("Internal error occurred: the patch leaves no object")
+        raise InternalError("Internal error occurred: the patch does not result in an object")
     if patched == present:
         return False
-    request.object = admission_review.taken(patched, registry, matched, request)
+    request.object = admission_review.as_stored(patched, registry, matched, request)
     return True
