@@ -1,7 +1,7 @@
-"""Compiled selectors of pods and nodes, as the scheduler reads them.
+"""Compiled selectors of pods and nodes, with the scheduler's semantics.
 
-A node selector term that cannot be parsed matches nothing, as upstream's LazyErrorNodeSelector has it; a pod selector
-that cannot be parsed is for the caller to report.
+A node selector term that cannot be parsed matches nothing, as in upstream's LazyErrorNodeSelector; a pod selector that
+cannot be parsed raises BadSelector.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wharfinger.api.views.pods import Pod, PodAffinityTerm, PreferredSchedulingT
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """A label selector over pods; `requirements` is None for the selector that matches nothing (an absent one)."""
+    """A label selector for pods; `requirements` is None for an absent selector, which matches nothing."""
 
     requirements: Requirements | None
 
@@ -35,7 +35,7 @@ class PodSelector:
 
     @property
     def empty(self) -> bool:
-        """Whether it is the selector that matches everything."""
+        """Whether this is the empty selector, which matches everything."""
         return self.requirements is not None and not self.requirements
 
 
@@ -48,16 +48,16 @@ def pod_selector(selector: LabelSelector | None) -> PodSelector:
 
 
 def exact(labels: Mapping[str, str]) -> Requirements:
-    """Requirements for a plain map of labels, which upstream does not validate."""
+    """Requirements that match a plain map of labels; not validated, as upstream."""
     return tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in sorted(labels.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """One term of a node selector: label requirements, and names that must or must not be the node's."""
+    """One term of a node selector: requirements on labels and on the node's name."""
 
     labels: Requirements
-    names: tuple[tuple[str, bool], ...]  # (name, whether it must equal)
+    names: tuple[tuple[str, bool], ...]  # (name, whether the node's name must equal it or differ)
 
     def matches(self, node: Node) -> bool:
         name = node.metadata.name
@@ -85,7 +85,7 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm | None:
         if len(expression.values) != 1:
             raise BadSelector("must have one element", f"{path}.values")
         if expression.key != "metadata.name":
-            # Upstream knows no other field; an unknown one reads as empty. No node is called \0, so that never matches.
+            # Upstream supports no other field and reads an unknown one as empty. No node is called \0: this never matches.
             if (expression.values[0] == "") is not (expression.operator == "In"):
                 names.append(("\0", True))
             continue
@@ -94,7 +94,7 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm | None:
 
 
 def node_terms(selector: NodeSelector) -> NodeTerms:
-    """The terms that can match; empty and unreadable ones cannot."""
+    """The terms that can match; empty and invalid ones are left out."""
     compiled = []
     for term in selector.node_selector_terms:
         try:
@@ -108,7 +108,7 @@ def node_terms(selector: NodeSelector) -> NodeTerms:
 
 @dataclass(frozen=True, slots=True)
 class RequiredNodeAffinity:
-    """A pod's node selector and required node affinity together; `terms` is None when there is no affinity."""
+    """A pod's node selector and required node affinity; `terms` is None if there is no affinity."""
 
     selector: Requirements
     terms: NodeTerms | None
@@ -130,7 +130,7 @@ def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
 
 
 def preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[tuple[NodeTerm, int], ...]:
-    """Weighted terms; empty ones and those of weight 0 are left out. Raises BadSelector."""
+    """Terms with their weights; empty terms and those of weight 0 are left out. Raises BadSelector."""
     compiled = []
     for index, term in enumerate(terms):
         if term.weight == 0:
@@ -146,7 +146,7 @@ def preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[tuple[N
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """A pod affinity term: which pods, in which namespaces, over which topology."""
+    """A pod affinity term: a selector, the namespaces it applies to and a topology key."""
 
     topology_key: str
     selector: PodSelector
@@ -160,7 +160,7 @@ class AffinityTerm:
 
 
 def affinity_term(term: PodAffinityTerm, namespace: str) -> AffinityTerm:
-    """Raises BadSelector. Keys to match or mismatch have been merged into the selector when the pod was created."""
+    """Raises BadSelector. matchLabelKeys and mismatchLabelKeys were merged into the selector when the pod was created."""
     own = not term.namespaces and term.namespace_selector is None
     return AffinityTerm(
         term.topology_key,
@@ -186,5 +186,5 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> bool:
-    """Whether some taint keeps the pod off: NoSchedule or NoExecute, and not tolerated."""
+    """Whether there is a taint with effect NoSchedule or NoExecute that is not tolerated."""
     return any(taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint) for taint in taints)
