@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wharfinger.api.selectors import exact_labels
 from wharfinger.api.views.pods import TopologySpreadConstraint
-from wharfinger.framework.selecting import PodSelector, exact, pod_selector
+from wharfinger.framework.pod_selectors import PodSelector, pod_selector
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -36,7 +37,7 @@ def constraints(
         own = pod_selector(each.label_selector)
         same = {key: labels[key] for key in each.match_label_keys if key in labels}
         if same and own.requirements is not None:
-            own = PodSelector((*exact(same), *own.requirements))
+            own = PodSelector((*exact_labels(same), *own.requirements))
         found.append(
             Constraint(
                 each.max_skew,

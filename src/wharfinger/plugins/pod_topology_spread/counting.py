@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from wharfinger.api.taints import has_untolerated_taint
 from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import PodSelection, RowCounter
 from wharfinger.framework.plugin import Prepared, Scope
-from wharfinger.framework.selecting import NOTHING, untolerated
+from wharfinger.framework.pod_selectors import NOTHING
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.node_affinity import matching
@@ -176,6 +177,6 @@ class SpreadCounts(Prepared):
             included &= matching(self._tables, self._shape.node_affinity, rows)
         if constraint.honor_taints:
             tolerations = self._shape.pod.spec.tolerations
-            kept_off = np.array([untolerated(tolerations, taints) for taints in self._tables.taint_lists])
+            kept_off = np.array([has_untolerated_taint(tolerations, taints) for taints in self._tables.taint_lists])
             included &= ~kept_off[self._tables.taints.view[rows]]
         return included

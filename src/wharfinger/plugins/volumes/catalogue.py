@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.node_affinity import NodeTerms
 from wharfinger.api.views import (
     CSIDriver,
     CSINode,
@@ -24,7 +25,6 @@ from wharfinger.api.views import (
 )
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.framework.selecting import NodeTerms
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volumes.migration import (

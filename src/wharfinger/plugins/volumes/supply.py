@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.node_affinity import NodeTerms
 from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import PersistentVolume
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.framework.selecting import NodeTerms
 from wharfinger.plugins.volumes.rules import capacity_of, class_of_volume, on_labels, on_rows
 
 if TYPE_CHECKING:
