@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
 DISABLED = "WHARF_DISABLED_SYSTEMS"
@@ -87,11 +87,16 @@ class System:
         """Further users that count as schedulers."""
         return ()
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        """OpenAPI definitions by full name that this system adds to those of Kubernetes. One that exists already gets
+        the given properties in addition to its own."""
+        return {}
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
         return {}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         """What reviews requests for a real API server."""
         return ()
 

@@ -17,7 +17,7 @@ import wharfinger
 from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.rights import LEASES, RBAC
-from wharfinger.api.schemas import crd
+from wharfinger.api.schema.crds import crd
 from wharfinger.contributions import InstallComponent, RoleRule
 from wharfinger.install.components import system_processes
 from wharfinger.install.roles import cluster_rules

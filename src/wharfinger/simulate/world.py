@@ -19,17 +19,17 @@ from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORI
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Pod, view
+from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import CONTROLLERS, SCHEDULER
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
-from wharfinger.apiserver.policies import PolicyReviewer
-from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.samples import NodeSample, sample_node
 from wharfinger.scenario.document import Expectation, Fault
 from wharfinger.scenario.expectations import Outcome, check
 from wharfinger.scenario.extension import Extensions
@@ -37,7 +37,7 @@ from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 from wharfinger.system import systems
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class World:
     async def create_nodes(self) -> None:
         """The sample nodes that the configuration asks for."""
         for index in range(self.configuration.nodes.count):
-            await self._admin.create(NODES, sample_node(Sample(), index))
+            await self._admin.create(NODES, sample_node(NodeSample(), index))
 
     async def advance(self, moment: float) -> None:
         await self.loop.moment(moment)
@@ -179,7 +179,7 @@ class World:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
-    def final_objects(self) -> list[Stored]:
+    def final_objects(self) -> list[StoredObject]:
         """Everything but events and what was there before anything was applied."""
         found = []
         for kind in self.registry:

@@ -65,8 +65,8 @@ def command(
 
     from wharfinger.api.errors import ApiError, NotFound
     from wharfinger.system import ordered_systems, systems
-    from wharfinger.webhook.configurations import Target
-    from wharfinger.webhook.server import Settings, WebhookServer
+    from wharfinger.webhook.configurations import WebhookEndpoint
+    from wharfinger.webhook.server import WebhookServer, WebhookSettings
 
     if bool(cert_file) != bool(key_file):
         raise click.UsageError("--cert-file and --key-file belong together")
@@ -78,8 +78,10 @@ def command(
     logging.basicConfig(
         level=logging.DEBUG if verbose > 1 else logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    target = Target(url=url, namespace=namespace) if url else Target(service=service, namespace=namespace)
-    settings = Settings(
+    target = (
+        WebhookEndpoint(url=url, namespace=namespace) if url else WebhookEndpoint(service=service, namespace=namespace)
+    )
+    settings = WebhookSettings(
         target,
         host.strip("[]") or "0.0.0.0",
         int(port),

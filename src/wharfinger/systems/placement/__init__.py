@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class PlacementSystem(System):
@@ -47,7 +47,7 @@ class PlacementSystem(System):
 
         return stored_reviewers(context)
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.placement.admission.webhook import handlers
 
         return handlers(context)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class ReservationSystem(System):
@@ -70,7 +70,7 @@ class ReservationSystem(System):
 
         return (SchedulerRecord(ALLOCATED),)
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.reservation.admission.webhook import handlers
 
         return handlers(context)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class ResourceClassSystem(System):
@@ -58,12 +58,17 @@ class ResourceClassSystem(System):
 
         return (SchedulerRecord(RECORD, with_node=True),)
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        from wharfinger.systems.resource_class.kinds.openapi import DEFINITIONS
+
+        return DEFINITIONS
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         from wharfinger.systems.resource_class.kinds.nodes import NODE_EXTENSION
 
         return {("", "nodes"): NODE_EXTENSION}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.resource_class.admission.webhook import handlers
 
         return handlers(context)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample, StatusPart
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.scenario.extension import ScenarioExtension
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class SchedulingPolicySystem(System):
@@ -46,7 +46,7 @@ class SchedulingPolicySystem(System):
 
         return configuration.of(SchedulingPolicySettings).scheduler_identities
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.scheduling_policy.admission.webhook import handlers
 
         return handlers(context)
