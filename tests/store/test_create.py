@@ -220,6 +220,7 @@ def test_a_server_that_finds_no_free_name_says_so(run: Run) -> None:
 ALIASED = Resource("extensions", "v1alpha1", "schedulingpolicies", "SchedulingPolicy", False)
 
 
+@pytest.mark.needs_system("scheduling_policy")
 def test_an_object_made_under_another_group_of_its_kind_is_answered_in_that_group(run: Run) -> None:
     async def scenario(store: Store) -> None:
         written = await store.create(ALIASED, {"metadata": {"name": "p"}, "spec": {}})
@@ -230,6 +231,7 @@ def test_an_object_made_under_another_group_of_its_kind_is_answered_in_that_grou
     run(scenario)
 
 
+@pytest.mark.needs_system("scheduling_policy")
 @pytest.mark.parametrize("resource", [SCHEDULING_POLICIES, ALIASED])
 def test_nulls_that_mean_something_reach_validation(run: Run, resource: Resource) -> None:
     async def scenario(store: Store) -> None:
