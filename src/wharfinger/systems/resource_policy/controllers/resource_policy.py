@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from wharfinger.api.conditions import find_condition, transition_time
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
@@ -12,8 +13,8 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.scale_in import DELETION_COST
-from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.controllers.scale_in import DELETION_COST
+from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import is_fake, reservation_name
@@ -186,7 +187,7 @@ class ResourcePolicyController(Controller[Key]):
     def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
         """An event for what has just gone wrong."""
         wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
-        known = condition_of(before, condition["type"])
+        known = find_condition(before, condition["type"])
         if wrong and (known is None or known["status"] != condition["status"]):
             kind: Literal["Normal", "Warning"] = "Normal" if condition["type"] == "Overlapping" else "Warning"
             self._context.recorder.event(RESOURCE_POLICIES, document, kind, condition["reason"], condition["message"])
@@ -218,7 +219,5 @@ def _conflicting(policy: Policy) -> Document:
 
 
 def _dated(condition: Document, before: list[Document], generation: int, now: str) -> Document:
-    known = condition_of(before, condition["type"])
-    same = known is not None and known.get("status") == condition["status"]
-    changed = known["lastTransitionTime"] if known is not None and same else now
+    changed = transition_time(find_condition(before, condition["type"]), condition["status"], now)
     return {**condition, "observedGeneration": generation, "lastTransitionTime": changed}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.informer import Key
 from wharfinger.systems.reservation.controllers.status import uses
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import BadReservation, fake_pod, is_fake
@@ -67,7 +67,7 @@ class Policy:
         self._members[signature] += 1
         self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses(pod))
 
-    def uncount(self, key: Key) -> bool:
+    def uncount(self, key: ObjectKey) -> bool:
         """Says whether the pod was counted."""
         counted = self.counting.pods.get(key)
         if counted is None:
@@ -79,7 +79,7 @@ class Policy:
             self.counting.release(counted.signature)
         return True
 
-    def cost(self, key: Key) -> int | None:
+    def cost(self, key: ObjectKey) -> int | None:
         """The deletion cost of a counted pod: the priority of its unit."""
         counted = self.counting.pods.get(key)
         if counted is None or counted.share(counted.signature) is None:
@@ -113,21 +113,23 @@ class World:
 
     def __init__(self) -> None:
         self.policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
-        self.faults: dict[Key, str] = {}  # policies that cannot be read, and why
-        self.pods_to_see: set[Key] = set()
-        self.policies_to_see: set[Key] = set()
-        self._pods: dict[str, dict[Key, Pod]] = {}  # by namespace; those that did not end
-        self._governing: dict[Key, tuple[str, ...]] = {}  # names of the policies that match a pod, where there are any
+        self.faults: dict[ObjectKey, str] = {}  # policies that cannot be read, and why
+        self.pods_to_see: set[ObjectKey] = set()
+        self.policies_to_see: set[ObjectKey] = set()
+        self._pods: dict[str, dict[ObjectKey, Pod]] = {}  # by namespace; those that did not end
+        self._governing: dict[
+            ObjectKey, tuple[str, ...]
+        ] = {}  # names of the policies that match a pod, where there are any
         self._nodes: dict[str, Labels] = {}
-        self._on: dict[str, set[Key]] = {}  # pods by node
+        self._on: dict[str, set[ObjectKey]] = {}  # pods by node
         self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
 
-    def governing(self, key: Key) -> list[Policy]:
+    def governing(self, key: ObjectKey) -> list[Policy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
 
     # -- pods
 
-    def fake(self, key: Key) -> Pod | None:
+    def fake(self, key: ObjectKey) -> Pod | None:
         """The pod that stands for a reservation."""
         found = self._pods.get(key[0], {}).get(key)
         return found if found is not None and is_fake(found) else None
@@ -195,7 +197,7 @@ class World:
                 self.policies_to_see.add((key[0], name))
             self._share(policy, name, key[0], names, 1)
 
-    def _ungovern(self, key: Key) -> None:
+    def _ungovern(self, key: ObjectKey) -> None:
         names = self._governing.pop(key, ())
         for name in names:
             policy = self.policies.get(key[0], {}).get(name)
