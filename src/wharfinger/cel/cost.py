@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from wharfinger.api.protobuf_wire import fields
+
 PER_EXPRESSION = 1_000_000
 PER_CLUSTER = 10_000_000  # of all expressions of one predicate on one cluster
 
@@ -66,12 +68,12 @@ class CostModel:
 
 def _estimate(expr: bytes, size: Extent) -> tuple[float, float]:
     """Cost of a node, and a bound of the number of members (or characters) of its value."""
-    for number, value in _fields(expr):
+    for number, value in fields(expr):
         if not isinstance(value, bytes):
             continue
         match number:
             case 3:  # constant
-                text = next((part for kind, part in _fields(value) if kind in (6, 7) and isinstance(part, bytes)), b"")
+                text = next((part for kind, part in fields(value) if kind in (6, 7) and isinstance(part, bytes)), b"")
                 return 0.0, float(len(text))
             case 4:  # identifier
                 return _CALL, float(size.breadth)
@@ -80,16 +82,14 @@ def _estimate(expr: bytes, size: Extent) -> tuple[float, float]:
             case 6:
                 return _call(value, size)
             case 7:
-                parts = [
-                    _estimate(part, size) for kind, part in _fields(value) if kind == 1 and isinstance(part, bytes)
-                ]
+                parts = [_estimate(part, size) for kind, part in fields(value) if kind == 1 and isinstance(part, bytes)]
                 return _LITERAL_COLLECTION + sum(cost for cost, _ in parts), float(len(parts))
             case 8:
-                entries = [entry for kind, entry in _fields(value) if kind == 2 and isinstance(entry, bytes)]
+                entries = [entry for kind, entry in fields(value) if kind == 2 and isinstance(entry, bytes)]
                 total = sum(
                     _estimate(part, size)[0]
                     for entry in entries
-                    for kind, part in _fields(entry)
+                    for kind, part in fields(entry)
                     if kind in (3, 4) and isinstance(part, bytes)
                 )
                 return _LITERAL_COLLECTION + total, float(len(entries))
@@ -101,7 +101,7 @@ def _estimate(expr: bytes, size: Extent) -> tuple[float, float]:
 def _call(call: bytes, size: Extent) -> tuple[float, float]:
     name = _field(call, 2).decode()
     total, largest = _CALL, 0.0
-    for number, part in _fields(call):
+    for number, part in fields(call):
         if number in (1, 3) and isinstance(part, bytes):
             cost, members = _estimate(part, size)
             total, largest = total + cost, max(largest, members)
@@ -118,15 +118,15 @@ def _comprehension(comprehension: bytes, size: Extent) -> tuple[float, float]:
 
 
 def _functions(expr: bytes) -> Iterator[str]:
-    for number, value in _fields(expr):
+    for number, value in fields(expr):
         if isinstance(value, bytes) and number in (5, 6, 7, 8, 9):
             if number == 6:
                 yield _field(value, 2).decode()
-            for kind, part in _fields(value):
+            for kind, part in fields(value):
                 if not isinstance(part, bytes):
                     continue
                 if number == 8 and kind == 2:
-                    for _, nested in _fields(part):
+                    for _, nested in fields(part):
                         if isinstance(nested, bytes):
                             yield from _functions_of(nested)
                 elif _is_expression(number, kind):
@@ -144,37 +144,5 @@ def _is_expression(node: int, field: int) -> bool:
     return {5: field == 1, 6: field in (1, 3), 7: field == 1, 9: field in (2, 4, 5, 6, 7)}.get(node, False)
 
 
-# The protocol-buffer wire format, as much of it as expressions need.
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, position = _varint(message, position)
-            yield number, value
-        elif wire == 2:
-            length, position = _varint(message, position)
-            yield number, message[position : position + length]
-            position += length
-        elif wire in (1, 5):
-            position += 8 if wire == 1 else 4
-        else:
-            raise ValueError("not a protocol-buffer message")
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
 def _field(message: bytes, wanted: int) -> bytes:
-    return next((value for number, value in _fields(message) if number == wanted and isinstance(value, bytes)), b"")
+    return next((value for number, value in fields(message) if number == wanted and isinstance(value, bytes)), b"")
