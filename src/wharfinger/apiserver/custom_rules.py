@@ -1,7 +1,7 @@
-"""Validation rules in CEL that schemas of custom resources carry (`x-kubernetes-validations`).
+"""Validation rules in CEL in the schemas of custom resources (`x-kubernetes-validations`).
 
-Values are dynamic here: a rule that Kubernetes would refuse for its types is refused when it is evaluated. Immutability
-(`self == oldSelf`) is checked with the schema itself.
+Values are dynamic: a rule with a type error, which Kubernetes rejects with the CustomResourceDefinition, fails here when it is
+evaluated. Immutability (`self == oldSelf`) is checked with the schema itself.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, req
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.structural import IMMUTABLE_RULE, openapi_type
 from wharfinger.api.schema.tree import ABSENT, RULES, Schema
-from wharfinger.apiserver.expressions import BadExpression, Failed, Input, expression
+from wharfinger.apiserver.expressions import bind, expression
+from wharfinger.cel import Bindings, EvaluationError, InvalidExpression
 
 _TRANSITION = re.compile(r"\boldSelf\b")
 _NAMES = ("self", "oldSelf")
 
 
 def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
-    """Rules of a schema that do not compile."""
+    """Errors for rules of a schema that do not compile."""
     if not isinstance(schema, dict):
         return
     rules = schema.get(RULES)
@@ -30,7 +31,7 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
             if isinstance(rule, dict) and rule.get(part):
                 try:
                     expression(str(rule[part]), _NAMES)
-                except BadExpression as error:
+                except InvalidExpression as error:
                     here = f"{path}.{RULES}[{index}].{part}"
                     yield invalid(here, rule[part], str(error))
     properties = schema.get("properties")
@@ -41,14 +42,14 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
 
 
 def has_rules(schema: Any) -> bool:
-    """Whether a schema carries rules anywhere; most do not, and need no walk for every write."""
+    """Whether a schema has rules anywhere; most have none, and their objects need no walk on every write."""
     if isinstance(schema, dict):
         return bool(schema.get(RULES)) or any(has_rules(inner) for inner in schema.values())
     return isinstance(schema, list) and any(has_rules(inner) for inner in schema)
 
 
 def faults(schema: Schema, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
-    """The rules that a value of the right structure breaks; `old` is `ABSENT` on create."""
+    """Violations of the rules by a value of valid structure; `old` is `ABSENT` on create."""
     for rule in schema.constraints.rules:
         if rule.get("rule") != IMMUTABLE_RULE:
             yield from _evaluate(rule, schema, value, old, path)
@@ -65,7 +66,7 @@ def faults(schema: Schema, value: Any, old: Any, path: str = "") -> Iterator[Fie
 
 
 def _correlated(schema: Schema, item: Any, old: Any) -> Any:
-    """The earlier state of a list item: known only in lists that have keys."""
+    """The old state of a list item; only known in lists of type map."""
     keys = schema.map_keys
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return ABSENT
@@ -79,20 +80,20 @@ def _evaluate(rule: Document, schema: Schema, value: Any, old: Any, path: str) -
     if _TRANSITION.search(text) and old is ABSENT:
         return
     shown_type = None if schema.type in ("any", "int-or-string") else openapi_type(schema)
-    given = Input({"self": value, "oldSelf": None if old is ABSENT else old})
+    bindings = bind({"self": value, "oldSelf": None if old is ABSENT else old})
     try:
-        held = expression(text, _NAMES).value(given)
+        held = expression(text, _NAMES).evaluate(bindings)
         if not isinstance(held, bool):
-            raise Failed("the rule is neither true nor false")
-    except Failed as error:
+            raise EvaluationError("rule must evaluate to bool")
+    except EvaluationError as error:
         yield invalid(path, shown_type, f"{error} evaluating rule: {rule.get('message') or text}")
         return
-    except BadExpression as error:
+    except InvalidExpression as error:
         yield invalid(path, shown_type, str(error))
         return
     if held:
         return
-    message = _message(rule, given) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
+    message = _message(rule, bindings) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
     here = path + str(rule.get("fieldPath") or "")
     match rule.get("reason"):
         case "FieldValueForbidden":
@@ -107,12 +108,12 @@ def _evaluate(rule: Document, schema: Schema, value: Any, old: Any, path: str) -
             yield invalid(here, value, message)
 
 
-def _message(rule: Document, given: Input) -> str:
-    """What the message expression says; nothing when it fails, so that the plain message counts."""
+def _message(rule: Document, bindings: Bindings) -> str:
+    """The value of the message expression; empty if it fails, so that the plain message is used."""
     if not rule.get("messageExpression"):
         return ""
     try:
-        said = expression(str(rule["messageExpression"]), _NAMES).value(given)
-    except (Failed, BadExpression):
+        said = expression(str(rule["messageExpression"]), _NAMES).evaluate(bindings)
+    except (EvaluationError, InvalidExpression):
         return ""
     return said.strip() if isinstance(said, str) and "\n" not in said else ""

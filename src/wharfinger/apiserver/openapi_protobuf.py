@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.protobuf_wire import delimited_field, double_field, varint_field
 from wharfinger.api.registry import Document
+from wharfinger.apiserver.protobuf_wire import delimited_field, double_field, varint_field
 
 MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _ASKED = (MEDIA, MEDIA.replace(".v1.0", "@v1.0"))  # the older name, which is no valid media type in an answer

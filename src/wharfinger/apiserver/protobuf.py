@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.errors import BadRequest
-from wharfinger.api.protobuf_wire import MalformedMessage, fields, signed
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.definitions import META, definition_name
 from wharfinger.api.times import format_micro_time, format_time
+from wharfinger.apiserver.protobuf_wire import MalformedMessage, fields, signed
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"

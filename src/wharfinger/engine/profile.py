@@ -1,11 +1,10 @@
-"""Profiles: a scheduler name with its plugins at each extension point, their weights and arguments, and the answers
-they have prepared for shapes."""
+"""Profiles: the plugins that serve one scheduler name, and what they prepared for pod shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -13,50 +12,25 @@ from wharfinger.api.fields import FieldError, describe
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.registry import known_plugins
-from wharfinger.framework.plugin import Args, Plugin
+from wharfinger.framework.plugin import EXTENSION_POINTS, Args, Plugin
 from wharfinger.framework.shapes import Shape, Shapes
 from wharfinger.framework.tables import Tables
 
-POINTS = (
-    "preEnqueue",
-    "queueSort",
-    "preFilter",
-    "filter",
-    "postFilter",
-    "preScore",
-    "score",
-    "reserve",
-    "permit",
-    "preBind",
-    "bind",
-    "postBind",
-)
 DEFAULT_NAME = "default-scheduler"
 
 
 class BadArguments(ValueError):
-    """A plugin's arguments are wrong; every fault with its path."""
+    """The arguments of a plugin are invalid; has every error with its path."""
 
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__(describe(errors))
         self.errors = errors
 
 
-class ProfileLike(Protocol):
-    """What makes a profile; the configuration loader's profiles have this form."""
-
-    @property
-    def scheduler_name(self) -> str: ...
-    @property
-    def points(self) -> Mapping[str, tuple[str, ...]]: ...
-    @property
-    def weights(self) -> Mapping[str, int]: ...
-    @property
-    def args(self) -> Mapping[str, Mapping[str, Any]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
+    """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
+
     scheduler_name: str
     points: Mapping[str, tuple[str, ...]]
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -71,19 +45,19 @@ def default_profile(
     weights: Mapping[str, int] | None = None,
     args: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ProfileSpec:
-    """All plugins that are on by default, in their order; `extra` classes come after them."""
+    """All plugins that are enabled by default, in their default order, then the `extra` classes."""
     classes = [each for name, each in known_plugins().items() if each.enabled and name not in set(without)]
     classes += [each for each in extra if each not in classes]
     return ProfileSpec(
         scheduler_name,
-        {point: tuple(each.name for each in classes if point in each.points) for point in POINTS},
+        {point: tuple(each.name for each in classes if point in each.points) for point in EXTENSION_POINTS},
         {each.name: each.weight for each in classes} | dict(weights or {}),
         args or {},
     )
 
 
 def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") -> Args:
-    """A plugin's arguments from a document. Raises BadArguments."""
+    """The arguments of a plugin, from a document. Raises BadArguments."""
     prefix = f"{path}." if path else ""
     try:
         args = msgspec.convert(dict(given), plugin.args_type)
@@ -98,15 +72,15 @@ def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") ->
 
 
 class Profile:
-    """The plugins of one profile, made and wired to the tables."""
+    """The plugins of one profile, and the answers cached for shapes."""
 
-    MEMORY = 256 << 20  # bytes that kept answers may take, roughly
+    MEMORY = 256 << 20  # bytes that cached answers may take, approximately
 
-    def __init__(self, spec: ProfileLike, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
+    def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
         self.spec = spec
         self._tables = tables
-        names = list(dict.fromkeys(name for point in POINTS for name in spec.points.get(point, ())))
+        names = list(dict.fromkeys(name for point in EXTENSION_POINTS for name in spec.points.get(point, ())))
         self.plugins: dict[str, Plugin] = {
             name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
             for name in names
@@ -114,23 +88,28 @@ class Profile:
         for plugin in self.plugins.values():
             if plugin.watches_pods:
                 tables.listen(plugin)
-        self.at = {point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in POINTS}
+        self.at = {
+            point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
+        }
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
-        self._settled: dict[int, Shape] = {}  # by plain shape: that of its pods without annotations and volumes
+        self._settled: dict[
+            int, Shape
+        ] = {}  # by plain shape: the shape of its pods that have neither annotations nor volumes
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
         self._last_answers: Answers | None = None
-        self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
+        self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
-        self._epoch = tables.epoch
-        self._renewals = tables.renewals
+        self._versions = tables.versions
+        self._everything = self._versions.everything
+        self._namespaces = self._versions.namespaces
 
     def answers_for(self, pod: Pod) -> Answers:
-        """What the plugins say on pods like this one."""
+        """The answers for the shape of a pod."""
         state = self._tables.preparation_version
         if pod is self._last_pod and state == self._last_state and self._last_answers is not None:
             return self._last_answers
@@ -143,9 +122,9 @@ class Profile:
         plain = tables.shapes.of(pod, node_name=spec.node_name)
         if pod.metadata.annotations or spec.volumes:
             return self._with_keys(plain, pod)
-        if self._settled_at != tables.keys_version or len(self._settled) > Shapes.LIMIT:
+        if self._settled_at != self._versions.keys or len(self._settled) > Shapes.LIMIT:
             self._settled.clear()
-            self._settled_at = tables.keys_version
+            self._settled_at = self._versions.keys
         found = self._settled.get(plain.number)
         if found is None:
             found = self._with_keys(plain, pod)
@@ -161,12 +140,13 @@ class Profile:
         return plain
 
     def answers(self, shape: Shape) -> Answers:
-        """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""
-        if self._epoch != self._tables.epoch:
+        """The answers for a shape, from an LRU cache."""
+        versions = self._versions
+        if self._everything != versions.everything:
             self.clear()
-            self._epoch = self._tables.epoch
-        if self._renewals != self._tables.renewals:
-            self._renew()
+            self._everything = versions.everything
+        if self._namespaces != versions.namespaces:
+            self._drop_namespaces()
         elif self._last_answers is not None and self._last_answers.shape is shape:
             return self._last_answers
         self._last_pod = None
@@ -177,18 +157,18 @@ class Profile:
                 self._answers.pop(next(iter(self._answers))).close()
             found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights)
         elif len(self._answers) > 1:
-            # Python's dicts keep insertion order: putting it in again makes it the most recently used.
+            # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
         self._last_answers = found
         return found
 
-    def _renew(self) -> None:
-        """Drops what was prepared for namespaces where that holds no longer."""
-        renewed = self._tables.renewed
+    def _drop_namespaces(self) -> None:
+        """Drops what was prepared for namespaces that changed."""
+        changed = self._versions.of_namespace
         for number, answers in list(self._answers.items()):
-            if renewed.get(answers.shape.namespace, 0) > self._renewals:
+            if changed.get(answers.shape.namespace, 0) > self._namespaces:
                 self._answers.pop(number).close()
-        self._renewals = self._tables.renewals
+        self._namespaces = self._versions.namespaces
         self._last_answers = None
 
     def clear(self) -> None:

@@ -3,8 +3,8 @@
 A value holds the row's total score and its tie-break in one number, so that the best row is one argmax. Only rows that
 changed are evaluated again: a few one by one, many as arrays.
 
-Values are put together from what follows from the node, from the node and its pods, and from the whole cluster; each of
-these is kept, so that a change costs no more than the part it concerns.
+A value combines what depends on the node, on the node and its pods, and on the whole cluster. Each of these is cached, so
+that a change costs no more than the part it concerns.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from wharfinger.engine.cluster import ClusterFilter, ClusterScorer, NormalizedSc
 from wharfinger.engine.front import Front
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import RowScope
-from wharfinger.framework.columns import Bools, Column, Flags, Ints, Rows
+from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
 
 SHIFT = 40  # score in the high bits, tie-break in the low 40
 REFUSED = int(np.iinfo(np.int64).min)
-CALM = 8  # decisions without a change of many rows, after which keeping a heap pays
+CALM = 8  # decisions in a row without a change of many rows, after which a heap pays
 
-_NO_ROWS, _NO_FLAGS = Column(0), Flags(0)
+_NO_ROWS, _NO_FLAGS = IntColumn(0), Flags(0)
 
 
 class RowValues:
+    """`refresh` brings the values up to date; everything else reads them as of the last refresh."""
+
     def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
         self._tables = tables
         filters = [each for _, each in prepared.filters]
@@ -50,7 +52,7 @@ class RowValues:
         ]
         self._overlaid = bool(prepared.overlays)
 
-        # How far behind the tables these values are.
+        # The state of the tables that the values reflect.
         self._node_position = self._pod_position = -1
         self._tables_version = -1
         self._built = False
@@ -59,9 +61,9 @@ class RowValues:
         self.value = _NO_ROWS
         self._unguarded = _NO_ROWS  # values without the cluster filters; kept while there are active ones
         self._node_accepts = self._row_accepts = _NO_FLAGS
-        self._node_base = _NO_ROWS  # plain scores that follow from the node
-        self._base = _NO_ROWS  # the same, and those that follow from its pods
-        self._cluster_base = _NO_ROWS  # plain cluster scores, and normalized ones that differ between rows
+        self._node_base = _NO_ROWS  # plain scores of node scope
+        self._base = _NO_ROWS  # plain scores of node and row scope
+        self._cluster_base = _NO_ROWS  # plain scores of cluster scope, and normalized ones that differ between rows
 
         # About the values as a whole.
         self._guards: list[ClusterFilter] = []  # the cluster filters that have something to filter
@@ -88,7 +90,7 @@ class RowValues:
         return self._front.best()
 
     def accepted(self) -> Bools:
-        """The rows that pass all filters, nominated pods and overlays left aside."""
+        """The rows that pass all filters, regardless of nominated pods and overlays."""
         return self._guarded(self._node_accepts.view & self._row_accepts.view)
 
     def node_accepts(self, row: int) -> bool:
@@ -161,13 +163,13 @@ class RowValues:
         size = tables.capacity
         tables.work.rebuilt += 1
         self._tables_version = -1
-        self.value = Column(size, REFUSED)
-        self._unguarded = Column(size, REFUSED)
+        self.value = IntColumn(size, REFUSED)
+        self._unguarded = IntColumn(size, REFUSED)
         self._node_accepts = Flags(size)
         self._row_accepts = Flags(size)
-        self._node_base = Column(size)
-        self._base = Column(size)
-        self._cluster_base = Column(size)
+        self._node_base = IntColumn(size)
+        self._base = IntColumn(size)
+        self._cluster_base = IntColumn(size)
         self._guards = []
         self._tracked = []
         self._constant = 0
@@ -184,7 +186,7 @@ class RowValues:
 
     # -- rows that changed
     #
-    # These return whether the change concerns other rows too, so that all values must be combined again.
+    # These return whether the change affects other rows too, so that all values must be combined again.
 
     def _refresh_nodes(self, rows: Rows) -> None:
         """Evaluates rows whose node changed, except for cluster scope."""
@@ -243,7 +245,7 @@ class RowValues:
             return True
         value = REFUSED
         if accepts:
-            value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.turn.cells[row]
+            value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.tie_breaks.cells[row]
         if self._guards:
             self._unguarded.cells[row] = value
             if not feasible:
@@ -283,7 +285,7 @@ class RowValues:
             base += self._cluster_base.take(rows)
         base += self._constant
         base <<= SHIFT
-        base -= self._tables.turn.take(rows)
+        base -= self._tables.tie_breaks.take(rows)
         base = np.where(accepts, base, REFUSED)
         if guarded is not None:
             self._unguarded.view[rows] = base
@@ -368,14 +370,14 @@ class RowValues:
         return accepted
 
     def _apply_guards(self) -> None:
-        """Applies the cluster filters anew; scores are as they were."""
+        """Applies the cluster filters again, to the same scores."""
         self.value.view[:] = np.where(self._guarded(self._tables.alive), self._unguarded.view, REFUSED)
         self._many_changed()
 
     # -- combining
 
     def _combine(self) -> None:
-        """Computes all values from what is known of the rows."""
+        """Computes all values from the cached parts."""
         if self._overlaid:
             return  # `among` does so for each pod, once the rows with overlays have been evaluated
         self._tables.work.totals += 1
@@ -426,7 +428,7 @@ class RowValues:
                 self._cluster_base.view[:] = 0
             self._has_cluster_base = base is not None
         total <<= SHIFT
-        total -= self._tables.turn.view
+        total -= self._tables.tie_breaks.view
         return total
 
     def _feasible_rows(self, accepted: Bools) -> Rows:

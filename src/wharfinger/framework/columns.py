@@ -1,13 +1,14 @@
-"""Columns of the node tables: whole numbers, and dictionary-coded labels.
+"""Columns of the node table: integers, flags and dictionary-encoded labels, one value for each row.
 
-A column of numbers is one block of memory seen two ways: `cells` reads and writes one row fast, `view` is the numpy
-array over all rows. Growing replaces both, so neither may be kept across events.
+A column is one block of memory with two views: `cells` reads and writes single rows fast, `view` is a numpy array over
+all rows. Growing replaces both, so neither may be held across events.
 """
 
 from __future__ import annotations
 
+import random
 from array import array
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,11 @@ Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 ABSENT = -1
-"""The code of a label that a node does not have."""
+"""The code of a label that the node does not have."""
 
 
-class Column:
-    """int64 a row."""
+class IntColumn:
+    """An int64 for each row."""
 
     __slots__ = ("cells", "view")
 
@@ -43,8 +44,48 @@ class Column:
         self.view[: len(old)] = old
 
 
+class InternedColumn(IntColumn):
+    """A number for the value of each row; rows with equal values have equal numbers."""
+
+    __slots__ = ("_next", "_numbers")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._numbers: dict[Hashable, int] = {}
+        self._next = 0
+
+    def number(self, value: Hashable) -> int:
+        """The number of a value: 0, 1, 2 and so on as values appear."""
+        number = self._numbers.get(value)
+        if number is None:
+            if len(self._numbers) > 2 * len(self.cells):
+                self._numbers.clear()  # most belong to nodes that are gone; numbers are not used again
+            number = self._numbers[value] = self._next
+            self._next += 1
+        return number
+
+
+class TieBreaks(IntColumn):
+    """The order among rows of equal score: the smallest number first. A row that was chosen goes to the end."""
+
+    __slots__ = ("_last", "_random")
+
+    def __init__(self, capacity: int, seed: int) -> None:
+        super().__init__(capacity)
+        self._last = 0
+        self._random = random.Random(seed)
+
+    def enter(self, row: int) -> None:
+        """A row is new: it comes before all that were chosen, in random order."""
+        self.cells[row] = self._random.getrandbits(30) - (1 << 30)
+
+    def chosen(self, row: int) -> None:
+        self._last += 1
+        self.cells[row] = self._last
+
+
 class Flags:
-    """True or false a row, in the same two ways."""
+    """A bool for each row."""
 
     __slots__ = ("cells", "view")
 
@@ -54,19 +95,19 @@ class Flags:
 
 
 class LabelColumn:
-    """The codes of one label key's values: equal values have equal codes, `ABSENT` where the label is missing."""
+    """The value of one label on each row, as a code: equal values have equal codes, `ABSENT` means no such label."""
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
-        self.codes = Column(capacity, ABSENT)
+        self.codes = IntColumn(capacity, ABSENT)
         self.code_of: dict[str, int] = {}
         self.values: list[str] = []
-        self._holders: list[int] = []  # for each value the number of nodes that have it
-        self._shared = 0
+        self._holders: list[int] = []  # [code] number of nodes with the value
+        self._shared = 0  # values that more than one node has
 
     @property
     def unique(self) -> bool:
-        """Whether no two nodes have the same value, as with host names."""
+        """Whether no two nodes have the same value, as is usual for host names."""
         return self._shared == 0
 
     def set(self, row: int, labels: Mapping[str, str]) -> None:
@@ -92,7 +133,7 @@ class LabelColumn:
         return code
 
     def mask(self, requirement: Requirement, rows: Rows) -> Bools:
-        """Which rows meet the requirement, as `Requirement.matches` has it."""
+        """Which of the rows meet the requirement; the same as `Requirement.matches` for each."""
         codes = self.codes.take(rows)
         match requirement.operator:
             case Operator.IN:
@@ -117,43 +158,10 @@ class LabelColumn:
 
     def _compared(self, codes: Ints, requirement: Requirement) -> Bools:
         bound = parse_int64(next(iter(requirement.values)))
-        # One entry more than there are values: code -1 finds it and stays false.
+        # One entry more than there are values, always false: code -1 reads it.
         holds = np.zeros(len(self.values) + 1, dtype=np.bool_)
         for code, value in enumerate(self.values):
             number = parse_int64(value)
             if number is not None and bound is not None:
                 holds[code] = number > bound if requirement.operator is Operator.GT else number < bound
         return holds[codes]
-
-
-class Log:
-    """Rows that changed, in order. A reader keeps a position and asks what came after it."""
-
-    LIMIT = 1 << 17
-
-    __slots__ = ("_base", "_rows", "position")
-
-    def __init__(self) -> None:
-        self._rows = array("q")
-        self._base = 0
-        self.position = 0
-
-    @property
-    def last(self) -> int:
-        """The row that changed last."""
-        return self._rows[-1]
-
-    def append(self, row: int) -> None:
-        self._rows.append(row)
-        self.position += 1
-        if len(self._rows) > self.LIMIT:
-            # Readers that are further behind than this look at everything again.
-            drop = self.LIMIT // 2
-            del self._rows[:drop]
-            self._base += drop
-
-    def since(self, position: int) -> array[int] | None:
-        """The rows that changed after the position; None when that reaches back too far."""
-        if position < self._base:
-            return None
-        return self._rows[position - self._base :]

@@ -1,0 +1,63 @@
+"""Where a claim can be provisioned: the allowed topologies of its class, and the capacity that its driver reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from wharfinger.api.quantity import NANO, value
+from wharfinger.api.selectors import BadSelector, Requirements
+from wharfinger.api.views import CSIStorageCapacity, StorageClass
+from wharfinger.framework.columns import Bools, Rows
+from wharfinger.plugins.volumes.catalogue import VolumeCatalogue
+from wharfinger.plugins.volumes.rules import NO_PROVISIONER, on_rows, topologies
+
+
+class Provisioning:
+    """For claims of one class and size."""
+
+    def __init__(self, catalogue: VolumeCatalogue, class_name: str, size: int) -> None:
+        self._catalogue = catalogue
+        self._class_name = class_name
+        self._bytes = -(-size // NANO)
+
+    def possible(self, rows: Rows) -> Bools:
+        """The rows in the allowed topologies of the class."""
+        found = self._class()
+        if found is None:
+            return np.zeros(len(rows), dtype=np.bool_)
+        return on_rows(self._catalogue.tables, topologies(found), rows)
+
+    def sufficient(self, rows: Rows) -> Bools:
+        """The rows with enough capacity, or all rows if the driver does not want its capacity checked."""
+        found = self._class()
+        driver = None if found is None else self._catalogue.drivers.get(found.provisioner)
+        if driver is None or not driver.spec.storage_capacity:
+            return np.ones(len(rows), dtype=np.bool_)
+        reachable = np.zeros(len(rows), dtype=np.bool_)
+        for selector in self._pools():
+            reachable |= self._catalogue.tables.labelled(selector, rows)
+        return reachable
+
+    def _class(self) -> StorageClass | None:
+        found = self._catalogue.classes.get(self._class_name)
+        return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
+
+    def _pools(self) -> Iterator[Requirements]:
+        """The node topology of each pool with enough capacity."""
+        for each in self._catalogue.capacities.values():
+            limit = volume_limit(each)
+            if each.storage_class_name != self._class_name or limit is None or limit < self._bytes:
+                continue
+            if each.node_topology is not None:
+                try:
+                    yield each.node_topology.compile()
+                except BadSelector:
+                    continue
+
+
+def volume_limit(capacity: CSIStorageCapacity) -> int | None:
+    """The size of the largest volume that a pool can provision, in bytes: its maximum volume size, or else its capacity."""
+    stated = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    return None if stated is None else value(stated)
