@@ -11,12 +11,12 @@ from typing import Any
 
 from cel_expr_python import cel
 
-from wharfinger.admission.rbac import Attributes, Decision
+from wharfinger.admission.rbac import Attributes, RbacDecision
 from wharfinger.admission.request import Request, User, service_account
 from wharfinger.cel import current_context
 from wharfinger.cel.library import BOOL, MAP, TEXT
 
-Authorize = Callable[[Attributes], Decision]
+Authorize = Callable[[Attributes], RbacDecision]
 Check = dict[str, Any]
 
 
