@@ -74,6 +74,11 @@ class System:
         """Further users that count as schedulers."""
         return ()
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        """OpenAPI definitions by full name that this system adds to those of Kubernetes. One that exists already gets
+        the given properties in addition to its own."""
+        return {}
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
         return {}

@@ -16,7 +16,7 @@ import msgspec
 import wharfinger
 from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
-from wharfinger.api.schemas import crd
+from wharfinger.api.schema.crds import crd
 from wharfinger.install.components import Component
 from wharfinger.install.roles import LEASES, RBAC, cluster_rules, rule
 from wharfinger.systems.scheduling_policy.rules import shipped

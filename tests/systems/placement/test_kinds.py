@@ -10,7 +10,7 @@ from tests.systems.placement.hub import Hub, add_on, binding, cluster, cluster_s
 from wharfinger.api.errors import ApiError, BadRequest, Forbidden, Invalid
 from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.schemas import crd
+from wharfinger.api.schema.crds import crd
 from wharfinger.controllers.registry import factories
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
 from wharfinger.systems.placement.kinds.placement import convert_placement

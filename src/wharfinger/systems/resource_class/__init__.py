@@ -55,6 +55,11 @@ class ResourceClassSystem(System):
 
         return (SchedulerRecord(RECORD, with_node=True),)
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        from wharfinger.systems.resource_class.kinds.openapi import DEFINITIONS
+
+        return DEFINITIONS
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         from wharfinger.systems.resource_class.kinds.nodes import NODE_EXTENSION
 

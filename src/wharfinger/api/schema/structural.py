@@ -1,8 +1,8 @@
-"""Structural OpenAPI v3 schemas, the kind CustomResourceDefinitions carry: what they do to a document.
+"""Custom resources and their structural schemas, with errors as the API server's CRD validation words them.
 
-`default` fills absent fields, `prune` drops unknown ones, `validate` names every fault by path in the words of a real
-API server, and `schema_faults` says why a schema is not structural. Our own kinds and users' definitions go the same way.
-Expression rules (`x-kubernetes-validations`) other than immutability are left to the API server, which evaluates CEL.
+`default` fills absent fields, `prune` drops unknown ones, `validate` names every fault by path, and `schema_faults`
+says why a schema is not structural. Of the expression rules (`x-kubernetes-validations`) only immutability is checked
+here; the API server evaluates CEL.
 """
 
 from __future__ import annotations
@@ -22,72 +22,67 @@ from wharfinger.api.fields import (
     not_supported,
     required,
     show,
+    too_long,
     too_many,
+)
+from wharfinger.api.schema.definitions import JsonSchema
+from wharfinger.api.schema.tree import (
+    ABSENT,
+    EMBEDDED,
+    INT_OR_STRING,
+    LIST_TYPE,
+    MAP_KEYS,
+    MAP_TYPE,
+    PRESERVE,
+    RULES,
+    Schema,
+    structural_schema,
 )
 from wharfinger.api.times import BadTime, parse_time
 
-Schema = dict[str, Any]
-
-PRESERVE = "x-kubernetes-preserve-unknown-fields"
-INT_OR_STRING = "x-kubernetes-int-or-string"
-EMBEDDED = "x-kubernetes-embedded-resource"
-LIST_TYPE = "x-kubernetes-list-type"
-MAP_KEYS = "x-kubernetes-list-map-keys"
-RULES = "x-kubernetes-validations"
 IMMUTABLE_RULE = "self == oldSelf"
 
 _IMPLICIT = ("apiVersion", "kind", "metadata")
 
 
 def default(schema: Schema, value: Any) -> None:
-    """Fills defaults in place, deepest last, as an API server does. Nulls that are not allowed count as absent."""
+    """Fills defaults in place, outermost first. A null that is not allowed counts as absent."""
     if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        for name, inner in properties.items():
-            if name in value and value[name] is None and not inner.get("nullable"):
+        for name, part in schema.fields.items():
+            if name in value and value[name] is None and not part.constraints.nullable:
                 del value[name]
-            if name not in value and "default" in inner:
-                value[name] = copy.deepcopy(inner["default"])
+            if name not in value and part.constraints.default is not ABSENT:
+                value[name] = copy.deepcopy(part.constraints.default)
             if name in value:
-                default(inner, value[name])
-        extra = schema.get("additionalProperties")
-        if isinstance(extra, dict):
+                default(part, value[name])
+        if schema.item is not None and schema.type != "list":
             for name, item in value.items():
-                if name not in properties:
-                    default(extra, item)
-    elif isinstance(value, list):
-        inner = schema.get("items")
-        if isinstance(inner, dict):
-            for item in value:
-                default(inner, item)
+                if name not in schema.fields:
+                    default(schema.item, item)
+    elif isinstance(value, list) and schema.type == "list" and schema.item is not None:
+        for item in value:
+            default(schema.item, item)
 
 
 def prune(schema: Schema, value: Any, *, root: bool = True) -> None:
-    """Drops fields that the schema does not name, in place; `metadata` and the like are kept at the root."""
+    """Drops fields that the schema does not have, in place; `metadata` and the like are kept at the root."""
     if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        extra = schema.get("additionalProperties")
-        keep_all = bool(schema.get(PRESERVE)) or extra is True
+        whole = root or schema.embedded  # a whole object, whose metadata the API server checks
+        extra = schema.item if schema.type != "list" else None
         for name in list(value):
-            if name in properties:
-                # The metadata of an embedded resource is the API server's to check, not the schema's to prune.
-                if not (name == "metadata" and (root or schema.get(EMBEDDED))):
-                    prune(properties[name], value[name], root=False)
-            elif isinstance(extra, dict):
+            if name in schema.fields:
+                if not (name == "metadata" and whole):
+                    prune(schema.fields[name], value[name], root=False)
+            elif extra is not None:
                 prune(extra, value[name], root=False)
-            elif not keep_all and not ((root or schema.get(EMBEDDED)) and name in _IMPLICIT):
+            elif not schema.preserves and not (whole and name in _IMPLICIT):
                 del value[name]
-    elif isinstance(value, list):
-        inner = schema.get("items")
-        if isinstance(inner, dict):
-            for item in value:
-                prune(inner, item, root=False)
+    elif isinstance(value, list) and schema.type == "list" and schema.item is not None:
+        for item in value:
+            prune(schema.item, item, root=False)
 
 
-_NO_OLD: Any = object()
-
-
-def validate(schema: Schema, value: Any, path: str = "", old: Any = _NO_OLD) -> list[FieldError]:
+def validate(schema: Schema, value: Any, path: str = "", old: Any = ABSENT) -> list[FieldError]:
     """Every fault of the value; with `old`, also changes of immutable fields."""
     errors: list[FieldError] = []
     _validate(schema, value, path, old, errors)
@@ -102,9 +97,23 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
+_WORDS = {
+    "map": "object",
+    "list": "array",
+    "bytes": "string",
+    "int32": "integer",
+    "int64": "integer",
+    "int-or-string": "integer,string",
+}
+
+
+def openapi_type(schema: Schema) -> str:
+    """The `type` in the schema's JSON form."""
+    return "" if schema.type == "any" else _WORDS.get(schema.type, schema.type)
 
 
 def type_name(value: Any) -> str:
+    """The OpenAPI type of a value."""
     for name in ("boolean", "object", "array", "string", "integer", "number"):
         if isinstance(value, _TYPES[name]):
             return name
@@ -115,25 +124,22 @@ def _has_type(value: Any, wanted: str) -> bool:
     if isinstance(value, bool) and wanted != "boolean":
         return False
     if wanted == "integer" and isinstance(value, float):
-        return value.is_integer()  # JSON does not tell 3 from 3.0
+        return value.is_integer()  # JSON has one notation for 3 and 3.0
     return isinstance(value, _TYPES.get(wanted, ()))
 
 
 def _validate(schema: Schema, value: Any, path: str, old: Any, errors: list[FieldError]) -> None:
+    limits, kind = schema.constraints, schema.type
     if value is None:
-        if not schema.get("nullable") and (schema.get("type") or schema.get(INT_OR_STRING)):
-            wanted = schema.get("type") or "integer,string"
-            errors.append(_wrong(path, value, wanted))
+        if kind != "any" and not limits.nullable:
+            errors.append(_wrong(path, value, openapi_type(schema)))
         return
-    if schema.get(INT_OR_STRING):
-        if not (_has_type(value, "integer") or isinstance(value, str)):
-            errors.append(_wrong(path, value, "integer,string"))
+    if kind != "any" and not _has_type(value, openapi_type(schema)):
+        if not (kind == "int-or-string" and (isinstance(value, str) or _has_type(value, "integer"))):
+            errors.append(_wrong(path, value, openapi_type(schema)))
             return
-    elif (wanted := schema.get("type")) and not _has_type(value, wanted):
-        errors.append(_wrong(path, value, wanted))
-        return
-    if (enum := schema.get("enum")) is not None and value not in enum:
-        errors.append(not_supported(path, value, enum))
+    if limits.enum is not None and value not in limits.enum:
+        errors.append(not_supported(path, value, limits.enum))
     if isinstance(value, dict):
         _validate_object(schema, value, path, old, errors)
     elif isinstance(value, list):
@@ -142,8 +148,8 @@ def _validate(schema: Schema, value: Any, path: str, old: Any, errors: list[Fiel
         _validate_text(schema, value, path, errors)
     elif not isinstance(value, bool):
         _validate_number(schema, value, path, errors)
-    if old is not _NO_OLD and old is not None and old != value:
-        for rule in schema.get(RULES) or ():
+    if limits.rules and old is not ABSENT and old is not None and old != value:
+        for rule in limits.rules:
             if rule.get("rule") == IMMUTABLE_RULE:
                 message = rule.get("message")
                 errors.append(invalid(path, value, message) if message else immutable(path, value))
@@ -155,59 +161,52 @@ def _wrong(path: str, value: Any, wanted: str) -> FieldError:
 
 
 def _validate_object(schema: Schema, value: dict[str, Any], path: str, old: Any, errors: list[FieldError]) -> None:
-    properties = schema.get("properties") or {}
-    extra = schema.get("additionalProperties")
-    for name in schema.get("required") or ():
+    limits, count = schema.constraints, len(value)
+    for name in schema.required:
         if name not in value:
             errors.append(required(f"{path}.{name}" if path else name))
-    count = len(value)
-    if (limit := schema.get("maxProperties")) is not None and count > limit:
-        errors.append(too_many(path, count, limit))
-    if (least := schema.get("minProperties")) is not None and count < least:
-        errors.append(invalid(path, count, f"{path} in body should have at least {least} properties"))
+    if limits.max_properties is not None and count > limits.max_properties:
+        errors.append(too_many(path, count, limits.max_properties))
+    if limits.min_properties is not None and count < limits.min_properties:
+        errors.append(invalid(path, count, f"{path} in body should have at least {limits.min_properties} properties"))
     for name, item in value.items():
-        inner = properties.get(name, extra)
-        if isinstance(inner, dict):
-            before = old.get(name) if isinstance(old, dict) else _NO_OLD if old is _NO_OLD else None
-            _validate(inner, item, f"{path}.{name}" if path else name, before, errors)
+        part = schema.fields.get(name, schema.item)
+        if part is not None:
+            before = old.get(name) if isinstance(old, dict) else ABSENT if old is ABSENT else None
+            _validate(part, item, f"{path}.{name}" if path else name, before, errors)
     if isinstance(old, dict):
-        for name, inner in properties.items():
-            if (
-                name in old
-                and name not in value
-                and any(r.get("rule") == IMMUTABLE_RULE for r in inner.get(RULES) or ())
-            ):
+        for name, part in schema.fields.items():
+            rules = part.constraints.rules
+            if rules and name in old and name not in value and any(r.get("rule") == IMMUTABLE_RULE for r in rules):
                 errors.append(immutable(f"{path}.{name}" if path else name, None))
 
 
 def _validate_list(schema: Schema, value: list[Any], path: str, old: Any, errors: list[FieldError]) -> None:
-    if (limit := schema.get("maxItems")) is not None and len(value) > limit:
-        errors.append(too_many(path, len(value), limit))
-    if (least := schema.get("minItems")) is not None and len(value) < least:
-        errors.append(invalid(path, len(value), f"{path} in body should have at least {least} items"))
-    keys = schema.get(MAP_KEYS) or ()
-    kind = schema.get(LIST_TYPE)
+    limits, keys, kind = schema.constraints, schema.map_keys, schema.list_type
+    if limits.max_items is not None and len(value) > limits.max_items:
+        errors.append(too_many(path, len(value), limits.max_items))
+    if limits.min_items is not None and len(value) < limits.min_items:
+        errors.append(invalid(path, len(value), f"{path} in body should have at least {limits.min_items} items"))
     seen: list[Any] = []
     before_by_key = _by_key(old, keys) if kind == "map" and isinstance(old, list) else {}
-    inner = schema.get("items")
     for index, item in enumerate(value):
         here = f"{path}[{index}]"
-        before = _NO_OLD
+        before = ABSENT
         if kind == "map" and isinstance(item, dict):
-            mark: Any = {key: item.get(key) for key in keys}
-            if mark in seen:
-                errors.append(duplicate(here, mark))
-            seen.append(mark)
-            before = before_by_key.get(show(mark), _NO_OLD)
-        elif kind == "set" or schema.get("uniqueItems"):
+            key: Any = {name: item.get(name) for name in keys}
+            if key in seen:
+                errors.append(duplicate(here, key))
+            seen.append(key)
+            before = before_by_key.get(show(key), ABSENT)
+        elif kind == "set" or limits.unique_items:
             if item in seen:
                 errors.append(duplicate(here, item))
             seen.append(item)
-        if isinstance(inner, dict):
-            _validate(inner, item, here, before, errors)
+        if schema.item is not None:
+            _validate(schema.item, item, here, before, errors)
 
 
-def _by_key(items: list[Any], keys: Any) -> dict[str, Any]:
+def _by_key(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {show({key: item.get(key) for key in keys}): item for item in items if isinstance(item, dict)}
 
 
@@ -220,13 +219,14 @@ def _pattern(text: str) -> re.Pattern[str] | None:
 
 
 def _validate_text(schema: Schema, value: str, path: str, errors: list[FieldError]) -> None:
-    if (limit := schema.get("maxLength")) is not None and len(value) > limit:
-        errors.append(FieldError(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes"))
-    if (least := schema.get("minLength")) is not None and len(value) < least:
-        errors.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
-    if (text := schema.get("pattern")) and (pattern := _pattern(text)) is not None and not pattern.search(value):
-        errors.append(invalid(path, value, f"{path} in body should match '{text}'"))
-    if schema.get("format") == "date-time":
+    limits = schema.constraints
+    if limits.max_length is not None and len(value) > limits.max_length:
+        errors.append(too_long(path, limits.max_length))
+    if limits.min_length is not None and len(value) < limits.min_length:
+        errors.append(invalid(path, value, f"{path} in body should be at least {limits.min_length} chars long"))
+    if limits.pattern and (pattern := _pattern(limits.pattern)) is not None and not pattern.search(value):
+        errors.append(invalid(path, value, f"{path} in body should match '{limits.pattern}'"))
+    if schema.format == "date-time":
         try:
             parse_time(value)
         except (BadTime, OverflowError):
@@ -237,27 +237,25 @@ _BOUNDS = {"int32": 1 << 31, "int64": 1 << 63}
 
 
 def _validate_number(schema: Schema, value: int | float, path: str, errors: list[FieldError]) -> None:
-    bound = _BOUNDS.get(schema.get("format", ""))
+    limits = schema.constraints
+    bound = _BOUNDS.get(schema.format)
     if bound is not None and not -bound <= value < bound:
-        errors.append(invalid(path, value, f"{path} in body must be of type {schema['format']}: {show(value)}"))
-    if (least := schema.get("minimum")) is not None:
-        if value < least or (schema.get("exclusiveMinimum") and value == least):
-            word = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
-            errors.append(invalid(path, value, f"{path} in body should be {word} {least}"))
-    if (most := schema.get("maximum")) is not None:
-        if value > most or (schema.get("exclusiveMaximum") and value == most):
-            word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
-            errors.append(invalid(path, value, f"{path} in body should be {word} {most}"))
-    if (step := schema.get("multipleOf")) and value % step:
-        errors.append(invalid(path, value, f"{path} in body should be a multiple of {step}"))
+        errors.append(invalid(path, value, f"{path} in body must be of type {schema.format}: {show(value)}"))
+    if (least := limits.minimum) is not None and (value < least or (limits.exclusive_minimum and value == least)):
+        word = "greater than" if limits.exclusive_minimum else "greater than or equal to"
+        errors.append(invalid(path, value, f"{path} in body should be {word} {least}"))
+    if (most := limits.maximum) is not None and (value > most or (limits.exclusive_maximum and value == most)):
+        word = "less than" if limits.exclusive_maximum else "less than or equal to"
+        errors.append(invalid(path, value, f"{path} in body should be {word} {most}"))
+    if limits.multiple_of and value % limits.multiple_of:
+        errors.append(invalid(path, value, f"{path} in body should be a multiple of {limits.multiple_of}"))
 
 
 _ALLOWED = {
     "description", "type", "format", "title", "default", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
     "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "enum", "maxProperties",
     "minProperties", "required", "items", "properties", "additionalProperties", "nullable", "externalDocs", "example",
-    "allOf", "anyOf", "oneOf", "not", PRESERVE, INT_OR_STRING, EMBEDDED, LIST_TYPE, MAP_KEYS, RULES,
-    "x-kubernetes-map-type",
+    "allOf", "anyOf", "oneOf", "not", PRESERVE, INT_OR_STRING, EMBEDDED, LIST_TYPE, MAP_KEYS, RULES, MAP_TYPE,
 }  # fmt: skip
 
 
@@ -285,7 +283,7 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
     elif schema.get(MAP_KEYS):
         yield forbidden(f"{path}.{MAP_KEYS}", "must be unset if x-kubernetes-list-type is unset or not map")
     if "default" in schema:
-        yield from validate(schema, schema["default"], f"{path}.default")
+        yield from validate(structural_schema(schema), schema["default"], f"{path}.default")
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, dict) else ():
         yield from schema_faults(inner, f"{path}.properties[{name}]")
@@ -295,7 +293,7 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
         yield from schema_faults(schema["additionalProperties"], f"{path}.additionalProperties")
 
 
-def _map_list_faults(schema: Schema, path: str) -> Iterator[FieldError]:
+def _map_list_faults(schema: JsonSchema, path: str) -> Iterator[FieldError]:
     keys = schema.get(MAP_KEYS)
     items = schema.get("items")
     if not keys:

@@ -1,8 +1,7 @@
-"""CustomResourceDefinitions of our kinds, made from types.
+"""Our own kinds as Python types, from which their schemas are generated.
 
-A kind of ours is a `Model` (a msgspec struct for writing) whose fields carry their constraints in `msgspec.Meta` and
-whose docstrings become descriptions. From it come the structural schema, defaulting and validation, and the manifest that
-`wharf crds` prints. `docs/objects.md` shows how to add a kind.
+A kind is a `Model` (a msgspec struct) whose fields carry their constraints in `msgspec.Meta` and whose docstrings become
+descriptions. From it come the structural schema, defaulting and validation. `docs/objects.md` shows how to add a kind.
 """
 
 from __future__ import annotations
@@ -32,11 +31,23 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from wharfinger.api import structural
 from wharfinger.api.fields import FieldError
-from wharfinger.api.registry import Column, DefaultFn, Document, Kind, Registry, ValidateFn
+from wharfinger.api.registry import DefaultFn, Document, ValidateFn
+from wharfinger.api.schema import structural
+from wharfinger.api.schema.definitions import JsonSchema
+from wharfinger.api.schema.structural import IMMUTABLE_RULE
+from wharfinger.api.schema.tree import (
+    ABSENT,
+    INT_OR_STRING,
+    LIST_TYPE,
+    MAP_KEYS,
+    MAP_TYPE,
+    PRESERVE,
+    RULES,
+    Schema,
+    structural_schema,
+)
 from wharfinger.api.selectors import LabelSelector
-from wharfinger.api.structural import IMMUTABLE_RULE, INT_OR_STRING, LIST_TYPE, MAP_KEYS, PRESERVE, RULES, Schema
 
 
 class Model(msgspec.Struct, rename="camel"):
@@ -84,18 +95,18 @@ class ConditionModel(Model):
 
 Conditions = Annotated[list[ConditionModel], keyed("type"), doc("The state of the object, by aspect.")]
 
-_EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {"x-kubernetes-map-type": "atomic"}}
+_EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {MAP_TYPE: "atomic"}}
 
 
 @cache
-def struct_schema(struct: type[msgspec.Struct]) -> Schema:
+def struct_schema(struct: type[msgspec.Struct]) -> JsonSchema:
     """The structural schema of one struct. Callers must not change it."""
     info = msgspec.inspect.type_info(struct)
     assert isinstance(info, StructType)
     return _object(info)
 
 
-def kind_schema(struct: type[msgspec.Struct]) -> Schema:
+def kind_schema(struct: type[msgspec.Struct]) -> JsonSchema:
     """The schema of a whole kind: the struct has `spec`, `status` or fields of its own; metadata is the server's."""
     schema = dict(struct_schema(struct))
     root = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
@@ -103,7 +114,7 @@ def kind_schema(struct: type[msgspec.Struct]) -> Schema:
     return schema
 
 
-def _object(info: StructType) -> Schema:
+def _object(info: StructType) -> JsonSchema:
     properties = {}
     required = []
     for part in info.fields:
@@ -113,7 +124,7 @@ def _object(info: StructType) -> Schema:
         elif isinstance(part.default, (str, int, float, bool)) and part.default != "":
             inner = {**inner, "default": part.default}
         properties[part.encode_name] = inner
-    schema: Schema = {"type": "object"}
+    schema: JsonSchema = {"type": "object"}
     if text := inspect.getdoc(info.cls):
         if "__doc__" in vars(info.cls):
             schema["description"] = " ".join(text.split())
@@ -126,7 +137,7 @@ def _object(info: StructType) -> Schema:
     return schema
 
 
-def _schema(kind: Type) -> Schema:
+def _schema(kind: Type) -> JsonSchema:
     match kind:
         case Metadata():
             # The field's own description stands above that of its type.
@@ -155,7 +166,7 @@ def _schema(kind: Type) -> Schema:
             raise TypeError(f"no structural schema for {kind}")
 
 
-def _union(kind: UnionType) -> Schema:
+def _union(kind: UnionType) -> JsonSchema:
     """Optional means that a field may be left out, not that it may be null; text or number is its own type."""
     parts = [part for part in kind.types if not isinstance(part, NoneType)]
     if len(parts) == 1:
@@ -165,15 +176,15 @@ def _union(kind: UnionType) -> Schema:
     raise TypeError(f"no structural schema for a union of {parts}")
 
 
-def _map(kind: DictType) -> Schema:
+def _map(kind: DictType) -> JsonSchema:
     if isinstance(kind.value_type, AnyType):
         return {"type": "object", PRESERVE: True}
     schema = {"type": "object", "additionalProperties": _schema(kind.value_type)}
     return _bounded(schema, minProperties=kind.min_length, maxProperties=kind.max_length)
 
 
-def _number(kind: IntType | FloatType) -> Schema:
-    schema: Schema = {"type": "integer" if isinstance(kind, IntType) else "number"}
+def _number(kind: IntType | FloatType) -> JsonSchema:
+    schema: JsonSchema = {"type": "integer" if isinstance(kind, IntType) else "number"}
     _bounded(schema, minimum=kind.ge, maximum=kind.le, multipleOf=kind.multiple_of)
     if kind.gt is not None:
         schema.update(minimum=kind.gt, exclusiveMinimum=True)
@@ -182,97 +193,37 @@ def _number(kind: IntType | FloatType) -> Schema:
     return schema
 
 
-def _bounded(schema: Schema, **limits: Any) -> Schema:
+def _bounded(schema: JsonSchema, **limits: Any) -> JsonSchema:
     schema.update({name: limit for name, limit in limits.items() if limit is not None})
     return schema
 
 
-More = Callable[[Document, Document | None], Iterable[FieldError]]
+MoreFaults = Callable[[Document, Document | None], Iterable[FieldError]]
+
+
+@cache
+def _tree(struct: type[msgspec.Struct]) -> Schema:
+    return structural_schema(kind_schema(struct))
 
 
 def defaulter(struct: type[msgspec.Struct], more: DefaultFn | None = None) -> DefaultFn:
-    """Defaulting of a kind of ours: that of its schema, then `more`, which must bear documents of any shape."""
+    """Defaulting of one of our kinds: that of its schema, then `more`, which must tolerate malformed documents."""
 
     def fill(document: Document) -> None:
-        structural.default(kind_schema(struct), document)
+        structural.default(_tree(struct), document)
         if more is not None:
             more(document)
 
     return fill
 
 
-def validator(struct: type[msgspec.Struct], more: More | None = None) -> ValidateFn:
-    """Validation of a kind of ours: its schema, then `more`, which runs only on documents of the right shape."""
+def validator(struct: type[msgspec.Struct], more: MoreFaults | None = None) -> ValidateFn:
+    """Validation of one of our kinds: its schema, then `more` if the schema found no fault."""
 
     def faults(document: Document, old: Document | None) -> list[FieldError]:
-        schema = kind_schema(struct)
-        errors = (
-            structural.validate(schema, document) if old is None else structural.validate(schema, document, "", old)
-        )
+        errors = structural.validate(_tree(struct), document, "", ABSENT if old is None else old)
         if more is not None and not errors:
             errors = list(more(document, old))
         return errors
 
     return faults
-
-
-def crd(kind: Kind) -> Document:
-    """The CustomResourceDefinition manifest of a kind."""
-    storage = kind.storage_version or kind.versions[0]
-    names: Document = {
-        "kind": kind.kind,
-        "listKind": f"{kind.kind}List",
-        "plural": kind.plural,
-        "singular": kind.singular or kind.kind.lower(),
-    }
-    if kind.short_names:
-        names["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        names["categories"] = list(kind.categories)
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {
-            "group": kind.group,
-            "names": names,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind, version, storage=version == storage) for version in kind.versions],
-        },
-    }
-
-
-def _version(kind: Kind, version: str, *, storage: bool) -> Document:
-    made: Document = {"name": version, "served": True, "storage": storage}
-    if kind.schema is not None:
-        made["schema"] = {"openAPIV3Schema": kind.schema(version)}
-    columns = [_column(column) for column in kind.columns if column.path]
-    if columns:
-        made["additionalPrinterColumns"] = columns
-    subresources: Document = {}
-    if kind.status:
-        subresources["status"] = {}
-    if kind.scale is not None:
-        scale = {"specReplicasPath": f".{kind.scale.spec_path}", "statusReplicasPath": f".{kind.scale.status_path}"}
-        if kind.scale.selector_path:
-            scale["labelSelectorPath"] = f".{kind.scale.selector_path}"
-        subresources["scale"] = scale
-    if subresources:
-        made["subresources"] = subresources
-    if kind.selectable:
-        made["selectableFields"] = [{"jsonPath": f".{path}"} for path in kind.selectable]
-    return made
-
-
-def _column(column: Column) -> Document:
-    made: Document = {"name": column.name, "type": column.type, "jsonPath": f".{column.path}"}
-    if column.description:
-        made["description"] = column.description
-    if column.priority:
-        made["priority"] = column.priority
-    return made
-
-
-def crds(registry: Registry) -> list[Document]:
-    """The manifests of all our kinds, in order of their names."""
-    return sorted((crd(kind) for kind in registry if kind.ours), key=lambda made: str(made["metadata"]["name"]))

@@ -1,4 +1,4 @@
-"""Shapes of Kubernetes' own kinds: wrong types are found by path, and merge rules are known."""
+"""Schemas of built-in kinds: wrong types are reported by path, and merge rules are known."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from wharfinger.api import shapes
-from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds import known_kinds
-from wharfinger.api.shape_types import Typed
-from wharfinger.api.shapes import Shape, check, kind_shape, unknown_fields
+from wharfinger.api.schema.tree import Schema, builtin_schema
+from wharfinger.api.schema.type_errors import fits, found_errors, type_errors, unknown_fields
 
 
-def pod_shape() -> Shape:
-    shape = kind_shape("", "v1", "Pod")
-    assert shape is not None
-    return shape
+def pod_schema() -> Schema:
+    schema = builtin_schema("", "v1", "Pod")
+    assert schema is not None
+    return schema
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def pod_shape() -> Shape:
     ],
 )
 def test_a_wrong_type_is_named_by_its_path(document: dict[str, Any], fault: str) -> None:
-    assert [str(error) for error in check(pod_shape(), document)] == [fault]
+    assert [str(error) for error in type_errors(pod_schema(), document)] == [fault]
 
 
 def test_null_counts_as_absent_and_numbers_as_quantities() -> None:
@@ -50,23 +48,23 @@ def test_null_counts_as_absent_and_numbers_as_quantities() -> None:
         "metadata": {"creationTimestamp": None},
         "spec": {"containers": [{"resources": {"limits": {"cpu": 2}}}]},
     }
-    assert check(pod_shape(), document) == []
+    assert type_errors(pod_schema(), document) == []
 
 
 def test_unknown_fields_are_listed_for_strict_decoding() -> None:
     document = {"spec": {"containers": [{"imgae": "a"}], "nodeSelector": {"any": "key"}}, "speck": 1}
-    assert list(unknown_fields(pod_shape(), document)) == ["spec.containers[0].imgae", "speck"]
+    assert list(unknown_fields(pod_schema(), document)) == ["spec.containers[0].imgae", "speck"]
 
 
 def test_merge_rules_of_lists() -> None:
-    spec = pod_shape().fields["spec"]
+    spec = pod_schema().fields["spec"]
     containers, volumes = spec.fields["containers"], spec.fields["volumes"]
     assert (containers.merge_key, containers.patch_strategy) == ("name", ("merge",))
     assert (volumes.merge_key, volumes.patch_strategy) == ("name", ("merge", "retainKeys"))
     assert containers.item is not None
     ports = containers.item.fields["ports"]
     assert (ports.list_type, ports.map_keys) == ("map", ("containerPort", "protocol"))
-    deployment = kind_shape("apps", "v1", "Deployment")
+    deployment = builtin_schema("apps", "v1", "Deployment")
     assert deployment is not None
     strategy = deployment.fields["spec"].fields["strategy"]
     assert strategy.patch_strategy == ("retainKeys",)
@@ -74,10 +72,10 @@ def test_merge_rules_of_lists() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in known_kinds() if not kind.ours], ids=lambda kind: kind.kind)
-def test_every_built_in_kind_has_a_shape_in_every_version(kind: Any) -> None:
+def test_every_built_in_kind_has_a_schema_in_every_version(kind: Any) -> None:
     for group in (kind.group, *kind.alias_groups):
         for version in kind.versions:
-            assert kind_shape(group, version, kind.kind) is not None
+            assert builtin_schema(group, version, kind.kind) is not None
 
 
 _POD = {
@@ -110,19 +108,12 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 @pytest.mark.parametrize("place", list(_places(_POD)), ids=lambda place: ".".join(map(str, place)))
-def test_the_quick_look_at_a_document_agrees_with_the_one_that_names_faults(place: tuple[Any, ...]) -> None:
-    shape = pod_shape()
-    typed = Typed(shape, lambda shape, value: not faults_of(shape, value))
+def test_the_compiled_check_agrees_with_the_walk(place: tuple[Any, ...]) -> None:
+    schema = pod_schema()
     for odd in _ODD:
         document = deepcopy(_POD)
         owner: Any = document
         for step in place[:-1]:
             owner = owner[step]
         owner[place[-1]] = odd
-        assert typed.fits(document) == (not faults_of(shape, document)), odd
-
-
-def faults_of(shape: Shape, value: Any) -> list[FieldError]:
-    found: list[FieldError] = []
-    shapes._check(shape, value, "", found)
-    return found
+        assert fits(schema, document) == (not found_errors(schema, document)), odd

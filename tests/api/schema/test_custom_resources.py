@@ -9,10 +9,12 @@ import yaml
 from click.testing import CliRunner
 from msgspec import Meta, field
 
-from wharfinger.api import structural
 from wharfinger.api.kinds import known_kinds, registry
 from wharfinger.api.registry import Kind
-from wharfinger.api.schemas import Int32, Model, Quantity, crds, doc, keyed, kind_schema, struct_schema
+from wharfinger.api.schema import structural
+from wharfinger.api.schema.crds import crds
+from wharfinger.api.schema.models import Int32, Model, Quantity, doc, keyed, kind_schema, struct_schema
+from wharfinger.api.schema.tree import ABSENT, structural_schema
 from wharfinger.cli.main import wharf
 
 OURS = [kind for kind in known_kinds() if kind.ours]
@@ -104,8 +106,8 @@ def test_types_become_schemas() -> None:
     ],
 )  # fmt: skip
 def test_documents_are_held_against_the_schema(document: Any, old: Any, faults: list[str] | None) -> None:
-    schema = struct_schema(Whole)
-    errors = structural.validate(schema, document) if old is None else structural.validate(schema, document, "", old)
+    schema = structural_schema(struct_schema(Whole))
+    errors = structural.validate(schema, document, "", ABSENT if old is None else old)
     if faults is None:
         assert [error.path for error in errors] == ["parts[0].size"]
     else:
@@ -114,7 +116,7 @@ def test_documents_are_held_against_the_schema(document: Any, old: Any, faults: 
 
 def test_defaults_are_filled_below_what_is_there_and_unknown_fields_pruned() -> None:
     document: dict[str, Any] = {"parts": [{"name": "a", "more": 1}], "template": {"any": {"thing": 1}}, "count": None}
-    schema = kind_schema(Whole)
+    schema = structural_schema(kind_schema(Whole))
     structural.default(schema, document)
     structural.prune(schema, document)
     assert document == {"parts": [{"name": "a", "size": "1"}], "template": {"any": {"thing": 1}}, "count": 1}

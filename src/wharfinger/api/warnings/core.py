@@ -1,4 +1,4 @@
-"""Warnings of the kinds that hold no pods."""
+"""Warnings about core kinds other than pods."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from collections.abc import Iterator
 
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document
-from wharfinger.api.warnings.common import address_warnings, deprecated_label, fraction_warnings, node_term_warnings
-from wharfinger.api.warnings.volumes import DEPRECATED_VOLUMES, shown_name
+from wharfinger.api.warnings.common import (
+    address_warnings,
+    annotations_of,
+)
 
 _MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
-_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
-_VOLUME_ANNOTATIONS = {
-    _STORAGE_CLASS: 'deprecated since v1.8; use "storageClassName" attribute instead',
-    "volume.beta.kubernetes.io/mount-options": 'deprecated since v1.31; use "mountOptions" attribute instead',
-}
+
 _TOPOLOGY_HINTS, _TOPOLOGY_MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
-_INGRESS_CLASS = "kubernetes.io/ingress.class"
-
-
-def _annotations(document: Document) -> Document:
-    found: Document = document["metadata"].get("annotations") or {}
-    return found
 
 
 def node_warnings(new: Document, old: Document | None) -> Iterator[str]:
@@ -32,30 +24,6 @@ def node_warnings(new: Document, old: Document | None) -> Iterator[str]:
         yield "spec.configSource: the feature is removed"
     if spec.get("externalID"):
         yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
-
-
-def volume_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    spec, annotations = new.get("spec") or {}, _annotations(new)
-    for key, why in _VOLUME_ANNOTATIONS.items():
-        if key in annotations:
-            yield f"metadata.annotations[{key}]: {why}"
-    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        instead = "Instead, the recommended approach is to use dynamic provisioning."
-        yield f"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. {instead}"
-    terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
-    for index, term in enumerate(terms):
-        yield from node_term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]", values=False)
-    for name in ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd"):
-        if spec.get(name) is not None:
-            yield f"spec.{shown_name(name)}: {DEPRECATED_VOLUMES[name]}"
-
-
-def claim_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    if _STORAGE_CLASS in _annotations(new):
-        yield f"metadata.annotations[{_STORAGE_CLASS}]: {_VOLUME_ANNOTATIONS[_STORAGE_CLASS]}"
-    resources = (new.get("spec") or {}).get("resources") or {}
-    for kind in ("requests", "limits"):
-        yield from fraction_warnings(resources.get(kind), ("storage",), f"spec.resources.{kind}")
 
 
 def quota_warnings(new: Document, old: Document | None) -> Iterator[str]:
@@ -89,7 +57,7 @@ def secret_warnings(new: Document, old: Document | None) -> Iterator[str]:
 
 
 def service_account_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    if _MOUNTABLE in _annotations(new) and (old is None or _MOUNTABLE not in _annotations(old)):
+    if _MOUNTABLE in annotations_of(new) and (old is None or _MOUNTABLE not in annotations_of(old)):
         prefer = "prefer separate namespaces to isolate access to mounted secrets"
         yield f"metadata.annotations[{_MOUNTABLE}]: deprecated in v1.32+; {prefer}"
 
@@ -97,7 +65,7 @@ def service_account_warnings(new: Document, old: Document | None) -> Iterator[st
 def service_warnings(new: Document, old: Document | None) -> Iterator[str]:
     spec = new.get("spec") or {}
     kind, external = spec.get("type"), spec.get("externalIPs") or ()
-    if _TOPOLOGY_HINTS in _annotations(new):
+    if _TOPOLOGY_HINTS in annotations_of(new):
         yield f"annotation {_TOPOLOGY_HINTS} is deprecated, please use {_TOPOLOGY_MODE} instead"
     headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
     if spec.get("clusterIP") not in ("", None, "None"):
@@ -122,21 +90,3 @@ def service_warnings(new: Document, old: Document | None) -> Iterator[str]:
         yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
     if spec.get("trafficDistribution") == "PreferClose":
         yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
-
-
-def ingress_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    if old is None and _INGRESS_CLASS in _annotations(new) and (new.get("spec") or {}).get("ingressClassName") is None:
-        yield f"annotation \"{_INGRESS_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
-
-
-def runtime_class_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    for key in (new.get("scheduling") or {}).get("nodeSelector") or ():
-        if why := deprecated_label(key):
-            yield f"scheduling.nodeSelector: {why}"
-
-
-def storage_class_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    for index, topology in enumerate(new.get("allowedTopologies") or ()):
-        for number, expression in enumerate(topology.get("matchLabelExpressions") or ()):
-            if why := deprecated_label(expression.get("key")):
-                yield f"allowedTopologies[{index}].matchLabelExpressions[{number}].key: {why}"
