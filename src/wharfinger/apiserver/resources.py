@@ -24,7 +24,7 @@ from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
-from wharfinger.store.objects import Stored, Written
+from wharfinger.store.objects import StoredObject, Written
 from wharfinger.store.store import Store
 
 _PATCHES = tuple(type.value for type in PatchType)
@@ -119,7 +119,7 @@ class ResourceHandler:
         stored = await self._store.get(at.resource, at.info.name, namespace)
         await self._show(exchange, at, stored, accepted)
 
-    async def _show(self, exchange: ApiExchange, at: Located, stored: Stored, accepted: Accepted) -> None:
+    async def _show(self, exchange: ApiExchange, at: Located, stored: StoredObject, accepted: Accepted) -> None:
         if accepted.shown_as == TABLE:
             await exchange.json(self._table(exchange, at, [stored], accepted, {"resourceVersion": str(stored.version)}))
         elif accepted.shown_as == PARTIAL:
@@ -156,7 +156,7 @@ class ResourceHandler:
             await exchange.json(_list_of(at, listing.items, metadata), media=accepted.media)
 
     def _table(
-        self, exchange: ApiExchange, at: Located, items: list[Stored], accepted: Accepted, metadata: Document
+        self, exchange: ApiExchange, at: Located, items: list[StoredObject], accepted: Accepted, metadata: Document
     ) -> Document:
         columns, now = tables.columns_of(at.kind), self._now()
         include = exchange.query.text("includeObject", "Metadata")
@@ -374,7 +374,7 @@ def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequ
     return ApiRequest(verb, at.resource, _namespace(at), info.name, info.subresource, body, **options)
 
 
-def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:
+def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> bytes:
     """A list of a kind. As in Kubernetes, items of built-in kinds have no apiVersion and kind; custom resources have."""
     kind, version = f"{at.kind.kind}List", at.resource.api_version
     if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:

@@ -43,7 +43,7 @@ from wharfinger.http.server import uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
-from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
+from wharfinger.system import systems
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ async def open_application(
         PolicyReviewer(store, keeper.index.allowed),
     ]
     await bootstrap(store)
-    await provision(LocalClient(store))
+    for system in systems():
+        await system.bootstrap(LocalClient(store))
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)

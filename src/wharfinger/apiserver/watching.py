@@ -16,7 +16,7 @@ from wharfinger.apiserver import tables
 from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted
 from wharfinger.apiserver.options import ListOptions
-from wharfinger.store.objects import BOOKMARK, Stored, StoreEvent
+from wharfinger.store.objects import BOOKMARK, StoredObject, StoreEvent
 from wharfinger.store.watch import Watch
 
 _TIMEOUT = (1800.0, 3600.0)  # seconds; random in this range unless the client sets one, so that not all end at once
@@ -99,10 +99,10 @@ class _LineCache:
 
     def __init__(self) -> None:
         self._type = ""
-        self._object: Stored | None = None
+        self._object: StoredObject | None = None
         self._last = b""
 
-    def of(self, type: str, stored: Stored) -> bytes:
+    def of(self, type: str, stored: StoredObject) -> bytes:
         if stored is not self._object or type != self._type:
             self._type, self._object, self._last = type, stored, _line(type, stored.data)
         return self._last

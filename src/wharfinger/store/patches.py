@@ -1,4 +1,4 @@
-"""Patches: how each media type turns a document into another one. Strategic merge has its own file."""
+"""Applying patches of each media type to documents. Strategic merge has its own module."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_OPERATIONS = 10_000
 def apply_patch(
     kind: Kind, version: str, document: Document, patch: Any, type: PatchType, *, plain: bool = False
 ) -> Document:
-    """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
-    members that direct a merge."""
+    """Returns the patched document; may change `document` and `patch`. A `plain` patch contains neither nulls nor merge
+    directives."""
     if type is PatchType.JSON:
         return _json_patched(document, patch if kind.keeps_nulls else copy({"patch": patch})["patch"])
     if type is PatchType.MERGE:
@@ -62,7 +62,7 @@ def _json_patched(document: Document, patch: Any) -> Document:
 
 
 class _Replace(jsonpatch.ReplaceOperation):
-    """Upstream's library replaces a member that is not there, too."""
+    """Like upstream's library, also replaces a member that does not exist."""
 
     def apply(self, obj: Any) -> Any:
         target, part = self.pointer.to_last(obj)

@@ -1,4 +1,4 @@
-"""Where Kubernetes treats one kind unlike another, as its registry strategies do (pkg/registry/*/strategy.go)."""
+"""Differences between kinds, as in the registry strategies of Kubernetes (pkg/registry/*/strategy.go)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_namespace(kind: Kind) -> bool:
 
 
 def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None:
-    """Puts back what this subresource may not write, in place."""
+    """Restores, in place, the fields that a write to this subresource cannot change."""
     if subresource == "":
         if kind.status:
             _restore(new, old, "status")
@@ -48,7 +48,7 @@ def _separate_status(kind: Kind, new: Document, old: Document) -> None:
 
 
 def _separate_resize(new: Document, old: Document) -> None:
-    """Only resources and resize policies of containers that exist, and pod-level resources, are taken over."""
+    """Takes over only resources and resize policies of existing containers, and pod-level resources."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     _keep_only(new, old, ())
     taken = dict(before)
@@ -69,7 +69,7 @@ def _resized(container: Document, wanted: Document | None) -> Document:
 
 
 def _keep_only(new: Document, old: Document, fields: tuple[str, ...]) -> None:
-    """Everything as it was but the fields named, and the version that the writer based this on."""
+    """Restores everything except the given fields and the resource version of the request."""
     kept = {field: new[field] for field in fields if field in new}
     version = new["metadata"].get("resourceVersion")
     new.clear()

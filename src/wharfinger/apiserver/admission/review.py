@@ -10,7 +10,7 @@ from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.apiserver.admission.authorizer import authorizer
 from wharfinger.apiserver.admission.matching import is_namespace, labels_of
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
@@ -19,7 +19,7 @@ _POSTED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Evict
 _SCALE = ("autoscaling", "v1", "Scale")
 _HIDDEN_OF_NAMESPACES = ("managedFields", "ownerReferences", "selfLink")
 
-Peek = Callable[[Resource, str], Stored | None]
+Peek = Callable[[Resource, str], StoredObject | None]
 
 
 def admission_request(request: Request, matched: Resource, uid: str = "") -> Document:

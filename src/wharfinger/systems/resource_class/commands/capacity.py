@@ -10,7 +10,7 @@ import click
 from wharfinger.cli.options import cluster_options, output_option
 
 if TYPE_CHECKING:
-    from wharfinger.simulate.capacity import Needs, NodeGroup
+    from wharfinger.systems.resource_class.rules.capacity import Needs, NodeGroup
 
 
 @click.command
@@ -67,7 +67,7 @@ def command(
 def _groups(file: str) -> list[NodeGroup]:
     import yaml
 
-    from wharfinger.simulate.capacity import BadNodeGroup, read_group
+    from wharfinger.systems.resource_class.rules.capacity import BadNodeGroup, read_group
 
     try:
         documents = [each for each in yaml.safe_load_all(Path(file).read_text()) if each is not None]
@@ -91,9 +91,9 @@ def _needs(
     from wharfinger.engine import Engine
     from wharfinger.engine.engine import VIEWS
     from wharfinger.scheduler import profiles
-    from wharfinger.simulate.capacity import needs
     from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
     from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
+    from wharfinger.systems.resource_class.rules.capacity import needs
 
     engine = Engine(profiles.load({}).profiles)
     others = {kind for each in engine.profiles.values() for plugin in each.plugins.values() for kind in plugin.kinds}
