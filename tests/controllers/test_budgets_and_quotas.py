@@ -22,7 +22,7 @@ from wharfinger.api.kinds.builtin import (
 from wharfinger.api.quota import as_written, pod_matches, usage
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod, PodDisruptionBudget, ResourceQuota, view
-from wharfinger.controllers.disruption import Numbers, desired_healthy
+from wharfinger.controllers.disruption import DisruptionCounts, desired_healthy
 from wharfinger.store import Store
 
 
@@ -52,9 +52,9 @@ def test_how_many_pods_should_be_healthy(spec: Document, expected: int, healthy:
 
 
 def test_nothing_is_allowed_where_nothing_is_expected() -> None:
-    assert Numbers(current_healthy=3, desired_healthy=0, expected=0).allowed == 0
-    assert Numbers(current_healthy=3, desired_healthy=1, expected=3).allowed == 2
-    assert Numbers(current_healthy=1, desired_healthy=2, expected=3).allowed == 0
+    assert DisruptionCounts(current_healthy=3, desired_healthy=0, expected=0).allowed == 0
+    assert DisruptionCounts(current_healthy=3, desired_healthy=1, expected=3).allowed == 2
+    assert DisruptionCounts(current_healthy=1, desired_healthy=2, expected=3).allowed == 0
 
 
 def numbers(world: World, name: str = "b") -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""What a controller is given: the client, the shared informers, the event recorder, the clock and the configuration."""
+"""What all controllers share: client, informers, event recorder, clock and configuration."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class ControllerContext:
     client: Client
     informers: InformerSet
     recorder: EventRecorder | Speaker
-    registry: Registry  # the kinds whose objects are collected and emptied out of namespaces
+    registry: Registry  # the kinds that garbage collection and namespace deletion cover
     clock: Clock = field(default_factory=SystemClock)
     configuration: Configuration = field(default_factory=Configuration)
     random: random.Random = field(default_factory=random.Random)
     observer: Observer | None = None
-    implicit_heartbeats: bool = False  # simulation: nodes are taken to be alive until they are said to be down
+    implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
-    unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot names but does not hold
+    unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
 
     def now(self) -> float:
         return self.clock.now()
 
     def documents(self, resource: Resource) -> Informer[Document]:
-        """The shared informer of whole documents, for kinds whose templates controllers copy."""
+        """The shared informer of documents, for kinds whose templates are copied."""
         return self.informers.of(resource, _DOCUMENT)
 
 

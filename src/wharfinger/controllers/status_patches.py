@@ -1,4 +1,4 @@
-"""Writing status, only when it changed, as a merge patch on the status subresource; and lists of conditions."""
+"""Writing the status of an object, if it changed, as a merge patch to the status subresource."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SHOWN_OF_KIND = {
     "ReplicationController": {"replicas"},
     "StatefulSet": {"replicas", "availableReplicas"},
 }
-"""Counts that Kubernetes writes even when they are nothing, of every kind and of some; others it leaves out."""
+"""Counts that Kubernetes writes even if they are 0, for all kinds and by kind. It omits others (`omitempty`)."""
 
 
-def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether any member of `new` is not so in `old`; a count of 0, or nothing, equals absence."""
+def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether any member of `new` differs in `old`. Zero and empty values equal absent ones."""
     return any(
         old.get(key) != value and not (key not in old and value in (0, None, "", [], {})) for key, value in new.items()
     )
@@ -42,12 +42,13 @@ def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 async def patch_status(
     client: Client, resource: Resource, document: Document, status: Mapping[str, Any], *, locked: bool = False
 ) -> Document | None:
-    """Writes `status` if it differs from the document's, and returns what was stored. `locked` refuses a stale document.
+    """Writes `status` if it differs from that of the document, and returns the stored object. With `locked` the write fails
+    if the document is stale.
 
-    All members are written together even where only one differs: the document may be stale, and numbers of two moments
-    must not mix. None removes a member, as does nothing where Kubernetes would not show it.
+    All members are written even if only one differs: the document may be stale, and counts of different times must not be
+    mixed. None removes a member, as does an empty value that Kubernetes omits.
     """
-    if not differs(document.get("status") or {}, status):
+    if not _differs(document.get("status") or {}, status):
         return None
     metadata = document["metadata"]
     identity = {"uid": metadata["uid"]}

@@ -1,4 +1,4 @@
-"""Taint eviction: pods leave a node with NoExecute taints, at once or when their tolerations run out."""
+"""Taint eviction: deletes pods that do not tolerate the NoExecute taints of their node, or no longer do."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class TaintEvictionController(Controller[ObjectKey]):
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self._waiting: set[ObjectKey] = set()  # pods that will leave unless the taint does
-        self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: since when we know its NoExecute taints
+        self._waiting: set[ObjectKey] = set()  # pods with a pending eviction
+        self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: when each NoExecute taint was first seen
         self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)
         self.pods.add_handler(self._pod_seen, self._pod_updated, self._pod_gone)
 

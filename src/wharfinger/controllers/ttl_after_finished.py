@@ -1,4 +1,4 @@
-"""Finished jobs are deleted when their `ttlSecondsAfterFinished` has passed."""
+"""Deletes finished jobs after their `ttlSecondsAfterFinished`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wharfinger.controllers.context import ControllerContext
 
 
 def expires_at(job: Job) -> float | None:
-    """When the job is to go; None while it runs or where it is to stay."""
+    """When the job is to be deleted; None for an unfinished job or one without TTL."""
     if job.spec.ttl_seconds_after_finished is None or job.metadata.deletion_timestamp:
         return None
     finished = next((c for c in job.status.conditions if c.type in ("Complete", "Failed") and c.status == "True"), None)
@@ -43,7 +43,7 @@ class TTLAfterFinishedController(Controller[ObjectKey]):
             self.queue.add_after(key, moment - now, background=True)
             return
         try:
-            # The time may have been changed since; only a fresh look justifies a deletion.
+            # The TTL may have changed in the meantime: the object on the server decides.
             fresh = await self.client.get(JOBS, key[1], key[0], view=Job)
             moment = expires_at(fresh)
             if moment is not None and moment <= now:

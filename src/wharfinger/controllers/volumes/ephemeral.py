@@ -1,4 +1,4 @@
-"""The claims of ephemeral volumes: one for each such volume of a pod, owned by the pod and gone with it."""
+"""Creates the claims of generic ephemeral volumes, which the pod owns."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EphemeralVolumes(Controller[ObjectKey]):
         try:
             await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim, pod["metadata"]["namespace"])
         except AlreadyExists:
-            return  # seen again when our copy of it comes
+            return  # the cache lacks it
 
     def _seen(self, pod: Pod) -> None:
         if any(volume.ephemeral is not None for volume in pod.spec.volumes):

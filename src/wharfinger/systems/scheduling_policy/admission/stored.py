@@ -1,4 +1,4 @@
-"""The world of a review over a store in process, and the reviewers that a chain takes from here."""
+"""The reviewers over a store in process, and what they read from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wharfinger.systems.scheduling_policy.rules.world import PolicySet, usable_b
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 
-class StoredWorld:
+class StoredPolicies:
     """The policies, rights and namespaces that a review needs, read from a store."""
 
     def __init__(self, reads: Reads, rbac: Callable[[], RbacIndex]) -> None:
@@ -50,7 +50,8 @@ class StoredWorld:
 
 
 def _global_class(classes: Sequence[StoredObject]) -> str:
-    """Where several claim to be the default, the lowest is it, as for the Priority plugin."""
+    """Of several classes that claim to be the global default the one with the lowest value counts, as in the Priority
+    plugin."""
     defaults = [found for stored in classes if (found := decode(stored.data, PriorityClass)).global_default]
     return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
 
@@ -59,7 +60,7 @@ def reviewers(
     reads: Reads, rbac: Callable[[], RbacIndex], settings: SchedulingPolicySettings | None = None
 ) -> SystemReviewers:
     """The injecting reviewer runs before priority classes are resolved, the checking one looks at the final object."""
-    world = StoredWorld(reads, rbac)
+    world = StoredPolicies(reads, rbac)
     return SystemReviewers(
         before_stock=[SchedulingPolicyReviewer(world, settings, mutating=True)],
         validating=[SchedulingPolicyReviewer(world, settings, mutating=False)],

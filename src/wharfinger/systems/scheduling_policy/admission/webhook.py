@@ -1,4 +1,4 @@
-"""SchedulingPolicy on a real cluster: the pure reviewer over informers, with access confirmed by the API server."""
+"""SchedulingPolicy on a real cluster: the reviewer over informers, with access confirmed by the API server."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
-"""The annotation in which `wharf policy` finds the settings that hold on a cluster."""
+"""The annotation from which `wharf policy` reads the settings in effect on a cluster."""
 
-ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
+ROUNDS = 8  # access questions that one request may raise; two identities in one namespace are the most that occur
 
 _DOCUMENT: type[Document] = dict
 
@@ -35,8 +35,8 @@ RULES = (
 )
 
 
-class InformerWorld:
-    """The world as the informers know it."""
+class WatchedPolicies:
+    """What a review reads, from informers."""
 
     def __init__(self, context: Context, access: PolicyAccess) -> None:
         self._access = access
@@ -69,14 +69,14 @@ class InformerWorld:
 
 class SchedulingPolicyHandler(Handler):
     name = "scheduling-policy"
-    order = 50  # what it injects, others may have to look at
+    order = 50  # before handlers that look at what it injects
     rules = RULES
 
     def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.of(SchedulingPolicySettings)
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
-        world = InformerWorld(context, self.access)
+        world = WatchedPolicies(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
         self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
         context.metrics.gauge(
