@@ -14,6 +14,7 @@ from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.taints import NO_SCHEDULE
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Lease, Node, Pod
 from wharfinger.client.controller import Controller
@@ -111,7 +112,7 @@ class NodeLifecycleController(Controller[str]):
             for taint in node.spec.taints
             if not is_managed(taint) or (taint.key, taint.effect) in wanted
         ]
-        missing = sorted(wanted - present, key=lambda each: (each[1] != "NoSchedule", each))
+        missing = sorted(wanted - present, key=lambda each: (each[1] != NO_SCHEDULE, each))
         added = [_document(key, "", effect, format_time(now)) for key, effect in missing]
         taints = kept + added or None
         change = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}

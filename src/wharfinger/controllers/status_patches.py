@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from wharfinger.api.registry import Document, Resource
@@ -58,25 +58,3 @@ async def patch_status(
     shown = {key: value if value or key in zeros else None for key, value in status.items()}
     patch = {"metadata": identity, "status": shown}
     return await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
-
-
-def condition_of(conditions: Sequence[Document], kind: str) -> Document | None:
-    return next((condition for condition in conditions if condition.get("type") == kind), None)
-
-
-def with_condition(conditions: Sequence[Document], condition: Document) -> list[Document]:
-    """The list with the condition in place of the one of its type, at the end, as upstream's helpers append it.
-
-    One of the same status and reason is kept as it is; one of the same status keeps its transition time.
-    """
-    current = condition_of(conditions, condition["type"])
-    if current is not None and current["status"] == condition["status"]:
-        if current.get("reason") == condition.get("reason"):
-            return list(conditions)
-        if "lastTransitionTime" in current:
-            condition = {**condition, "lastTransitionTime": current["lastTransitionTime"]}
-    return [*without_condition(conditions, condition["type"]), condition]
-
-
-def without_condition(conditions: Sequence[Document], kind: str) -> list[Document]:
-    return [condition for condition in conditions if condition.get("type") != kind]

@@ -14,15 +14,9 @@ from wharfinger.api.object_meta import created_at
 from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
 from wharfinger.api.taints import (
-    DISK_PRESSURE,
-    MEMORY_PRESSURE,
-    NETWORK_UNAVAILABLE,
+    DAEMON_TOLERATIONS,
+    HOST_NETWORK_DAEMON_TOLERATION,
     NO_EXECUTE,
-    NO_SCHEDULE,
-    NOT_READY,
-    PID_PRESSURE,
-    UNREACHABLE,
-    UNSCHEDULABLE,
     has_untolerated_taint,
 )
 from wharfinger.api.views import DaemonSet, Node, Pod, view
@@ -30,20 +24,10 @@ from wharfinger.api.views.pods import PodSpec
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.template_hashes import REVISION_HASH
 
-_TOLERATED = (
-    (NOT_READY, NO_EXECUTE),
-    (UNREACHABLE, NO_EXECUTE),
-    (DISK_PRESSURE, NO_SCHEDULE),
-    (MEMORY_PRESSURE, NO_SCHEDULE),
-    (PID_PRESSURE, NO_SCHEDULE),
-    (UNSCHEDULABLE, NO_SCHEDULE),
-)
-_TOLERATED_ON_HOST_NETWORK = (NETWORK_UNAVAILABLE, NO_SCHEDULE)
-
 
 def with_tolerations(spec: Document) -> Document:
     """The pod spec with the tolerations that every daemon pod gets."""
-    wanted = [*_TOLERATED, *([_TOLERATED_ON_HOST_NETWORK] if spec.get("hostNetwork") else [])]
+    wanted = [*DAEMON_TOLERATIONS, *([HOST_NETWORK_DAEMON_TOLERATION] if spec.get("hostNetwork") else [])]
     tolerations = [
         each for each in spec.get("tolerations") or () if not any(_same(each, key, effect) for key, effect in wanted)
     ]

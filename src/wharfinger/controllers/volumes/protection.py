@@ -10,6 +10,7 @@ from typing import Final
 
 from wharfinger.admission.storage_protection import CLAIM_PROTECTION, VOLUME_PROTECTION
 from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod
@@ -105,7 +106,7 @@ class VolumeProtection(Controller[str]):
             self.queue.add(volume.metadata.name)
 
 
-def _claims_of(pod: Pod) -> list[tuple[str, str]]:
+def _claims_of(pod: Pod) -> list[ObjectKey]:
     return [(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else []
 
 
