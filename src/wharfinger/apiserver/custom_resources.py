@@ -123,7 +123,7 @@ class CustomResources:
         if CLEANUP not in finalizers:
             definition["metadata"]["finalizers"] = [*finalizers, CLEANUP]
             written = await self._store.update(
-                CUSTOM_RESOURCE_DEFINITIONS, definition, name=metadata["name"], manager=_MANAGER
+                CUSTOM_RESOURCE_DEFINITIONS, definition, name=metadata["name"], field_manager=_MANAGER
             )
             definition = written.document
         status = dict(definition.get("status") or {})
@@ -153,7 +153,7 @@ class CustomResources:
                 {**definition, "status": status},
                 name=metadata["name"],
                 subresource="status",
-                manager=_MANAGER,
+                field_manager=_MANAGER,
             )
 
     async def _end(self, name: str) -> None:
@@ -169,7 +169,7 @@ class CustomResources:
             finalizers = [one for one in definition["metadata"].get("finalizers") or [] if one != CLEANUP]
             definition["metadata"]["finalizers"] = finalizers
             with contextlib.suppress(Conflict, NotFound):
-                await self._store.update(CUSTOM_RESOURCE_DEFINITIONS, definition, name=name, manager=_MANAGER)
+                await self._store.update(CUSTOM_RESOURCE_DEFINITIONS, definition, name=name, field_manager=_MANAGER)
                 return
 
     def _drop(self, name: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 
 
 async def patch_pod_status(client: Client, metadata: ObjectMeta, status: Document) -> None:

@@ -18,12 +18,12 @@ from wharfinger.api.kinds.builtin import (
 )
 from wharfinger.api.object_meta import controller_of, object_key
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.pod_owner import BATCH_WINDOW

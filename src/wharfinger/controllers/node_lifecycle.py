@@ -14,11 +14,11 @@ from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.taints import NO_SCHEDULE
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Lease, Node, Pod
 from wharfinger.client.controller import Controller
-from wharfinger.client.interface import PatchType
 from wharfinger.client.pod_status import patch_pod_status
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.node_taints import is_managed, wanted_taints

@@ -13,10 +13,11 @@ from typing import Any, Protocol, TypeVar
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements
 from wharfinger.api.views import ObjectMeta, view
 from wharfinger.client.informer import Index, Informer
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 
 
 class Owned(Protocol):

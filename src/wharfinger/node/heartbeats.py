@@ -12,11 +12,12 @@ from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_micro_time, format_time
 from wharfinger.api.views import Node
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import InformerSet
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background_sleep
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.kubelet import Managed, is_down

@@ -14,13 +14,14 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.pods import PodStatus
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import Index, Informer, InformerSet
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import Addresses

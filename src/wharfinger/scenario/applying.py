@@ -11,8 +11,9 @@ from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import strip_nulls
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # In a simulation no time passes while others have their turn; a real server may take some.

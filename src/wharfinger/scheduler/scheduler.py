@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Registry
 from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Pod
@@ -76,7 +76,7 @@ class Scheduler:
         in its process, it may tune the garbage collector."""
         self.engine = Engine(configuration.profiles, seed=seed)
         self.queue = Queue(self._gate, configuration.initial_backoff, configuration.max_backoff)
-        self.metrics = metrics or SchedulerMetrics(Metrics())
+        self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
         self._limited = bool(nodes)
         self._alone = alone
         self._recorder = recorder
@@ -191,7 +191,7 @@ class Scheduler:
             self.queue.flush_unschedulable(loop.time())
             self._work.set()
             for place, count in self.queue.counts().items():
-                self.metrics.pending.set(count, place)
+                self.metrics.pending[(place,)].set(count)
 
     # -- one pod
 
@@ -359,8 +359,8 @@ class Scheduler:
 
     def _observe(self, result: str, pod: Pod, began: float) -> None:
         profile = pod.spec.scheduler_name
-        self.metrics.attempts.inc(result, profile)
-        self.metrics.attempt_seconds.observe(time.perf_counter() - began, result, profile)
+        self.metrics.attempts[result, profile].inc()
+        self.metrics.attempt_seconds[result, profile].observe(time.perf_counter() - began)
 
     # -- binding
 
@@ -369,7 +369,7 @@ class Scheduler:
         key = job.item.key
         self.metrics.pod_attempts.observe(job.item.attempts)
         waited = asyncio.get_running_loop().time() - job.item.arrived
-        self.metrics.sli_seconds.observe(waited, str(min(job.item.attempts, 16)))
+        self.metrics.sli_seconds[(str(min(job.item.attempts, 16)),)].observe(waited)
         pod = job.item.pod
         self.engine.commit(pod)
         what = reservation_name(pod) if is_fake(pod) else f"{key[0]}/{key[1]}"
@@ -394,7 +394,7 @@ class Scheduler:
         prepared = not isinstance(error, PreparationFailed)
         said = f"binding rejected: {error}" if prepared else str(error)
         self._tell(current, "SchedulerError", said, nominated_node=self._denominate(current))
-        self.metrics.attempts.inc("error", pod.spec.scheduler_name)
+        self.metrics.attempts["error", pod.spec.scheduler_name].inc()
         self._work.set()
 
     def _look_for_successor(self, pod: Pod) -> None:
@@ -477,7 +477,7 @@ class Scheduler:
             if new.status.nominated_node_name:
                 self.engine.set_nominated(new, new.status.nominated_node_name)
             self.queue.add(new, now)
-            self.metrics.incoming.inc("active", "PodAdd")
+            self.metrics.incoming["active", "PodAdd"].inc()
         else:
             if old.status.nominated_node_name != new.status.nominated_node_name:
                 self.engine.set_nominated(new, new.status.nominated_node_name or None)

@@ -13,9 +13,10 @@ from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,10 @@ from wharfinger.api.errors import ApiError, BadRequest, TooManyRequests, conflic
 from wharfinger.api.fields import FieldError, not_supported, required
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS
 from wharfinger.api.registry import Document, Kind
+from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.store.deletion import Deleter, check_preconditions
-from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
+from wharfinger.store.objects import Stored, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
 

@@ -11,10 +11,10 @@ import asyncio
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.object_meta import reference_document
 from wharfinger.api.registry import Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Metadata, OwnerReference
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
 from wharfinger.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Entry, Graph

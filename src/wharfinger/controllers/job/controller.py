@@ -14,9 +14,9 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import JOBS, PODS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job import rules

@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.ledger import ledger_of
 from wharfinger.systems.resource_policy.plugin.policy import Policy
 from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
@@ -24,7 +25,7 @@ class Book:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._ledger = ledger_of(tables)  # listens before us, so that it knows first who uses which reservation
-        self._specs: dict[Key, Any] = {}  # of all policies, also of those that cannot be read
+        self._specs: dict[ObjectKey, Any] = {}  # of all policies, also of those that cannot be read
         self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
         self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
         self._pods_at = -1
@@ -49,7 +50,7 @@ class Book:
             self._specs[key] = spec
         policies = self._policies.setdefault(namespace, {})
         if not policies:
-            self._tables.listeners_changed()
+            self._tables.changed(listeners=True)
         policies.pop(name, None)
         if new is not None:
             # One that got past validation somehow is ignored; the controller says so in its status.
@@ -58,7 +59,7 @@ class Book:
         if not policies:
             del self._policies[namespace]
         self._governing.clear()
-        self._tables.invalidate(namespace)
+        self._tables.changed(namespace=namespace)
 
     def _counted(self, policy: Policy) -> Policy:
         position = self._tables.pod_log.position
@@ -84,13 +85,13 @@ class Book:
             reservation = self._ledger.reservation_of(pod.key)
             for policy, signature in self.governing(pod.shape):
                 if policy.add(pod, signature, reservation):
-                    self._tables.moved()
+                    self._tables.changed(versions=True)
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if pod.key[0] in self._policies:
             for policy, _ in self.governing(pod.shape):
                 if policy.remove(pod):
-                    self._tables.moved()
+                    self._tables.changed(versions=True)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
         if pod.key[0] not in self._policies:
@@ -101,7 +102,7 @@ class Book:
             if policy.reservation_of(pod.key) != reservation:
                 policy.remove(pod)
                 policy.add(pod, signature, reservation)
-                self._tables.moved()
+                self._tables.changed(versions=True)
 
     def governing(self, shape: Shape) -> Sequence[tuple[Policy, Signature]]:
         """The policies that match pods of a shape, with the group of those pods."""

@@ -1,0 +1,37 @@
+"""Unsupported: a pod that needs something we do not schedule stays pending and says what; it is never placed wrongly.
+Resource claims are DynamicResources' to refuse."""
+
+from __future__ import annotations
+
+from wharfinger.framework.plugin import Plugin, Prepared
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.status import Status, unresolvable
+
+_BY_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+_RESTART_ALL = "RestartAllContainers"
+
+
+class Unsupported(Plugin):
+    name = "Unsupported"
+    points = frozenset({"preFilter"})
+    position = 146
+    ours = True
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        needs = unsupported(shape)
+        return unresolvable(f"not supported by this scheduler: {', '.join(needs)}") if needs else None
+
+
+def unsupported(shape: Shape) -> list[str]:
+    """What the pod needs beyond what our plugins look at. The last two need nodes that declare a feature of their kubelet."""
+    spec, needs = shape.pod.spec, []
+    if shape.devices and any(name.startswith(_BY_DEVICE_CLASS) for name in shape.requests):
+        needs.append(f"devices of a DeviceClass ({_BY_DEVICE_CLASS}...)")
+    if spec.scheduling_group is not None:
+        needs.append("groups of pods (spec.schedulingGroup)")
+    if spec.host_network and spec.host_users is False:
+        needs.append("user namespaces on the host's network (spec.hostUsers)")
+    rules = (rule for each in (*spec.init_containers, *spec.containers) for rule in each.restart_policy_rules)
+    if any(rule.action == _RESTART_ALL for rule in rules):
+        needs.append(f"restarts of all containers (restartPolicyRules with {_RESTART_ALL})")
+    return needs

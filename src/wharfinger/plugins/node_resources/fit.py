@@ -1,0 +1,210 @@
+"""NodeResourcesFit: a node must have room for what the pod requests; the score prefers emptier or fuller nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
+from wharfinger.api.names import qualified_name
+from wharfinger.api.quantity import milli_value, value
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
+from wharfinger.api.views import Node, Pod
+from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.node_table import PODS, is_scalar
+from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.status import Code, Status
+from wharfinger.framework.tables import Tables
+from wharfinger.plugins.node_resources.scoring import ResourceSpec, ScoringStrategy, scorer, weight_faults
+
+_ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+
+
+class NodeResourcesFitArgs(Args, frozen=True):
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+    def faults(self) -> list[FieldError]:
+        found = []
+        for index, name in enumerate(self.ignored_resources):
+            found += [invalid(f"ignoredResources[{index}]", name, fault) for fault in qualified_name(name)]
+        for index, group in enumerate(self.ignored_resource_groups):
+            path = f"ignoredResourceGroups[{index}]"
+            if "/" in group:
+                found.append(invalid(path, group, "resource group name can't contain '/'"))
+            found += [invalid(path, group, fault) for fault in qualified_name(group)]
+        strategy, path = self.scoring_strategy, "scoringStrategy"
+        if strategy.type not in _STRATEGIES:
+            found.append(not_supported(f"{path}.type", strategy.type, _STRATEGIES))
+        found += weight_faults(strategy.resources, f"{path}.resources")
+        ratio = strategy.requested_to_capacity_ratio
+        if strategy.type == "RequestedToCapacityRatio":
+            if ratio is None:
+                detail = "must be specified when type is RequestedToCapacityRatio"
+                found.append(required(f"{path}.requestedToCapacityRatio", detail))
+            else:
+                found += ratio.faults(f"{path}.requestedToCapacityRatio.shape")
+        elif ratio is not None:
+            detail = "must be nil when type is not RequestedToCapacityRatio"
+            found.append(forbidden(f"{path}.requestedToCapacityRatio", detail))
+        return found
+
+
+class NodeResourcesFit(Plugin):
+    name = "NodeResourcesFit"
+    points = frozenset({"preFilter", "filter", "preScore", "score"})
+    position = 80
+    args_type = NodeResourcesFitArgs
+
+    def prepare(self, shape: Shape) -> Prepared | Status | None:
+        return _Fit(self.tables, shape, self.args)
+
+    def wake_ups(self) -> tuple[WakeUp, ...]:
+        return (
+            WakeUp(POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, _room_made),
+            WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self._node_has_room),
+        )
+
+    def _node_has_room(self, pod: Pod, old: Any, new: Any) -> bool:
+        return _node_has_room(pod, old, new, self.tables.handled)
+
+
+class _Fit(Prepared):
+    """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 too many pods, then one for each resource."""
+
+    scope = Scope.ROW
+    filters = scores = True
+
+    def __init__(self, tables: Tables, shape: Shape, args: NodeResourcesFitArgs) -> None:
+        super().__init__()
+        self._tables = tables
+        amounts = shape.requests
+        scalars = sorted(name for name in amounts if name not in _ORDER and is_scalar(name))
+        names = [
+            name
+            for name in (*_ORDER, *scalars)
+            if amounts.get(name, 0) > 0 and name not in tables.handled and not _ignored(name, args)
+        ]
+        self._names = names
+        self._wanted = [
+            (2 << index + 1, tables.allocatable[number], tables.requested[number], amounts[name], number)
+            for index, name in enumerate(names)
+            for number in (tables.resource(name),)
+        ]
+        self._score = scorer(tables, shape, args.scoring_strategy)
+        self._known: dict[int, Status] = {}
+
+    def filter(self, rows: Rows) -> Ints:
+        tables = self._tables
+        codes = np.where(tables.pod_count.take(rows) >= tables.pod_limit.take(rows), 2, 0)
+        for bit, has, used, amount, _ in self._wanted:
+            allocatable = has.take(rows)
+            short = allocatable - used.take(rows) < amount
+            if short.any():
+                codes |= np.where(short, np.where(allocatable < amount, bit | 1, bit), 0)
+        return codes
+
+    def accepts(self, rows: Rows) -> Bools:
+        found: Bools = self._tables.pod_count.take(rows) < self._tables.pod_limit.take(rows)
+        for _, has, used, amount, _ in self._wanted:
+            free = has.take(rows)
+            free -= used.take(rows)
+            found &= free >= amount
+        return found
+
+    def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        tables = self._tables
+        if simulation is None:
+            code = 2 if tables.pod_count.cells[row] >= tables.pod_limit.cells[row] else 0
+            for bit, has, used, amount, _ in self._wanted:
+                allocatable = has.cells[row]
+                if allocatable - used.cells[row] < amount:
+                    code |= bit | 1 if allocatable < amount else bit
+            return code
+        code = 2 if tables.pod_count.cells[row] + simulation.pods >= tables.pod_limit.cells[row] else 0
+        imagined = simulation.requested
+        for bit, has, used, amount, number in self._wanted:
+            allocatable = has.cells[row]
+            if allocatable - used.cells[row] - imagined.get(number, 0) < amount:
+                code |= bit | 1 if allocatable < amount else bit
+        return code
+
+    def row_functions(self) -> RowFunctions:
+        count, limit = self._tables.pod_count.cells, self._tables.pod_limit.cells
+        wanted = [(has.cells, used.cells, amount) for _, has, used, amount, _ in self._wanted]
+
+        def refuses(row: int) -> bool:
+            if count[row] >= limit[row]:
+                return True
+            for has, used, amount in wanted:  # noqa: SIM110  (a generator would cost as much as the rest)
+                if has[row] - used[row] < amount:
+                    return True
+            return False
+
+        requested = [used for _, _, used, _, _ in self._wanted]
+        inputs = [self._tables.pod_count, *requested, *(each.requested for each in self._score.used)]
+        return RowFunctions(refuses, self._score.row_scorer(), inputs)
+
+    def status(self, code: int) -> Status:
+        found = self._known.get(code)
+        if found is None:
+            reasons = ["Too many pods"] if code & 2 else []
+            reasons += [
+                f"Insufficient {name}" for name, (bit, *_) in zip(self._names, self._wanted, strict=True) if code & bit
+            ]
+            found = self._known[code] = Status(Code.UNRESOLVABLE if code & 1 else Code.UNSCHEDULABLE, tuple(reasons))
+        return found
+
+    def score(self, rows: Rows) -> Ints:
+        return self._score.score(rows)
+
+    def score_row(self, row: int) -> int:
+        return self._score.score_row(row)
+
+
+def _ignored(name: str, args: NodeResourcesFitArgs) -> bool:
+    extended = "/" in name and "kubernetes.io/" not in name
+    return extended and (name in args.ignored_resources or name.split("/")[0] in args.ignored_resource_groups)
+
+
+def _room_made(pod: Pod, old: Any, new: Any) -> bool:
+    if new is None:
+        return bool(old.spec.node_name or old.status.nominated_node_name)
+    if pod.metadata.uid == new.metadata.uid:
+        return True
+    if not new.spec.node_name:
+        return False
+    before, after = requests(old), requests(new)
+    return any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in requests(pod).items())
+
+
+def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str]) -> bool:
+    wanted = {
+        name: amount
+        for name, amount in requests(pod).items()
+        if amount and name not in handled and (name in _ORDER or is_scalar(name))
+    }
+    has = _allocatable(new)
+    if has.get(PODS, 0) < 1 or any(has.get(name, 0) < amount for name, amount in wanted.items()):
+        return False
+    if old is None:
+        return True
+    had = _allocatable(old)
+    return has.get(PODS, 0) > had.get(PODS, 0) or any(has[name] > had.get(name, 0) for name in wanted)
+
+
+def _allocatable(node: Node) -> dict[str, int]:
+    return {
+        name: milli_value(quantity) if name == CPU else value(quantity)
+        for name, quantity in node.status.allocatable.items()
+    }
+
+
+__all__ = ["NodeResourcesFit", "NodeResourcesFitArgs", "ResourceSpec", "ScoringStrategy"]
+plugins = (NodeResourcesFit,)

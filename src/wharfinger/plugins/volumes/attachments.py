@@ -1,0 +1,301 @@
+"""Which CSI volumes are attached to each node: those its pods use, and those the cluster says are attached.
+
+Kept by row as pods come and go, with each driver's count and limit as columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
+from wharfinger.api.views.pods import InTreeSources
+from wharfinger.framework.columns import IntColumn
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
+from wharfinger.plugins.volumes.migration import NotTranslatable, csi_driver, csi_volume
+from wharfinger.plugins.volumes.rules import claim_name, class_of_claim, not_created_for
+from wharfinger.systems.reservation.rules.reservations import is_fake
+
+UNLIMITED = 1 << 40
+
+CsiVolume = tuple[str, str]
+"""Driver and handle."""
+
+
+class Attachments:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._catalogue = catalogue_of(tables)
+        self._pods: dict[ObjectKey, tuple[int, list[CsiVolume]]] = {}  # row, and the volumes it uses there
+        self.used: dict[int, dict[CsiVolume, int]] = {}  # by row: volumes with the number of pods that use them
+        self.rows_of: dict[CsiVolume, set[int]] = {}  # where pods use a volume
+        self._attachments: dict[str, dict[str, VolumeAttachment]] = {}  # by node and name
+        self._attached_to: dict[str, set[tuple[str, str]]] = {}  # by volume: node and name of the attachment
+        self._stated: dict[str, frozenset[CsiVolume]] = {}  # by node: what VolumeAttachments say
+        self._counts: dict[str, IntColumn] = {}
+        self._limits: dict[str, IntColumn] = {}
+        self._limited: dict[str, int] = {}  # drivers, with the number of nodes that limit them
+        self._claims: dict[str, set[ObjectKey]] = {}  # by the volume they are bound to
+        self._node_position = 0
+        self._catalogue.watchers.append(self._changed)
+        tables.listen(self)
+
+    # -- questions
+
+    def limited(self, driver: str) -> bool:
+        """Whether any node limits the driver."""
+        return driver in self._limited
+
+    def count(self, driver: str) -> IntColumn:
+        self._catch_up()
+        return self._column(self._counts, driver, 0)
+
+    def limit(self, driver: str) -> IntColumn:
+        self._catch_up()
+        return self._column(self._limits, driver, UNLIMITED)
+
+    def stated(self, row: int) -> frozenset[CsiVolume]:
+        node = self._tables.nodes[row] if self._stated else None
+        return frozenset() if node is None else self._stated.get(node.metadata.name, frozenset())
+
+    def volumes_of(self, pod: Pod) -> Iterator[CsiVolume]:
+        """The CSI volumes a pod uses, as far as they can be told."""
+        for volume in pod.spec.volumes:
+            name = claim_name(pod, volume)
+            if name is None:
+                inline = _counted(volume)
+                if inline is not None:
+                    yield inline
+                continue
+            claim = self._catalogue.claims.get((pod.metadata.namespace, name))
+            if claim is None or (volume.persistent_volume_claim is None and not_created_for(pod, claim)):
+                continue
+            found = self._behind(claim)
+            if found is not None:
+                yield found
+
+    def nominated(self) -> set[CsiVolume]:
+        """The CSI volumes of pods that are to get room on a node."""
+        waiting = (each.pod for pods in self._tables.nominated.values() for each in pods.values())
+        return {volume for pod in waiting if pod.spec.volumes for volume in self.volumes_of(pod)}
+
+    def _behind(self, claim: PersistentVolumeClaim) -> CsiVolume | None:
+        volume = self._catalogue.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is not None:
+            source = volume.spec.csi
+            if source is None:
+                return _counted(volume.spec, volume)
+            return (source.driver, source.volume_handle) if source.driver and source.volume_handle else None
+        # Not bound yet, or to a volume that does not exist: the driver of its class will count it.
+        storage_class = self._catalogue.classes.get(class_of_claim(claim))
+        driver = "" if storage_class is None else csi_driver(storage_class.provisioner)
+        return (driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}") if driver else None
+
+    # -- pods on nodes
+
+    def concerned(self, shape: Shape) -> bool:
+        return bool(shape.pod.spec.volumes)
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        if pod.pod.spec.volumes and not is_fake(pod.pod):
+            self._use(pod.key, pod.row, list(dict.fromkeys(self.volumes_of(pod.pod))))
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if pod.pod.spec.volumes:
+            self._unuse(pod.key)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        """A pod's volumes cannot change."""
+
+    def _use(self, key: ObjectKey, row: int, volumes: list[CsiVolume]) -> None:
+        if not volumes:
+            return
+        self._pods[key] = (row, volumes)
+        used = self.used.setdefault(row, {})
+        stated = self.stated(row)
+        for volume in volumes:
+            users = used[volume] = used.get(volume, 0) + 1
+            if users == 1:
+                rows = self.rows_of.setdefault(volume, set())
+                if not rows:
+                    self._tables.changed(keys=True)
+                rows.add(row)
+                if volume not in stated:
+                    self._column(self._counts, volume[0], 0).cells[row] += 1
+
+    def _unuse(self, key: ObjectKey) -> None:
+        row, volumes = self._pods.pop(key, (-1, []))
+        if not volumes:
+            return
+        used = self.used[row]
+        stated = self.stated(row)
+        for volume in volumes:
+            used[volume] -= 1
+            if not used[volume]:
+                del used[volume]
+                rows = self.rows_of[volume]
+                rows.discard(row)
+                if not rows:
+                    del self.rows_of[volume]
+                    self._tables.changed(keys=True)
+                if volume not in stated:
+                    self._column(self._counts, volume[0], 0).cells[row] -= 1
+        if not used:
+            del self.used[row]
+
+    # -- other objects
+
+    def _changed(self, kind: str, old: Any, new: Any) -> None:
+        if kind == CLAIM:
+            self._claim_changed(old, new)
+        elif kind == VOLUME:
+            present = new if new is not None else old
+            for claim in self._claims.get(present.metadata.name, ()):
+                self._read_again(claim)
+            for node_name in {node for node, _ in self._attached_to.get(present.metadata.name, ())}:
+                self._read_attachments(node_name)
+        elif kind == CLASS:
+            for claim in list(self._catalogue.users):
+                self._read_again(claim)
+        elif kind == CSI_NODE:
+            self._limits_changed(old, new)
+        elif kind == ATTACHMENT:
+            self._attachment_changed(old, new)
+
+    def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:
+        for claim, present in ((old, False), (new, True)):
+            if claim is not None and claim.spec.volume_name:
+                bound = self._claims.setdefault(claim.spec.volume_name, set())
+                (bound.add if present else bound.discard)(claim.metadata.key)
+                if not bound:
+                    del self._claims[claim.spec.volume_name]
+        known = new if new is not None else old
+        assert known is not None
+        self._read_again(known.metadata.key)
+
+    def _read_again(self, claim: ObjectKey) -> None:
+        """The pods that use the claim may use another volume now."""
+        for pod in list(self._catalogue.users.get(claim, {}).values()):
+            volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))
+            if self._pods.get(pod.key, (-1, []))[1] != volumes:
+                self._unuse(pod.key)
+                self._use(pod.key, pod.row, volumes)
+                self._tables.changed(rows=(pod.row,))
+
+    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
+        for each, present in ((old, False), (new, True)):
+            if each is None:
+                continue
+            node_name, name = each.spec.node_name, each.metadata.name
+            volume_name = each.spec.source.persistent_volume_name or ""
+            on_node = self._attachments.setdefault(node_name, {})
+            of_volume = self._attached_to.setdefault(volume_name, set())
+            if present:
+                on_node[name] = each
+                of_volume.add((node_name, name))
+            else:
+                on_node.pop(name, None)
+                of_volume.discard((node_name, name))
+            if not on_node:
+                del self._attachments[node_name]
+            if not of_volume:
+                del self._attached_to[volume_name]
+        for node_name in {each.spec.node_name for each in (old, new) if each is not None}:
+            self._read_attachments(node_name)
+
+    def _read_attachments(self, node_name: str) -> None:
+        found = {self._attached(each) for each in self._attachments.get(node_name, {}).values()}
+        stated = frozenset(each for each in found if each is not None)
+        if self._stated.get(node_name, frozenset()) == stated:
+            return
+        self._stated.pop(node_name, None)
+        if stated:
+            self._stated[node_name] = stated
+        row = self._tables.row_of.get(node_name)
+        if row is not None:
+            self._recount(row)
+            self._tables.changed(rows=(row,))
+
+    def _attached(self, attachment: VolumeAttachment) -> CsiVolume | None:
+        spec = attachment.spec
+        volume = self._catalogue.volumes.get(spec.source.persistent_volume_name or "")
+        if not spec.attacher or volume is None or volume.spec.csi is None:
+            return None
+        return spec.attacher, volume.spec.csi.volume_handle
+
+    def _limits_changed(self, old: CSINode | None, new: CSINode | None) -> None:
+        for driver in limits_of(old):
+            self._limited[driver] -= 1
+            if not self._limited[driver]:
+                del self._limited[driver]
+        for driver in limits_of(new):
+            self._limited[driver] = self._limited.get(driver, 0) + 1
+        known = new if new is not None else old
+        assert known is not None
+        row = self._tables.row_of.get(known.metadata.name)
+        if row is not None:
+            self._set_limits(row)
+            self._tables.changed(rows=(row,))
+
+    def _catch_up(self) -> None:
+        """Rows that got another node have other limits and other attachments."""
+        log = self._tables.node_log
+        if log.position == self._node_position:
+            return
+        rows = log.since(self._node_position)
+        self._node_position = log.position
+        for row in self._tables.rows.tolist() if rows is None else set(rows):
+            self._set_limits(row)
+            self._recount(row)
+
+    def _set_limits(self, row: int) -> None:
+        node = self._tables.nodes[row]
+        limits = limits_of(None if node is None else self._catalogue.csi_nodes.get(node.metadata.name))
+        for driver in set(self._limits) | set(limits):
+            self._column(self._limits, driver, UNLIMITED).cells[row] = limits.get(driver, UNLIMITED)
+
+    def _recount(self, row: int) -> None:
+        attached = set(self.used.get(row, ())) | self.stated(row)
+        counts: dict[str, int] = {}
+        for driver, _ in attached:
+            counts[driver] = counts.get(driver, 0) + 1
+        for driver in set(self._counts) | set(counts):
+            self._column(self._counts, driver, 0).cells[row] = counts.get(driver, 0)
+
+    def _column(self, columns: dict[str, IntColumn], driver: str, fill: int) -> IntColumn:
+        column = columns.get(driver)
+        if column is None:
+            column = columns[driver] = IntColumn(self._tables.capacity, fill)
+        elif len(column.cells) < self._tables.capacity:
+            column.grow(self._tables.capacity, fill)
+        return column
+
+
+def _counted(sources: InTreeSources, volume: PersistentVolume | None = None) -> CsiVolume | None:
+    """The CSI volume that an in-tree one has become, where its driver can serve it."""
+    try:
+        found = csi_volume(sources, volume)
+    except NotTranslatable:
+        return None
+    return found if found is not None and found[1] else None
+
+
+def limits_of(csi_node: CSINode | None) -> Mapping[str, int]:
+    """The number of volumes that drivers can attach to a node; a driver that is not named has no limit."""
+    if csi_node is None:
+        return {}
+    return {
+        driver.name: driver.allocatable.count
+        for driver in csi_node.spec.drivers
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+
+
+def attachments_of(tables: Tables) -> Attachments:
+    found: Attachments | None = tables.shared.get("attachments")
+    if found is None:
+        found = tables.shared["attachments"] = Attachments(tables)
+    return found

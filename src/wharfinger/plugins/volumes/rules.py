@@ -1,0 +1,125 @@
+"""Rules of claims and volumes that all volume plugins share: classes, bindings, ephemeral claims, node affinity.
+
+As upstream's component-helpers have them (storage/volume, storage/ephemeral). Nothing here keeps state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from wharfinger.api.node_affinity import NodeTerm, NodeTerms, node_terms
+from wharfinger.api.quantity import parse_nano
+from wharfinger.api.selectors import NodeSelector, Operator, Requirement, matches
+from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from wharfinger.api.views.core import ObjectReference
+from wharfinger.api.views.pods import Volume
+from wharfinger.framework.columns import Bools, Rows
+from wharfinger.framework.shapes import Shape
+from wharfinger.framework.tables import Tables
+
+T = TypeVar("T")
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+def key_of(shape: Shape, wanted: type[T]) -> T | None:
+    """What a plugin added to the shape's key, told by its type."""
+    keys = shape.extra if isinstance(shape.extra, tuple) else ()
+    return next((key for key in keys if isinstance(key, wanted)), None)
+
+
+def claim_name(pod: Pod, volume: Volume) -> str | None:
+    """The claim behind a pod's volume; None for volumes without one. An ephemeral volume's claim is named after both."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
+
+
+def claim_names(pod: Pod) -> Iterator[str]:
+    return (name for volume in pod.spec.volumes if (name := claim_name(pod, volume)) is not None)
+
+
+def not_created_for(pod: Pod, claim: PersistentVolumeClaim) -> str:
+    """Why the claim is not this pod's ephemeral one; empty when it is."""
+    controller, own = claim.metadata.controller, pod.metadata
+    if claim.metadata.namespace == own.namespace and controller is not None and controller.uid == own.uid:
+        return ""
+    return (
+        f"PVC {claim.metadata.namespace}/{claim.metadata.name} was not created for pod {own.namespace}/{own.name} "
+        "(pod is not owner)"
+    )
+
+
+def class_of_claim(claim: PersistentVolumeClaim) -> str:
+    return claim.metadata.annotations.get(BETA_CLASS, claim.spec.storage_class_name or "")
+
+
+def class_of_volume(volume: PersistentVolume) -> str:
+    return volume.metadata.annotations.get(BETA_CLASS, volume.spec.storage_class_name)
+
+
+def fully_bound(claim: PersistentVolumeClaim) -> bool:
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+
+def waits_for_consumer(storage_class: StorageClass | None) -> bool:
+    return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_CONSUMER
+
+
+def refers_to(reference: ObjectReference, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume's claimRef means this claim; a reference without uid means any claim of that name."""
+    own = claim.metadata
+    return (reference.namespace, reference.name) == own.key and reference.uid in ("", own.uid)
+
+
+def size_of(claim: PersistentVolumeClaim) -> int:
+    """The storage a claim asks for, in nano-bytes: exact, so that sizes compare as upstream's quantities do."""
+    return parse_nano(claim.spec.resources.requests.get("storage", 0))
+
+
+def capacity_of(volume: PersistentVolume) -> int:
+    return parse_nano(volume.spec.capacity.get("storage", 0))
+
+
+# -- node affinity of volumes
+
+
+def affinity_terms(selector: NodeSelector | None) -> NodeTerms | None:
+    """The terms of a volume's node affinity; None when it may go anywhere. Volumes see labels only: upstream leaves the
+    fields of a term alone, since it compares with a node that has none."""
+    return None if selector is None else tuple(NodeTerm(term.labels, ()) for term in node_terms(selector))
+
+
+def on_labels(terms: NodeTerms | None, labels: Mapping[str, str]) -> bool:
+    return terms is None or any(matches(term.labels, labels) for term in terms)
+
+
+def on_rows(tables: Tables, terms: NodeTerms | None, rows: Rows) -> Bools:
+    if terms is None:
+        return np.ones(len(rows), dtype=np.bool_)
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for term in terms:
+        found |= tables.labelled(term.labels, rows)
+    return found
+
+
+def topologies(storage_class: StorageClass) -> NodeTerms | None:
+    """A class' allowed topologies as terms; None when it has none. An empty term matches nothing."""
+    if not storage_class.allowed_topologies:
+        return None
+    terms = []
+    for term in storage_class.allowed_topologies:
+        expressions = term.match_label_expressions
+        if expressions and all(expression.values for expression in expressions):
+            labels = tuple(Requirement(each.key, Operator.IN, frozenset(each.values)) for each in expressions)
+            terms.append(NodeTerm(labels, ()))
+    return tuple(terms)
