@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.client.controller import Observer
+from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.events import EventRecorder, Speaker
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -36,6 +39,15 @@ class ControllerContext:
     def documents(self, resource: Resource) -> Informer[Document]:
         """The shared informer of documents, for kinds whose templates are copied."""
         return self.informers.of(resource, _DOCUMENT)
+
+
+class ContextController(Controller[K]):
+    """The base class of controllers that are made from a context."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
 
 
 _DOCUMENT: type[dict[str, Any]] = dict

@@ -14,9 +14,8 @@ from wharfinger.api.object_meta import controller_of, controller_reference, crea
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import CronJob, Job, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.job.rules import COMPLETE, FAILED, finished
 from wharfinger.controllers.ownership import document_owner_index
 from wharfinger.controllers.status_patches import patch_status
@@ -25,14 +24,12 @@ SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 DELTA = 0.1  # seconds after the scheduled time, to be safe against small clock differences
 
 
-class CronJobController(Controller[ObjectKey]):
+class CronJobController(ContextController[ObjectKey]):
     name = "cronjob"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.cron_jobs = context.documents(CRON_JOBS)
         self.jobs = context.documents(JOBS)
         self.jobs_by_owner = document_owner_index(self.jobs)

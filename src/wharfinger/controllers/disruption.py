@@ -22,9 +22,8 @@ from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
@@ -83,14 +82,12 @@ def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: floa
     }
 
 
-class DisruptionController(Controller[ObjectKey]):
+class DisruptionController(ContextController[ObjectKey]):
     name = "disruption"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.budgets = context.documents(POD_DISRUPTION_BUDGETS)
         self.pods = context.informers.of(PODS, Pod)
         self.by_namespace = self.pods.index("namespace", lambda pod: (pod.metadata.namespace,))

@@ -10,8 +10,7 @@ from wharfinger.api.errors import ApiError, Conflict, MethodNotAllowed, NotFound
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Metadata
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
 from wharfinger.controllers.status_patches import patch_status
 
@@ -32,14 +31,12 @@ class Remains:
         return not self.objects and not self.failures
 
 
-class NamespaceController(Controller[str]):
+class NamespaceController(ContextController[str]):
     name = "namespace"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.resources = DeletableResources(context)
         self.namespaces = context.documents(NAMESPACES)
         self._waits: dict[str, float] = {}

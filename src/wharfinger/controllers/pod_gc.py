@@ -11,26 +11,23 @@ from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.object_meta import created_at
 from wharfinger.api.taints import OUT_OF_SERVICE
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.controller import Controller
-from wharfinger.client.pod_status import patch_pod_status
+from wharfinger.client.pods import patch_pod_status
 from wharfinger.client.timers import background_sleep
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 
 QUARANTINE = 40.0  # seconds between the deletion of a node and that of its pods
 SWEEP = 20.0  # seconds
 FINISHED_LIMIT = 12_500
 
 
-class PodGarbageCollector(Controller[ObjectKey]):
+class PodGarbageCollector(ContextController[ObjectKey]):
     """Keys are pods that may have to be deleted: from events, and from a periodic sweep."""
 
     name = "podgc"
     workers = 2
 
     def __init__(self, context: ControllerContext, *, finished_limit: int = FINISHED_LIMIT) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.finished_limit = finished_limit
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)

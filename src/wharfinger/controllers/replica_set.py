@@ -31,14 +31,7 @@ class ReplicaSetController(PodOwner):
         super().__init__(context)
         self._siblings = document_owner_index(self.owners)
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         metadata = view(document["metadata"], ObjectMeta)
         satisfied = self.expectations.satisfied(key, self.context.now())
         everything = self.candidates(metadata)

@@ -23,9 +23,8 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.system import systems
@@ -40,16 +39,14 @@ _PLAIN = {
 }
 
 
-class ResourceQuotaController(Controller[ObjectKey]):
+class ResourceQuotaController(ContextController[ObjectKey]):
     """The informer of a kind other than pods is started when a quota first counts that kind."""
 
     name = "resourcequota"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.quotas = context.documents(RESOURCE_QUOTAS)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_namespace = _by_namespace(self.pods)

@@ -9,8 +9,7 @@ from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, view
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 
 
 def expires_at(job: Job) -> float | None:
@@ -23,13 +22,11 @@ def expires_at(job: Job) -> float | None:
     return parse_time(finished.last_transition_time) + job.spec.ttl_seconds_after_finished
 
 
-class TTLAfterFinishedController(Controller[ObjectKey]):
+class TTLAfterFinishedController(ContextController[ObjectKey]):
     name = "ttlafterfinished"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.jobs = context.documents(JOBS)
         self.jobs.add_handler(self._seen, lambda old, new: self._seen(new))
 

@@ -9,12 +9,12 @@ from wharfinger.api.kinds.builtin import DAEMON_SETS, NODES
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
 from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, revision_hash
 from wharfinger.controllers.daemon_set import rules
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
@@ -35,14 +35,7 @@ class DaemonSetController(PodOwner):
         self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by uid and node: since when, and how long
         self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         spec = view(document, DaemonSet)
         metadata = spec.metadata
         pods = await self.claim_pods(metadata, selector)

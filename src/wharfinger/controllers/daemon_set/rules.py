@@ -68,6 +68,10 @@ def node_of(pod: Pod) -> str:
     return ""
 
 
+PodPairs = Mapping[str, tuple[Pod | None, Pod | None] | None]
+"""By node, the updated and the old pod; None if there are several of either."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     run: bool  # the node should have a pod
@@ -181,21 +185,13 @@ def rolling_update(
     wanted = {node.metadata.name for node in nodes if eligibility.of(node).run}
     surge, unavailable = limits(spec, len(wanted))
     seconds = spec.spec.min_ready_seconds
-    pairs: dict[str, tuple[Pod | None, Pod | None] | None] = {
-        node: _pair(by_node.get(node, ()), revision) for node in sorted({*wanted, *by_node})
-    }
+    pairs: PodPairs = {node: _pair(by_node.get(node, ()), revision) for node in sorted({*wanted, *by_node})}
     if surge == 0:
-        return _replace(pairs, wanted, unavailable, seconds, now)
+        return _replace(pairs, unavailable, seconds, now)
     return _surge(pairs, wanted, surge, seconds, now)
 
 
-def _replace(
-    pairs: Mapping[str, tuple[Pod | None, Pod | None] | None],
-    wanted: set[str],
-    most: int,
-    seconds: int,
-    now: float,
-) -> DaemonPlan:
+def _replace(pairs: PodPairs, most: int, seconds: int, now: float) -> DaemonPlan:
     missing = 0
     at_once: list[Pod] = []
     candidates: list[Pod] = []
@@ -213,13 +209,7 @@ def _replace(
     return DaemonPlan(delete=at_once + candidates[: max(0, most - missing)])
 
 
-def _surge(
-    pairs: Mapping[str, tuple[Pod | None, Pod | None] | None],
-    wanted: set[str],
-    most: int,
-    seconds: int,
-    now: float,
-) -> DaemonPlan:
+def _surge(pairs: PodPairs, wanted: set[str], most: int, seconds: int, now: float) -> DaemonPlan:
     result = DaemonPlan()
     surging = 0
     candidates: list[str] = []

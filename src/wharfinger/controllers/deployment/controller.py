@@ -16,9 +16,8 @@ from wharfinger.api.selectors import matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deployment import rules
 from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index, selector_of
 from wharfinger.controllers.status_patches import patch_status
@@ -48,14 +47,12 @@ class DeploymentRollout:
             self.new = updated
 
 
-class DeploymentController(Controller[ObjectKey]):
+class DeploymentController(ContextController[ObjectKey]):
     name = "deployment"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.deployments = context.documents(DEPLOYMENTS)
         self.replica_sets = context.documents(REPLICA_SETS)
         self.sets_by_owner = document_owner_index(self.replica_sets)

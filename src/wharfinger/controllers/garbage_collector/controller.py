@@ -13,23 +13,20 @@ from wharfinger.api.object_meta import reference_document
 from wharfinger.api.registry import Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Metadata, OwnerReference
-from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
 from wharfinger.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Entry, Graph
 
 
-class GarbageCollector(Controller[str]):
+class GarbageCollector(ContextController[str]):
     """Keys are uids."""
 
     name = "garbagecollector"
     workers = 8
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.graph = Graph()
         self.resources = DeletableResources(context)
         self._informers = InformerSet(context.client, rng=context.random)

@@ -15,13 +15,13 @@ from wharfinger.api.kinds.builtin import JOBS, PODS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
 from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job import rules
 from wharfinger.controllers.job.backoff import JobBackoff
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
@@ -46,14 +46,12 @@ class JobController(PodOwner):
     async def reconcile(self, key: ObjectKey) -> None:
         if key[0].startswith(ORPHAN):
             await self._release_orphan((key[0].removeprefix(ORPHAN), key[1]))
-            return
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
+        else:
+            await super().reconcile(key)
+
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         job = view(document, Job)
-        if selector is None or job.spec.managed_by not in ("", OURSELVES):
+        if job.spec.managed_by not in ("", OURSELVES):
             return
         if int(job.metadata.resource_version) < self._written.get(job.metadata.uid, 0):
             return  # the cache lacks our last write: its event follows, until then pods would be counted twice
@@ -62,9 +60,9 @@ class JobController(PodOwner):
             self._forget(job.metadata.uid)
             await self._release(pods)
             return
-        await self._sync(key, document, job, pods)
+        await self._sync_unfinished(key, document, job, pods)
 
-    async def _sync(self, key: ObjectKey, document: Document, job: Job, pods: list[Pod]) -> None:
+    async def _sync_unfinished(self, key: ObjectKey, document: Document, job: Job, pods: list[Pod]) -> None:
         now = self.context.now()
         # A pod without controller in the cache has just been adopted, and got its finalizer.
         held = {pod.metadata.uid for pod in pods if self._holds(pod) or pod.metadata.controller is None}

@@ -12,10 +12,10 @@ from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFU
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, StatefulSet, view
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, template_of
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.stateful_set import claims, rules
@@ -38,13 +38,7 @@ class StatefulSetController(PodOwner):
         self.claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_gone)
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         spec = view(document, StatefulSet)
         metadata = spec.metadata
         pods = await self.claim_pods(

@@ -34,9 +34,8 @@ from wharfinger.api.views import (
     StorageClass,
     view,
 )
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME
 from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Provisioned, Storage, provision
 from wharfinger.plugins.volumes.rules import (
@@ -64,13 +63,11 @@ BinderKey = tuple[str, str, str]
 """`claim` or `volume`, namespace, name."""
 
 
-class VolumeBinder(Controller[BinderKey]):
+class VolumeBinder(ContextController[BinderKey]):
     name = "persistentvolume-binder"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         informers = context.informers
         self._claims = informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._volumes = informers.of(PERSISTENT_VOLUMES, PersistentVolume)
@@ -192,7 +189,7 @@ class VolumeBinder(Controller[BinderKey]):
                 "resourceVersion": own.resource_version,
             }
             change = {"metadata": metadata, "spec": {"claimRef": named}}
-            document = await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, change)
+            document = await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, change)
             volume = view(document, PersistentVolume)
         annotations = {BIND_COMPLETED: "yes"}
         change = {}
@@ -238,7 +235,7 @@ class VolumeBinder(Controller[BinderKey]):
         if not self._provisioning_time_passed(claim, annotations.get(PROVISIONING_TIME, "")):
             return
         try:
-            if annotations.get(PROVISIONING) == "fail" or self._context.provision_faults.fails():
+            if annotations.get(PROVISIONING) == "fail" or self.context.provision_faults.fails():
                 raise CannotProvision("the provisioner was told to fail")
             made = provision(claim, storage_class, node_name, self._storage())
         except CannotProvision as why:
@@ -254,14 +251,14 @@ class VolumeBinder(Controller[BinderKey]):
         if made.pool is not None:
             await self._change_capacity(made.pool, -size)
         try:
-            return await self._client.create(PERSISTENT_VOLUMES, made.volume)
+            return await self.client.create(PERSISTENT_VOLUMES, made.volume)
         except ApiError as error:
             # Rejected, or created and counted before a restart. If the outcome is unknown, the capacity stays reduced.
             if made.pool is not None and error.code < 500:
                 await self._release_capacity(made.pool.metadata.key, size)
             if not isinstance(error, AlreadyExists):
                 raise
-            return await self._client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
+            return await self.client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
 
     def _provisioning_time_passed(self, claim: PersistentVolumeClaim, text: str) -> bool:
         """Whether the simulated provisioning time has passed; otherwise the claim is requeued."""
@@ -273,7 +270,7 @@ class VolumeBinder(Controller[BinderKey]):
             needed = parse_duration(text)
         except BadTime:
             return True
-        now = self._context.now()
+        now = self.context.now()
         until = self._ready.setdefault(claim.metadata.uid, now + needed)
         if until > now:
             self.queue.add_after((CLAIM, *claim.metadata.key), until - now)
@@ -300,13 +297,13 @@ class VolumeBinder(Controller[BinderKey]):
         left = format_nano(max(parse_nano(pool.capacity) + change, 0), family(pool.capacity))
         metadata = pool.metadata
         patch = {"metadata": {"resourceVersion": metadata.resource_version}, "capacity": left}
-        await self._client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
+        await self.client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
 
     async def _release_capacity(self, pool: ObjectKey, size: int) -> None:
         """Reads from the server, since the cache may be stale and a conflict would not be retried by others."""
         for _ in range(_ATTEMPTS):
             try:
-                found = await self._client.get(CSI_STORAGE_CAPACITIES, pool[1], pool[0], view=CSIStorageCapacity)
+                found = await self.client.get(CSI_STORAGE_CAPACITIES, pool[1], pool[0], view=CSIStorageCapacity)
                 await self._change_capacity(found, size)
             except NotFound:
                 return
@@ -337,7 +334,7 @@ class VolumeBinder(Controller[BinderKey]):
         if volume.status.phase != "Released":
             await self._volume_status(volume, "Released")
         if delete and not volume.metadata.deletion_timestamp:
-            await self._client.delete(PERSISTENT_VOLUMES, name, uid=volume.metadata.uid)
+            await self.client.delete(PERSISTENT_VOLUMES, name, uid=volume.metadata.uid)
 
     async def _reclaim_capacity(self, volume: PersistentVolume) -> None:
         """Releases the capacity once, whoever deletes the volume: the annotation is removed first."""
@@ -345,7 +342,7 @@ class VolumeBinder(Controller[BinderKey]):
         namespace, _, pool = own.annotations.get(POOL, "").partition("/")
         if pool:
             metadata = {"resourceVersion": own.resource_version, "annotations": {POOL: None}}
-            await self._client.patch(PERSISTENT_VOLUMES, own.name, {"metadata": metadata})
+            await self.client.patch(PERSISTENT_VOLUMES, own.name, {"metadata": metadata})
             await self._release_capacity((namespace, pool), capacity_of(volume))
 
     # Reads and writes
@@ -356,7 +353,7 @@ class VolumeBinder(Controller[BinderKey]):
         if found is not None:
             return found
         try:
-            return await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace, view=PersistentVolumeClaim)
+            return await self.client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace, view=PersistentVolumeClaim)
         except NotFound:
             return None
 
@@ -365,7 +362,7 @@ class VolumeBinder(Controller[BinderKey]):
         if found is not None:
             return found
         try:
-            return await self._client.get(PERSISTENT_VOLUMES, name, view=PersistentVolume)
+            return await self.client.get(PERSISTENT_VOLUMES, name, view=PersistentVolume)
         except NotFound:
             return None
 
@@ -373,21 +370,21 @@ class VolumeBinder(Controller[BinderKey]):
         own = claim.metadata
         metadata = {**change.get("metadata", {}), "resourceVersion": own.resource_version}
         patch = {**change, "metadata": metadata}
-        document = await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace)
+        document = await self.client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace)
         return view(document, PersistentVolumeClaim)
 
     async def _claim_status(self, claim: PersistentVolumeClaim, status: Document) -> None:
         own = claim.metadata
         patch = {"metadata": {"uid": own.uid}, "status": status}
-        await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace, subresource="status")
+        await self.client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace, subresource="status")
 
     async def _volume_status(self, volume: PersistentVolume, phase: str) -> None:
         own = volume.metadata
         patch = {"metadata": {"uid": own.uid}, "status": {"phase": phase}}
-        await self._client.patch(PERSISTENT_VOLUMES, own.name, patch, subresource="status")
+        await self.client.patch(PERSISTENT_VOLUMES, own.name, patch, subresource="status")
 
     def _event(self, claim: PersistentVolumeClaim, type: EventKind, reason: str, message: str) -> None:
-        self._context.recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, type, reason, message)
+        self.context.recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, type, reason, message)
 
     # Informer events
 

@@ -15,22 +15,20 @@ from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VO
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod
 from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.client.controller import Controller
 from wharfinger.client.interface import Client
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.plugins.volumes.rules import claim_name, claim_names, not_created_for
 
 BOUND: Final = "Bound"
 
 
-class ClaimProtection(Controller[str]):
+class ClaimProtection(ContextController[str]):
     """Keys are namespaces, so that the pods are listed once for all pending claims of a namespace."""
 
     name = "pvc-protection"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._pods = context.informers.of(PODS, Pod)
         self._users = self._pods.index("claims", _claims_of)
@@ -48,12 +46,12 @@ class ClaimProtection(Controller[str]):
                 continue
             try:
                 if _lacks(claim.metadata, CLAIM_PROTECTION):
-                    await _protect(self._client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
+                    await _protect(self.client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
                 elif _is_deleted(claim.metadata, CLAIM_PROTECTION) and not _used(claim, self._users.get((key, name))):
                     if live is None:  # the cache may lack a pod that uses the claim
-                        live = list((await self._client.list(PODS, key, view=Pod)).items)
+                        live = list((await self.client.list(PODS, key, view=Pod)).items)
                     if not _used(claim, live):
-                        await _release(self._client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
+                        await _release(self.client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
             except ApiError as error:
                 self._due.setdefault(key, set()).add(name)
                 failure = error
@@ -81,14 +79,13 @@ class ClaimProtection(Controller[str]):
         self.queue.add(namespace)
 
 
-class VolumeProtection(Controller[str]):
+class VolumeProtection(ContextController[str]):
     """Keys are volumes. A volume is in use while its phase is Bound."""
 
     name = "pv-protection"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         self._volumes = context.informers.of(PERSISTENT_VOLUMES, PersistentVolume)
         self._volumes.add_handler(self._seen, lambda old, new: self._seen(new))
 
@@ -97,9 +94,9 @@ class VolumeProtection(Controller[str]):
         if volume is None:
             return
         if _lacks(volume.metadata, VOLUME_PROTECTION):
-            await _protect(self._client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
+            await _protect(self.client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
         elif _is_deleted(volume.metadata, VOLUME_PROTECTION) and volume.status.phase != BOUND:
-            await _release(self._client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
+            await _release(self.client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
 
     def _seen(self, volume: PersistentVolume) -> None:
         if _lacks(volume.metadata, VOLUME_PROTECTION) or _is_deleted(volume.metadata, VOLUME_PROTECTION):
