@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.controller import Controller, Observer
-from wharfinger.client.events import EventRecorder, Speaker
+from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 class ControllerContext:
     client: Client
     informers: InformerSet
-    recorder: EventRecorder | Speaker
+    recorder: EventRecorder | ComponentRecorder
     registry: Registry  # the kinds that garbage collection and namespace deletion cover
     clock: Clock = field(default_factory=SystemClock)
     configuration: Configuration = field(default_factory=Configuration)
