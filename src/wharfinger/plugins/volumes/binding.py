@@ -245,7 +245,7 @@ class VolumeBinding(VolumePlugin):
         plan = self._catalogue.plans.get(pod.metadata.key)
         if plan is None:
             return None
-        return VolumesBound(self._catalogue, pod, node_name, plan.bindings, plan.provisions, self._timeout)
+        return VolumesBound(self._catalogue, pod, node_name, plan, self._timeout)
 
     def commit(self, pod: Pod) -> None:
         self._catalogue.plans.pop(pod.metadata.key, None)
