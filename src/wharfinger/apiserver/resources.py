@@ -9,7 +9,7 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
-from wharfinger.api.requests import ApiRequest, DeleteOptions, PatchType, Verb
+from wharfinger.api.requests import ApiRequest, PatchType, Verb
 from wharfinger.api.selectors import FieldRequirement
 from wharfinger.api.shapes import definition_name
 from wharfinger.apiserver import tables
@@ -339,10 +339,8 @@ class Resources:
     async def _delete(self, exchange: Exchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        options = DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version)
-        written = await self._store.send(
-            _write(at, Verb.DELETE, delete_options=options, dry_run=asked.dry_run), user=exchange.user
-        )
+        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
+        written = await self._store.send(request, user=exchange.user)
         if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
@@ -358,7 +356,7 @@ class Resources:
             _namespace(at),
             labels=query.labels(),
             fields=query.fields(),
-            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
+            options=asked.options,
             user=exchange.user,
             dry_run=asked.dry_run,
         )

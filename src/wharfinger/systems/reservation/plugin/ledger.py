@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
-from wharfinger.framework.columns import Log
+from wharfinger.framework.changes import Log
+from wharfinger.framework.node_table import PODS
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.tables import PODS, Charge, Key, PodOnNode, Tables
+from wharfinger.framework.tables import Charge, PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import OwnerClasses
 from wharfinger.systems.reservation.rules.reservations import (
@@ -89,7 +91,7 @@ class Holding:
         if reservation.spec.allocate_policy == "Restricted":
             wanted = [tables.resource(name) for name in _restricted_names(reservation) if name in self.names]
             self.restricted = frozenset(wanted or self.reserved)
-        self.consumers: dict[Key, Numbers] = {}
+        self.consumers: dict[ObjectKey, Numbers] = {}
         self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
         self.scored = (0, 0)  # what consumers count as in scores, cpu and memory
         self.fake = _fake(tables, reservation, quantities)
@@ -194,9 +196,9 @@ class Ledger:
         self.by_number: dict[int, Holding] = {}
         self.log = Log()  # numbers of holdings that came, changed or went
         self.waiting_rows: set[int] = set()  # rows to look at for Waiting ones that have room now
-        self._consumers: dict[str, dict[Key, PodOnNode]] = {}  # by uid of the reservation, known or not
-        self._uses: dict[Key, str] = {}  # pod on a node to the uid of its reservation
-        self._assumed: dict[Key, str] = {}  # the same for pods that are being bound
+        self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by uid of the reservation, known or not
+        self._uses: dict[ObjectKey, str] = {}  # pod on a node to the uid of its reservation
+        self._assumed: dict[ObjectKey, str] = {}  # the same for pods that are being bound
         self._promised: dict[str, Quantities] = {}  # by uid: a new size that is being written
         self._first_seen = 0
         self._node_position = 0
@@ -318,21 +320,21 @@ class Ledger:
 
     # -- pods on nodes
 
-    def assume(self, key: Key, uid: str) -> None:
+    def assume(self, key: ObjectKey, uid: str) -> None:
         """A pod that is about to be put on a node uses a reservation."""
         self._assumed[key] = uid
 
-    def unassume(self, key: Key) -> None:
+    def unassume(self, key: ObjectKey) -> None:
         self._assumed.pop(key, None)
 
-    def assumed(self, key: Key) -> Holding | None:
+    def assumed(self, key: ObjectKey) -> Holding | None:
         return self.holdings.get(self._assumed.get(key, ""))
 
-    def use(self, key: Key) -> Holding | None:
+    def use(self, key: ObjectKey) -> Holding | None:
         """The reservation that a pod on a node uses."""
         return self.holdings.get(self._uses.get(key, ""))
 
-    def reservation_of(self, key: Key) -> str | None:
+    def reservation_of(self, key: ObjectKey) -> str | None:
         """The uid of the reservation that a pod on a node uses, known or not."""
         return self._uses.get(key)
 
