@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scheduler.schedulable import Schedulable
     from wharfinger.webhook.handler import Context, Handler
 
 GROUP = "wharfinger.systems"
@@ -43,6 +44,10 @@ class System:
 
     def plugins(self) -> Sequence[type[Plugin]]:
         """Scheduling plugins."""
+        return ()
+
+    def schedulables(self) -> Sequence[type[Schedulable]]:
+        """Kinds of objects, besides pods, that the scheduler places on nodes."""
         return ()
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:

@@ -12,9 +12,9 @@ from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
+from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.reservation.rules.reservations import priority_for_room
 
 Filters = Sequence[tuple[str, Prepared]]
 

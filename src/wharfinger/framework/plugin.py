@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,9 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
+
+if TYPE_CHECKING:
+    from wharfinger.api.configuration import Configuration
 
 MAX_SCORE = 100
 """Scores run from 0 to this after normalisation."""
@@ -191,6 +194,7 @@ class Plugin:
     aliases: ClassVar[tuple[str, ...]] = ()
     args_type: ClassVar[type[Args]] = Args
     kinds: ClassVar[tuple[str, ...]] = ()  # kinds of objects it wants to observe, besides nodes and pods
+    views: ClassVar[Mapping[str, type[Any]]] = {}  # view types of kinds that the core has none for
     reserves_prepared: ClassVar[bool] = False  # whether `reserve` has nothing to do where `prepare` had nothing to say
     keys_volumes: ClassVar[bool] = False  # whether `shape_key` is None for every pod without volumes
     preempts: ClassVar[bool] = False  # whether its place after filtering is that of preemption, which the engine does
@@ -199,6 +203,11 @@ class Plugin:
     def __init__(self, tables: Tables, args: Any) -> None:
         self.tables = tables
         self.args = args
+
+    @classmethod
+    def args_from(cls, settings: Configuration) -> Mapping[str, Any]:
+        """Default arguments that follow from the settings of other components."""
+        return {}
 
     # what happens in the cluster
 

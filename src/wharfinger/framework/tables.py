@@ -23,6 +23,7 @@ from wharfinger.api.views.nodes import Taint
 from wharfinger.framework.columns import Bools, Column, LabelColumn, Log, Rows
 from wharfinger.framework.counters import Counters
 from wharfinger.framework.shapes import HostPort, Shape, Shapes
+from wharfinger.framework.stand_ins import StandInUsers
 
 Key = tuple[str, str]
 """Namespace and name of a pod."""
@@ -113,6 +114,7 @@ class Tables:
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin judges in place of the columns
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nominated: dict[str, dict[Key, PodOnNode]] = {}  # node to the waiting pods that are to get its room
+        self.stand_in_users = StandInUsers()
         self._listeners: list[PodListener] = []
         self._listeners_version = 0
         self.shared: dict[str, Any] = {}  # what plugins of several profiles keep together, by a name of their own
@@ -331,9 +333,12 @@ class Tables:
 
     # -- listeners
 
-    def listen(self, listener: PodListener) -> None:
-        """Tells a listener of pods from now on, after those that came before it."""
-        self._listeners.append(listener)
+    def listen(self, listener: PodListener, *, first: bool = False) -> None:
+        """Tells a listener of pods from now on, after earlier listeners; `first` is for one whose records they read."""
+        if first:
+            self._listeners.insert(0, listener)
+        else:
+            self._listeners.append(listener)
         self.listeners_changed()
 
     def listeners_changed(self) -> None:

@@ -27,6 +27,7 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.selecting import NodeTerms
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.tables import Key, PodOnNode, Tables
 from wharfinger.plugins.volume_migration import (
     NotTranslatable,
@@ -46,7 +47,6 @@ from wharfinger.plugins.volume_rules import (
     on_rows,
     refers_to,
 )
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -463,7 +463,7 @@ def _newer(old: Any, new: Any) -> bool:
 
 
 def _claims_of(pod: PodOnNode) -> list[ClaimKey]:
-    if not pod.pod.spec.volumes or is_fake(pod.pod):
-        return []  # a reservation uses no volumes, whatever its template names
+    if not mounts_volumes(pod.pod):
+        return []
     namespace = pod.pod.metadata.namespace
     return [(namespace, name) for name in dict.fromkeys(claim_names(pod.pod))]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scheduler.schedulable import Schedulable
     from wharfinger.webhook.handler import Context, Handler
 
 
@@ -26,9 +27,14 @@ class ReservationSystem(System):
         return (*pod_migration_job.KINDS, *reservation.KINDS, *reservation_set.KINDS)
 
     def plugins(self) -> Sequence[type[Plugin]]:
-        from wharfinger.systems.reservation.plugin.reservation import Reservation
+        from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
 
-        return (Reservation,)
+        return (ReservationPlugin,)
+
+    def schedulables(self) -> Sequence[type[Schedulable]]:
+        from wharfinger.systems.reservation.scheduling.items import ReservationItems
+
+        return (ReservationItems,)
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         from wharfinger.systems.reservation.admission.webhook import handlers

@@ -48,7 +48,7 @@ class Holding:
 
     recorded: tuple[tuple[str, str, int], ...] = ()  # (name as asked for, ComputeResource, devices)
     unrecorded: tuple[tuple[str, int], ...] = ()  # (name as asked for, amount as asked for)
-    reserves: str = ""  # for a reservation's fake pod: the uid of the reservation
+    reserves: str = ""  # for the stand-in of a reservation: the uid of the reservation
     uses: str = ""  # for a pod that uses a reservation: its uid
 
     def __bool__(self) -> bool:
