@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     import click
 
-    from wharfinger.api.registry import Kind
+    from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+    from wharfinger.admission.quota import QuotaExtension
+    from wharfinger.admission.scheduler_records import SchedulerRecord
+    from wharfinger.api.configuration import Block, Configuration
+    from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
@@ -38,6 +42,10 @@ class System:
 
     name: ClassVar[str] = ""
 
+    def settings(self) -> type[Block] | None:
+        """The block of the configuration document that has the name of this system."""
+        return None
+
     def kinds(self) -> Sequence[Kind]:
         """Kinds to store, serve, validate and ship as CustomResourceDefinitions."""
         return ()
@@ -49,6 +57,31 @@ class System:
     def schedulables(self) -> Sequence[type[Schedulable]]:
         """Kinds of objects, besides pods, that the scheduler places on nodes."""
         return ()
+
+    def plugin_arguments(self, configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
+        """Arguments of plugins that follow from the settings of this system, by plugin name."""
+        return {}
+
+    def reviewers(self, context: AdmissionContext) -> SystemReviewers | None:
+        """What reviews writes to a store in this process: the embedded server and simulations."""
+        return None
+
+    def quota(self, context: ControllerContext, changed: Callable[[str | None], None]) -> QuotaExtension | None:
+        """What this system adds to the counting of quota by the ResourceQuota controller; `changed` is called with the
+        namespace whose quotas are to be counted again, or with None for all of them."""
+        return None
+
+    def scheduler_records(self) -> Sequence[SchedulerRecord]:
+        """Annotations of pods that only schedulers may write."""
+        return ()
+
+    def scheduler_identities(self, configuration: Configuration) -> Sequence[str]:
+        """Further users that count as schedulers."""
+        return ()
+
+    def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
+        """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
+        return {}
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         """What reviews requests for a real API server."""

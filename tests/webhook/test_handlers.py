@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wharfinger.admission.request import SYSTEM, Request
-from wharfinger.api.configuration import Configuration, ReservationSettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
@@ -17,6 +17,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.store import Store
 from wharfinger.systems.reservation.admission import webhook as reservation_quota
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.systems.resource_class.admission import webhook as resource_class
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.webhook import validation
@@ -49,7 +50,7 @@ class Quota:
     def __init__(self) -> None:
         self.client = LocalClient(Store(registry()))
         self.informers = InformerSet(self.client)
-        settings = Configuration(reservation=ReservationSettings(charge_quota=True))
+        settings = Configuration().having(ReservationSettings(charge_quota=True))
         (self.handler,) = reservation_quota.handlers(Context(self.client, self.informers, registry(), settings))
 
     async def make(self, resource: Resource, document: Document) -> None:

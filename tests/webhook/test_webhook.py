@@ -15,7 +15,8 @@ from tests.systems.scheduling_policy.policies import allowing_all, grant, pod, p
 
 from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import User, service_account
-from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.admission.stored_rbac import StoredRbac
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import (
@@ -31,9 +32,9 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess
-from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.application import BODY_LIMIT, Application
 from wharfinger.webhook.handler import Context, find_handlers
 
@@ -131,7 +132,7 @@ async def serving(mode: Any = "enforce") -> AsyncIterator[Server]:
     await provision(client)
     informers = InformerSet(client)
     metrics = Metrics()
-    configuration = Configuration(scheduling_policy=SchedulingPolicySettings(mode=mode))
+    configuration = Configuration().having(SchedulingPolicySettings(mode=mode))
     context = Context(client, informers, registry(), configuration, metrics, "wharfinger-system")
     application = Application(
         find_handlers(context), context.registry, metrics, lambda: "" if informers.synced else "waiting"

@@ -16,12 +16,13 @@ from cryptography import x509
 from tests.systems.scheduling_policy.policies import pod
 from tests.webhook.test_webhook import Reviewing, question
 
-from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
 from wharfinger.webhook.configurations import NAME, Target
 from wharfinger.webhook.server import Settings, WebhookServer
@@ -116,7 +117,7 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
             "127.0.0.1",
             0,
             drain=0.3,
-            configuration=Configuration(scheduling_policy=SchedulingPolicySettings(mode="enforce")),
+            configuration=Configuration().having(SchedulingPolicySettings(mode="enforce")),
         )
         server = WebhookServer(client, settings)
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

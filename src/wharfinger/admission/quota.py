@@ -19,8 +19,42 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota, view
 
 Charge = Callable[[Resource, Document, float], Amounts]
-Aliases = Callable[[], Mapping[str, str]]
-"""The classes by their aliases; another mapping object when they changed."""
+NO_ALIASES: Mapping[str, str] = {}
+
+
+class QuotaExtension:
+    """What a system adds to the counting of quota: other names for resources, and usage besides that of objects."""
+
+    def aliases(self) -> Mapping[str, str]:
+        """Resource names by the other names under which containers may request them. Returns the same mapping object
+        until an alias changed."""
+        return NO_ALIASES
+
+    def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
+        """What is held in a namespace besides what its objects use, once the pod that is being admitted exists."""
+        return {}
+
+
+class QuotaExtensions(QuotaExtension):
+    """Those of several systems as one."""
+
+    def __init__(self, extensions: Iterable[QuotaExtension]) -> None:
+        self._extensions = tuple(extensions)
+        self._parts: list[Mapping[str, str]] = []
+        self._aliases: Mapping[str, str] = NO_ALIASES
+
+    def aliases(self) -> Mapping[str, str]:
+        parts = [each.aliases() for each in self._extensions]
+        if len(parts) != len(self._parts) or any(new is not old for new, old in zip(parts, self._parts)):
+            self._parts = parts
+            self._aliases = {alias: name for part in parts for alias, name in part.items()}
+        return self._aliases
+
+    def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
+        total: Amounts = {}
+        for each in self._extensions:
+            rules.add(total, each.held(namespace, coming))
+        return total
 
 
 class Kept(Stored, Protocol):
@@ -30,7 +64,7 @@ class Kept(Stored, Protocol):
     def version(self) -> int: ...
 
 
-class Objects(Protocol):
+class StoredObjects(Protocol):
     """The latest state of everything, and what of it changed since a revision: the store's own reads."""
 
     def peek(self, resource: Resource, name: str, namespace: str = "") -> Kept | None: ...
@@ -56,7 +90,7 @@ class Usage:
     """What the objects of one collection in one namespace cost. Each version of an object is read once, and sums follow
     the changes, so that a review costs the same however many objects there are."""
 
-    def __init__(self, objects: Objects, resource: Resource, namespace: str) -> None:
+    def __init__(self, objects: StoredObjects, resource: Resource, namespace: str) -> None:
         self._objects = objects
         self._resource = resource
         self._namespace = namespace
@@ -118,17 +152,13 @@ def _counts(quota: ResourceQuota, entry: _Charged) -> bool:
 class QuotaReviewer:
     def __init__(
         self,
-        objects: Objects,
+        objects: StoredObjects,
         now: Callable[[], float],
-        *,
-        aliases: Aliases | None = None,
-        reserved: Callable[[str, Pod | None], Amounts] | None = None,
+        extension: QuotaExtension | None = None,
     ) -> None:
-        """`reserved` tells what reservations cost in a namespace once a pod has come."""
         self._objects = objects
         self._now = now
-        self._aliases = aliases
-        self._reserved = reserved
+        self._extension = extension or QuotaExtension()
         self._quotas = Views(objects, RESOURCE_QUOTAS, ResourceQuota)
         self._names: Mapping[str, str] = {}
         self._usage: dict[tuple[str, str, str], Usage] = {}
@@ -143,7 +173,7 @@ class QuotaReviewer:
         if not quotas:
             return PASS
         now = self._now()
-        if self._aliases is not None and (names := self._aliases()) is not self._names:
+        if (names := self._extension.aliases()) is not self._names:
             self._names = names
             self._usage.clear()
         wanted = self._charge(request.resource, request.object, now)
@@ -178,8 +208,8 @@ class QuotaReviewer:
         if not delta:
             return ""
         used = self._used(quota, request, now)
-        if self._reserved is not None and not rules.is_scoped(quota) and _is_pod(request):
-            rules.add(used, self._reserved(request.namespace, view(request.object, Pod)))
+        if not rules.is_scoped(quota) and _is_pod(request):
+            rules.add(used, self._extension.held(request.namespace, view(request.object, Pod)))
         over = sorted(name for name, amount in delta.items() if used.get(name, 0) + amount > limits[name])
         if not over:
             return ""

@@ -1,17 +1,21 @@
 """The one configuration document: `apiVersion: wharfinger.dev/v1alpha1, kind: WharfingerConfiguration`.
 
-A block for each component; an absent block means its defaults. Unknown keys are refused by path. The `scheduler` block
-has the form of a KubeSchedulerConfiguration and is read by the scheduler itself.
+It has a block for the scheduler, one for simulated nodes and one for each system that brings settings; an absent block
+means the defaults. Unknown keys are refused with their path. The `scheduler` block has the form of a
+KubeSchedulerConfiguration and is read by the scheduler itself.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import field
 
 from wharfinger.api.fields import FieldError, describe
+from wharfinger.system import systems
 
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
@@ -24,65 +28,40 @@ class Block(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
     """Base of all blocks."""
 
 
-class Exempt(Block, frozen=True):
-    users: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-
-
-class SchedulingPolicySettings(Block, frozen=True):
-    mode: Literal["auto", "enforce", "warn", "audit"] = "auto"
-    merge_strategy: Literal["deep", "first", "simple"] = "deep"
-    identity: Literal["ServiceAccount", "ServiceAccountOrUser"] = "ServiceAccount"
-    enforce_templates: bool = False
-    default_scheduler_counts_as_unset: bool = True
-    namespace_mode_label: bool = False  # whether a namespace label may lower the mode
-    scheduler_identities: tuple[str, ...] = ()  # further users that may bind pods while policies are enforced
-    exempt: Exempt = Exempt()
-
-
-class ReservationSettings(Block, frozen=True):
-    enable_preemption: bool = (
-        False  # fake pods may preempt, and a preemptor gets a reservation for what its victims free
-    )
-    charge_quota: bool = False
-    honour_ignored_label: bool = False
-    gc_seconds: Count = 24 * 3600  # how long Succeeded and Expired ones are kept; 0 keeps them for ever
-    gc_interval_seconds: Positive = 60
-
-
-class ResourcePolicySettings(Block, frozen=True):
-    deletion_cost: bool = True  # whether the controller writes pod deletion costs
-
-
-class ResourceClassSettings(Block, frozen=True):
-    groups: bool = False  # groupBy and groupSize
-    rewrite_names: bool = False  # the webhook rewrites unqualified names to aliases
-    overlay: bool = False  # the webhook adds the raw request beside the class
-    startup_grace_seconds: Count = 15 * 60  # how long a new node may stay silent before it counts without devices
-
-
-class PlacementSettings(Block, frozen=True):
-    resync_seconds: Count = 0  # every placement is decided anew that often; 0: only when something that matters changed
-    default_cluster_set: bool = True
-
-
 class NodesSettings(Block, frozen=True):
     count: Count = 0  # sample nodes to create
     startup_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # how long a pod takes from bound to running
     lease_seconds: Positive = 40
 
 
-class Configuration(Block, frozen=True):
+S = TypeVar("S", bound=Block)
+
+
+class _CoreBlocks(Block, frozen=True):
+    """The keys of the document that do not belong to a system."""
+
     api_version: str = API_VERSION
     kind: str = KIND
-    metadata: dict[str, Any] = field(default_factory=dict)
-    scheduler: dict[str, Any] = field(default_factory=dict)
-    scheduling_policy: SchedulingPolicySettings = SchedulingPolicySettings()
-    reservation: ReservationSettings = ReservationSettings()
-    resource_policy: ResourcePolicySettings = ResourcePolicySettings()
-    resource_class: ResourceClassSettings = ResourceClassSettings()
-    placement: PlacementSettings = PlacementSettings()
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    scheduler: dict[str, Any] = msgspec.field(default_factory=dict)
     nodes: NodesSettings = NodesSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """`of(ReservationSettings)` gives the block of a system, with its defaults where the document has none."""
+
+    scheduler: dict[str, Any] = dataclass_field(default_factory=dict)
+    nodes: NodesSettings = dataclass_field(default_factory=NodesSettings)
+    blocks: tuple[Block, ...] = ()
+
+    def of(self, block: type[S]) -> S:
+        return next((each for each in self.blocks if isinstance(each, block)), None) or block()
+
+    def having(self, *blocks: Block) -> Configuration:
+        """This configuration with the given blocks in place of its own."""
+        types = {type(block) for block in blocks}
+        return replace(self, blocks=(*(each for each in self.blocks if type(each) not in types), *blocks))
 
 
 class BadConfiguration(ValueError):
@@ -94,13 +73,34 @@ class BadConfiguration(ValueError):
 
 
 def load_configuration(document: dict[str, Any]) -> Configuration:
-    errors = _faults(document, Configuration, "")
+    of_systems = {key: value for key, value in document.items() if key in settings_by_key()}
+    errors = _faults(document, _known(), "")
     if not errors:
-        try:
-            return msgspec.convert(document, Configuration)
-        except msgspec.ValidationError as error:
-            errors.append(_invalid(error, ""))
+        core = msgspec.convert({key: value for key, value in document.items() if key not in of_systems}, _CoreBlocks)
+        blocks = tuple(msgspec.convert(value, settings_by_key()[key]) for key, value in of_systems.items())
+        changed = tuple(block for block in blocks if block != type(block)())
+        return Configuration(core.scheduler, core.nodes, changed)
     raise BadConfiguration(errors)
+
+
+@cache
+def settings_by_key() -> dict[str, type[Block]]:
+    """The settings of the systems, by their keys in the document."""
+    found = ((system.name, system.settings()) for system in systems())
+    return {_camel(name): block for name, block in found if block is not None}
+
+
+def _known() -> dict[str, Any]:
+    return _fields_of(_CoreBlocks) | settings_by_key()
+
+
+def _fields_of(block: type[msgspec.Struct]) -> dict[str, Any]:
+    return {info.encode_name: info.type for info in msgspec.structs.fields(block)}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _invalid(error: msgspec.ValidationError, path: str) -> FieldError:
@@ -109,9 +109,8 @@ def _invalid(error: msgspec.ValidationError, path: str) -> FieldError:
     return FieldError(here or "document", "FieldValueInvalid", message)
 
 
-def _faults(document: dict[str, Any], block: type[msgspec.Struct], path: str) -> list[FieldError]:
-    """All unknown keys and wrong values at once; msgspec alone would stop at the first."""
-    known = {info.encode_name: info.type for info in msgspec.structs.fields(block)}
+def _faults(document: dict[str, Any], known: dict[str, Any], path: str) -> list[FieldError]:
+    """All unknown keys and invalid values at once; msgspec alone would stop at the first."""
     errors = []
     for key, value in document.items():
         here = f"{path}.{key}" if path else key
@@ -120,7 +119,7 @@ def _faults(document: dict[str, Any], block: type[msgspec.Struct], path: str) ->
                 FieldError(here, "FieldValueForbidden", f"unknown field; known here: {', '.join(sorted(known))}")
             )
         elif isinstance(value, dict) and isinstance(known[key], type) and issubclass(known[key], Block):
-            errors += _faults(value, known[key], here)
+            errors += _faults(value, _fields_of(known[key]), here)
         else:
             try:
                 msgspec.convert(value, known[key])

@@ -15,10 +15,10 @@ from wharfinger.api.quantity import NANO, format_nano, parse_nano, value
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, limits_nano, qos_class, requests_nano
 from wharfinger.api.times import parse_time
+from wharfinger.api.validation.resources import is_device
 from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.api.views.core import ScopeExpression
 from wharfinger.api.views.pods import Container, PodAffinityTerm
-from wharfinger.systems.resource_class.rules.compute_resources import is_device
 
 _COMPUTE = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _MUST_BE_STATED = {

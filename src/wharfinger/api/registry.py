@@ -8,9 +8,9 @@ create CustomResourceDefinitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from wharfinger.api.fields import FieldError
 
@@ -79,6 +79,14 @@ class Scale:
     selector_path: str = ""  # a text selector in status; empty: spec.selector as a label selector
 
 
+@dataclass(frozen=True, slots=True)
+class KindExtension:
+    """Defaulting and validation that a system adds to a kind of the core."""
+
+    default: DefaultFn | None = None
+    validate: ValidateFn | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """Everything known of one kind. `versions` lists the served versions, the preferred one first."""
@@ -116,10 +124,23 @@ class Kind:
     convert_group: ConvertFn | None = None  # the document as the named group has it, where alias groups differ
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
     ours: bool = False  # shipped as a CRD by `wharf crds`
+    pod_template: str = ""  # path of the pod template, such as `spec.template`
+    pod_template_identity: Literal["account", "requester"] = "account"  # as whom its pods ask for what they need
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
 
     def resource(self, version: str = "", group: str | None = None) -> Resource:
         return _resource(self, version or self.versions[0], self.group if group is None else group)
+
+    def extended(self, extension: KindExtension) -> Kind:
+        """This kind with the rules of a system after its own."""
+        changes: dict[str, Any] = {}
+        if extension.default is not None:
+            changes["default"] = _both(self.default, extension.default)
+            if self.default_status is not None:
+                changes["default_status"] = _both(self.default_status, extension.default)
+        if extension.validate is not None:
+            changes["validate"] = _all(self.validate, extension.validate)
+        return replace(self, **changes)
 
     def defaulter(self, subresource: str) -> DefaultFn | None:
         """What fills in a write to the object or to one of its subresources."""
@@ -138,6 +159,22 @@ class Kind:
     def storage(self) -> Resource:
         """The resource under which objects are stored."""
         return self.resource(self.storage_version or self.versions[0])
+
+
+def _both(first: DefaultFn | None, second: DefaultFn) -> DefaultFn:
+    def default(document: Document) -> None:
+        if first is not None:
+            first(document)
+        second(document)
+
+    return default
+
+
+def _all(first: ValidateFn | None, second: ValidateFn) -> ValidateFn:
+    def validate(document: Document, old: Document | None) -> list[FieldError]:
+        return [*(first(document, old) if first is not None else ()), *second(document, old)]
+
+    return validate
 
 
 @lru_cache(4096)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wharfinger.cli.scenario_runs import Verdict, problem_lines
+from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
 if TYPE_CHECKING:
-    from wharfinger.api.configuration import Configuration
+    from wharfinger.api.configuration import Configuration, settings_by_key
     from wharfinger.client.access import ClusterAccess
     from wharfinger.scenario.document import Scenario
     from wharfinger.simulate.inputs import Inputs
@@ -81,7 +82,7 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
     from wharfinger.scenario.running.stage import LiveStage
     from wharfinger.simulate import report
 
-    rewrites = cluster.configuration.resource_class.rewrite_names
+    rewrites = cluster.configuration.of(ResourceClassSettings).rewrite_names
     stage = LiveStage(
         cluster.access,
         run,
@@ -106,16 +107,19 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
 def _other_configuration(wanted: Configuration, running: Configuration) -> str:
     """Which block of a scenario's configuration differs from what runs. How nodes are simulated makes no difference, nor
     how classes are named where an API server refuses their own names, nor as whom schedulers run."""
-    import msgspec
+    from msgspec.structs import replace
 
-    replace = msgspec.structs.replace
-    classes = replace(wanted.resource_class, rewrite_names=running.resource_class.rewrite_names)
-    identities = running.scheduling_policy.scheduler_identities
-    policies = replace(wanted.scheduling_policy, scheduler_identities=identities)
-    wanted = replace(wanted, resource_class=classes, scheduling_policy=policies)
-    for field in msgspec.structs.fields(type(wanted)):
-        if field.name in ("metadata", "nodes"):
-            continue
-        if getattr(wanted, field.name) != getattr(running, field.name):
-            return f"it needs another configuration of {field.encode_name} (see --config)"
+    from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
+
+    classes = running.of(ResourceClassSettings)
+    identities = running.of(SchedulingPolicySettings).scheduler_identities
+    wanted = wanted.having(
+        replace(wanted.of(ResourceClassSettings), rewrite_names=classes.rewrite_names),
+        replace(wanted.of(SchedulingPolicySettings), scheduler_identities=identities),
+    )
+    if wanted.scheduler != running.scheduler:
+        return "it needs another configuration of scheduler (see --config)"
+    for key, block in settings_by_key().items():
+        if wanted.of(block) != running.of(block):
+            return f"it needs another configuration of {key} (see --config)"
     return ""

@@ -57,7 +57,8 @@ def loaded_world(inputs: Inputs) -> World:
 
 def configured(path: Path, present: Configuration) -> Configuration:
     """The configuration of a file: a WharfingerConfiguration replaces the present one, a KubeSchedulerConfiguration its scheduler block."""
-    import msgspec
+    from dataclasses import replace
+
     import yaml
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
@@ -72,7 +73,7 @@ def configured(path: Path, present: Configuration) -> Configuration:
         if document.get("kind") == KIND:
             loaded = load_configuration(document)
         else:
-            loaded = msgspec.structs.replace(present, scheduler=document)
+            loaded = replace(present, scheduler=document)
         profiles.load(loaded.scheduler)
     except (BadConfiguration, BadSchedulerConfiguration) as error:
         raise BadInput([f"{path}: {fault}" for fault in error.errors]) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wharfinger.admission.quota import QuotaExtensions
 from wharfinger.api import quota as rules
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
@@ -25,12 +26,7 @@ from wharfinger.client.informer import Index, Informer, Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.parts.base import SOON
 from wharfinger.controllers.parts.statuses import patch_status
-from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
-from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.resource_class.admission.quota import alias_names
-from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
-from wharfinger.systems.resource_class.kinds.views import ResourceClass
+from wharfinger.system import systems
 
 _PLAIN = {
     "services": SERVICES,
@@ -55,18 +51,11 @@ class ResourceQuotaController(Controller[Key]):
         self.quotas = context.documents(RESOURCE_QUOTAS)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_namespace = _by_namespace(self.pods)
-        self.classes = context.informers.of(RESOURCE_CLASSES, ResourceClass)
-        self.classes.optional = True
         self._counted: dict[Resource, Index[Any]] = {}
         self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
-        self.reservations: Informer[Reservation] | None = None
-        if context.configuration.reservation.charge_quota:
-            self.reservations = context.informers.of(RESERVATIONS, Reservation)
-            self.reservations.add_handler(
-                self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
-            )
-        self.classes.add_handler(self._class_changed, self._class_updated, self._class_changed)
+        found = (system.quota(context, self._extension_changed) for system in systems())
+        self._extension = QuotaExtensions(each for each in found if each is not None)
 
     async def reconcile(self, key: Key) -> None:
         document = self.quotas.get(key[1], key[0])
@@ -89,7 +78,7 @@ class ResourceQuotaController(Controller[Key]):
     async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
         """All that is used, and in how many seconds a pod that is being deleted stops to count."""
         now = self.context.now()
-        aliases = alias_names(self.classes)
+        aliases = self._extension.aliases()
         namespace = quota.metadata.namespace
         total: Amounts = {}
         again: float | None = None
@@ -102,11 +91,7 @@ class ResourceQuotaController(Controller[Key]):
                     again = left if again is None else min(again, left)
         if rules.is_scoped(quota):
             return total, again
-        if self.reservations is not None:
-            pods = self.pods_by_namespace.get(namespace)
-            rules.add(
-                total, reserved(self.reservations, pods, namespace, lambda space, name: self.pods.get(name, space))
-            )
+        rules.add(total, self._extension.held(namespace))
         for resource in self._resources(quota):
             for item in await self._objects(resource, namespace):
                 rules.add(total, rules.usage(resource, item, now))
@@ -159,16 +144,12 @@ class ResourceQuotaController(Controller[Key]):
         ):
             self._pod_changed(new)
 
-    def _reservation_changed(self, changed: Reservation) -> None:
-        self._namespace_changed(charged_namespace(changed))
-
-    def _class_changed(self, changed: ResourceClass) -> None:
+    def _extension_changed(self, namespace: str | None) -> None:
+        if namespace is not None:
+            self._namespace_changed(namespace)
+            return
         for quota in self.quotas:
             self._enqueue(quota)
-
-    def _class_updated(self, old: ResourceClass, new: ResourceClass) -> None:
-        if old.alias != new.alias:
-            self._class_changed(new)
 
     def _object_changed(self, document: Document) -> None:
         self._namespace_changed(document["metadata"].get("namespace") or "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -23,9 +23,6 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
-
-if TYPE_CHECKING:
-    from wharfinger.api.configuration import Configuration
 
 MAX_SCORE = 100
 """Scores run from 0 to this after normalisation."""
@@ -203,11 +200,6 @@ class Plugin:
     def __init__(self, tables: Tables, args: Any) -> None:
         self.tables = tables
         self.args = args
-
-    @classmethod
-    def args_from(cls, settings: Configuration) -> Mapping[str, Any]:
-        """Default arguments that follow from the settings of other components."""
-        return {}
 
     # what happens in the cluster
 

@@ -17,6 +17,7 @@ from wharfinger.scheduler.configuration import (
     SchedulerConfiguration,
     load_scheduler_configuration,
 )
+from wharfinger.system import systems
 
 OWN_NAME = "wharfinger"
 EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
@@ -41,9 +42,8 @@ def _argument_faults(plugin: type[Plugin], args: Mapping[str, Any], path: str) -
 
 
 def plugin_settings(settings: Configuration) -> dict[str, Mapping[str, Any]]:
-    """Arguments that plugins take from the settings of other components, by name of the plugin."""
-    found = ((name, plugin.args_from(settings)) for name, plugin in known_plugins().items())
-    return {name: args for name, args in found if args}
+    """Arguments that the settings of systems give to their plugins, by plugin name."""
+    return {name: args for system in systems() for name, args in system.plugin_arguments(settings).items()}
 
 
 def _merged(

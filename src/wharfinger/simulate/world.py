@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wharfinger.admission.request import SYSTEM, User, service_account
+from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as all_kinds
@@ -38,7 +39,6 @@ from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import Stored
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.scheduling_policy.admission.stored import StoredRbac
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 
 if TYPE_CHECKING:

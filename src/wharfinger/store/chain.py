@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
+from wharfinger.api.registry import Document
 
 
 class RemoteReviewer(Protocol):
@@ -39,6 +40,7 @@ class Chain:
     validating: list[Reviewer] = field(default_factory=list)
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
+    on_bind: list[Callable[[Document], None]] = field(default_factory=list)  # complete a pod in the write that binds it
     _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
         default_factory=dict, repr=False
     )  # by phase and what is written: the phase's reviewers when they were chosen from, and those that it concerns

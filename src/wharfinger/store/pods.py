@@ -16,7 +16,6 @@ from wharfinger.store.deletion import Deleter, check_preconditions
 from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
-from wharfinger.systems.resource_class.rules.compute_resources import RECORD, BadRecord, as_fields, parse_record
 
 _CANNOT_EVICT = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -76,7 +75,8 @@ class Pods:
         for part in ("annotations", "labels"):
             if metadata.get(part):
                 pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
-        _show_devices(pod)
+        for complete in chain.on_bind:
+            complete(pod)
         status = pod.setdefault("status", {})
         status.pop("nominatedNodeName", None)
         set_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
@@ -175,18 +175,6 @@ def _target_faults(target: Document) -> list[FieldError]:
     if not target.get("name"):
         faults.append(required("target.name"))
     return faults
-
-
-def _show_devices(pod: Document) -> None:
-    """Fields of containers repeat what the record of the pod's devices says."""
-    text = (pod["metadata"].get("annotations") or {}).get(RECORD)
-    try:
-        fields = as_fields(parse_record(text)) if text else {}
-    except BadRecord:
-        return
-    for container in (*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())):
-        if container.get("name") in fields:
-            container["allocatedComputeResources"] = fields[container["name"]]
 
 
 def _unbindable(pod: Document) -> str:

@@ -121,10 +121,10 @@ class ReviewerHandler(Handler):
 
 
 def find_handlers(context: Context) -> list[Handler]:
-    """The handler that validates our kinds, and those of the systems."""
-    from wharfinger.webhook.validation import handlers
+    """The handlers of the core and those of the systems."""
+    from wharfinger.webhook import records, validation
 
-    found: list[Handler] = handlers(context)
+    found: list[Handler] = [*validation.handlers(context), *records.handlers(context)]
     for system in systems():
         found += system.webhook_handlers(context)
     return sorted(found, key=lambda handler: (handler.order, handler.name))

@@ -9,6 +9,7 @@ from wharfinger.api.registry import Resource
 from wharfinger.scenario import applying
 from wharfinger.simulate.world import World
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 START = 1767225600.0
 
@@ -41,7 +42,7 @@ def pod(name: str, klass: str, on: str = "") -> dict[str, Any]:
 
 def test_who_loses_the_race_for_a_node_looks_elsewhere_at_once() -> None:
     configuration = Configuration()
-    configuration = Configuration(reservation=type(configuration.reservation)(enable_preemption=True))
+    configuration = Configuration().having(type(configuration.of(ReservationSettings))(enable_preemption=True))
     world = World(configuration, start=START)
     client = world.client("", lambda warning: None)
 

@@ -21,6 +21,7 @@ from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
 from wharfinger.systems.reservation.rules.reservations import allocation_of
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 START = 1767225600.0
 NODES = {
@@ -202,8 +203,8 @@ async def act(world: World, chance: Chance) -> None:
 def test_what_is_reserved_is_kept_and_nothing_is_over_committed(seed: int, preemption: bool) -> None:
     configuration = Configuration()
     if preemption:
-        settings = type(configuration.reservation)(enable_preemption=True)
-        configuration = Configuration(reservation=settings)
+        settings = type(configuration.of(ReservationSettings))(enable_preemption=True)
+        configuration = Configuration().having(settings)
     world = World(configuration, start=START, seed=seed)
     history = History(world)
     chance = Chance(random.Random(f"{seed} {preemption}"))

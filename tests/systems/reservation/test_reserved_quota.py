@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 from tests.controllers.world import World
 
-from wharfinger.api.configuration import Configuration, ReservationSettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.settings import ReservationSettings
 
-CHARGED = Configuration(reservation=ReservationSettings(charge_quota=True))
+CHARGED = Configuration().having(ReservationSettings(charge_quota=True))
 
 
 def pod(name: str, cpu: str, app: str) -> Document:

@@ -11,7 +11,7 @@ from tests.systems.resource_class.device_objects import GPU, Document, as_pod, k
 from tests.systems.resource_class.test_plugin import Cluster
 
 from wharfinger.admission.request import SYSTEM, Request
-from wharfinger.api.configuration import Configuration, ResourceClassSettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.metrics import Metrics
 from wharfinger.api.views import view
@@ -28,6 +28,7 @@ from wharfinger.systems.resource_class.admission.names import (
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.plugin.holdings import requested
 from wharfinger.systems.resource_class.rules.compute_resources import OVERLAID, RECORD
+from wharfinger.systems.resource_class.settings import ResourceClassSettings
 from wharfinger.webhook.configurations import Target, configurations
 from wharfinger.webhook.handler import Context
 
@@ -164,7 +165,7 @@ def test_documents_of_any_shape_pass_to_validation(anything: Any) -> None:
 def test_the_webhook_asks_for_what_its_settings_need() -> None:
     def rules(**settings: bool) -> dict[str, list[str]]:
         client = LocalClient(Store(registry()))
-        configuration = Configuration(resource_class=ResourceClassSettings(**settings))
+        configuration = Configuration().having(ResourceClassSettings(**settings))
         context = Context(client, InformerSet(client), registry(), configuration, Metrics())
         made = configurations(resource_class.handlers(context), Target(url="https://127.0.0.1:1"), b"")
         return {rule["resources"][0]: rule["operations"] for rule in made[0][1]["webhooks"][0]["rules"]}

@@ -6,14 +6,13 @@ import pytest
 
 from wharfinger.api.kinds import registry
 from wharfinger.api.validation import object_faults
+from wharfinger.api.validation.resources import is_device, is_unqualified
 from wharfinger.api.views import Pod, view
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.rules.compute_resources import (
     BadRecord,
     compute_resource_name,
     format_record,
-    is_class_name,
-    is_device,
     parse_record,
     property_hash,
     recorded,
@@ -237,7 +236,7 @@ def test_which_names_may_mean_devices() -> None:
     assert [name for name in ("gpu-gold", "nvidia.high.mem", "nvidia.com/gpu") if not is_device(name)] == []
     others = ("cpu", "memory", "pods", "hugepages-2Mi", "kubernetes.io/x", "requests.cpu", "limits.memory", "storage")
     assert [name for name in others if is_device(name)] == []
-    assert not is_class_name("nvidia.com/gpu")
+    assert not is_unqualified("nvidia.com/gpu")
 
 
 def test_records_are_read_from_fields_or_the_annotation() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from tests.controllers.world import World
 
-from wharfinger.api.configuration import Configuration, ResourcePolicySettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.controllers.parts.scale_in import DELETION_COST
 from wharfinger.systems.resource_policy.controllers.world import World as PolicyWorld
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import MARKER, POLICY, change
+from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 OURS = {DELETION_COST: "5", MARKER: "5", POLICY: "p"}
 
@@ -193,7 +194,7 @@ def test_costs_can_be_switched_off() -> None:
         stage.apply(PODS, pod("p0", "n0"))
         stage.apply(PODS, pod("p1", "n0", **{DELETION_COST: "7"}))
         assert stage.cost("p0") == "5"
-        stage.configuration = Configuration(resource_policy=ResourcePolicySettings(deletion_cost=False))
+        stage.configuration = Configuration().having(ResourcePolicySettings(deletion_cost=False))
         stage.restart()
         assert stage.cost("p0") is None
         assert stage.cost("p1") == "7"

@@ -9,13 +9,13 @@ from tests.admission.rbac_objects import binding, role, rule
 
 from wharfinger.admission.rbac import RbacIndex
 from wharfinger.admission.request import Request, Review, User
-from wharfinger.api.configuration import SchedulingPolicySettings
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Resource
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.views import HARD
 from wharfinger.systems.scheduling_policy.rules import shipped
-from wharfinger.systems.scheduling_policy.rules.world import FixedWorld
+from wharfinger.systems.scheduling_policy.rules.world import FixedPolicies
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 SIGS = "scheduling.sigs.x-k8s.io"
 ANN = User("ann", ("devs", "system:authenticated"))
@@ -41,7 +41,7 @@ def grant(name: str, *subjects: tuple[str, ...], namespace: str = "", group: str
     ]
 
 
-def world(*specs: Document | tuple[str, Document], rbac: list[Document] | None = None, **more: Any) -> FixedWorld:
+def world(*specs: Document | tuple[str, Document], rbac: list[Document] | None = None, **more: Any) -> FixedPolicies:
     """A world where every service account may use all the policies given, unless `rbac` says otherwise."""
     policies = [
         policy(f"p{index}", each)
@@ -53,11 +53,11 @@ def world(*specs: Document | tuple[str, Document], rbac: list[Document] | None =
     ]
     if rbac is None:
         rbac = [item for each in policies for item in grant(each["metadata"]["name"])]
-    return FixedWorld(policies, RbacIndex(rbac), **more)
+    return FixedPolicies(policies, RbacIndex(rbac), **more)
 
 
-def shipped_world(**more: Any) -> FixedWorld:
-    return FixedWorld(shipped.policies(), RbacIndex([*shipped.roles(), *shipped.bindings()]), **more)
+def shipped_world(**more: Any) -> FixedPolicies:
+    return FixedPolicies(shipped.policies(), RbacIndex([*shipped.roles(), *shipped.bindings()]), **more)
 
 
 def pod(spec: Document | None = None, **metadata: Any) -> Document:
@@ -96,7 +96,7 @@ def request(
 
 
 def admit(
-    where: FixedWorld, document: Document, settings: SchedulingPolicySettings = ENFORCE, **more: Any
+    where: FixedPolicies, document: Document, settings: SchedulingPolicySettings = ENFORCE, **more: Any
 ) -> tuple[Review, Document]:
     """Both phases in order, as the chain runs them; the review that decided, and the object as it came out."""
     asked = request(document, **more)
@@ -107,7 +107,7 @@ def admit(
     return review, asked.object
 
 
-def refusal(where: FixedWorld, document: Document, settings: SchedulingPolicySettings = ENFORCE, **more: Any) -> str:
+def refusal(where: FixedPolicies, document: Document, settings: SchedulingPolicySettings = ENFORCE, **more: Any) -> str:
     """Why it is refused; empty when it is admitted."""
     review, _ = admit(where, document, settings, **more)
     return "" if review.denied is None else review.denied.message

@@ -12,7 +12,7 @@ from tests.systems.scheduling_policy.policies import ENFORCE, admit, hard, is_in
 
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, SOFT, read_policy
-from wharfinger.systems.scheduling_policy.rules.merge import Merged, Strategy, merge
+from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy, merge
 
 ARCH, OS = "beta.kubernetes.io/arch", "beta.kubernetes.io/os"
 A = policy(
@@ -36,7 +36,7 @@ B = policy(
 )
 
 
-def plain(merged: Merged) -> dict[str, Any]:
+def plain(merged: MergedPolicy) -> dict[str, Any]:
     """What a merge says, in the form of the document's results."""
     required, default, selectors = merged.required, merged.default, merged.allowed.selectors or {}
     return {

@@ -13,7 +13,7 @@ from tests.systems.scheduling_policy.test_merge import KEYS, VALUES, lists, spar
 from wharfinger.admission.request import service_account
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, SOFT
 from wharfinger.systems.scheduling_policy.rules.defaults import apply_operations
-from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, Subject, evaluate
+from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, PolicySubject, evaluate
 from wharfinger.systems.scheduling_policy.rules.merge import Strategy
 
 KINDS = {"nodeAffinities": "nodeAffinity", "podAffinities": "podAffinity", "podAntiAffinities": "podAntiAffinity"}
@@ -267,7 +267,7 @@ def test_what_is_refused_is_what_the_rules_say(
     given_specs: list[Document], pod_spec: Document, strategy: Strategy
 ) -> None:
     policies = [policy(f"p{index}", without_affinity(spec)) for index, spec in enumerate(given_specs)]
-    subject = Subject(deepcopy(pod_spec), (service_account("shop", "default"),), "shop")
+    subject = PolicySubject(deepcopy(pod_spec), (service_account("shop", "default"),), "shop")
     found = evaluate(world(*policies), subject, strategy=strategy)
     assert {each.path.removeprefix("spec.") for each in found.violations} == Reading(policies, strategy).refused(
         pod_spec
@@ -283,7 +283,7 @@ def test_asked_again_nothing_is_added_and_the_answer_is_the_same(
     document = {"spec": deepcopy(pod_spec)}
 
     def judged(injecting: bool) -> Evaluation:
-        subject = Subject(document["spec"], (service_account("shop", "default"),), "shop", injecting=injecting)
+        subject = PolicySubject(document["spec"], (service_account("shop", "default"),), "shop", injecting=injecting)
         return evaluate(where, subject, strategy=strategy)
 
     first = judged(injecting=True)

@@ -10,7 +10,7 @@ import pytest
 from tests.systems.scheduling_policy.policies import allowing_all, grant, pod, policy
 
 from wharfinger.admission.request import User
-from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.api.errors import Forbidden, Invalid
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, EVENTS, NAMESPACES, PODS, ROLE_BINDINGS
@@ -24,6 +24,7 @@ from wharfinger.systems.scheduling_policy.admission.stored import reviewers
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import SchedulingPolicyController, provision
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.shipped import AUTOUPDATE
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 ANN = User("ann", ("system:authenticated",))
 
@@ -31,9 +32,9 @@ ANN = User("ann", ("system:authenticated",))
 def run(check: Callable[[LocalClient], Awaitable[None]], settings: SchedulingPolicySettings | None = None) -> None:
     async def main() -> None:
         store = Store(registry())
-        mutating, validating = reviewers(store, settings)
-        store.chain.mutating.append(mutating)
-        store.chain.validating.append(validating)
+        found = reviewers(store, StoredRbac(store).index, settings)
+        store.chain.mutating += found.before_stock
+        store.chain.validating += found.validating
         client = LocalClient(store)
         for name in ("default", "kube-system"):
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -20,10 +20,10 @@ from tests.systems.scheduling_policy.policies import (
 )
 
 from wharfinger.admission.request import User, service_account
-from wharfinger.api.configuration import Exempt, SchedulingPolicySettings
 from wharfinger.api.kinds.builtin import CRON_JOBS, DEPLOYMENTS
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, MODE_KEY, SOFT
+from wharfinger.systems.scheduling_policy.settings import Exempt, SchedulingPolicySettings
 
 ARCH, OS, DISK = "beta.kubernetes.io/arch", "beta.kubernetes.io/os", "disk"
 ANY_SCHEDULER = {"schedulerNames": []}

@@ -7,7 +7,6 @@ import base64
 from wharfinger.api.defaults.pods import default_template, default_template_of
 from wharfinger.api.defaults.walk import canonical_quantities, child, children, fill, fill_text, made_child
 from wharfinger.api.registry import Document
-from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
 
 
 def default_node(document: Document) -> None:
@@ -16,7 +15,6 @@ def default_node(document: Document) -> None:
     canonical_quantities(status, "capacity", "allocatable")
     if "allocatable" not in status and child(status, "capacity"):
         status["allocatable"] = dict(status["capacity"])
-    name_compute_resources(status.get("computeResources"))
 
 
 def default_namespace(document: Document) -> None:

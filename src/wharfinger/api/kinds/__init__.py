@@ -18,8 +18,22 @@ def known_kinds() -> tuple[Kind, ...]:
     """Every kind of every family, in the order of the file names, and those of the systems."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    builtin = [kind for module in modules for kind in getattr(module, "KINDS", ())]
+    builtin = [_extended(kind) for module in modules for kind in getattr(module, "KINDS", ())]
     return (*builtin, *(kind for system in systems() for kind in system.kinds()))
+
+
+def _extended(kind: Kind) -> Kind:
+    for system in systems():
+        extension = system.kind_extensions().get((kind.group, kind.plural))
+        if extension is not None:
+            kind = kind.extended(extension)
+    return kind
+
+
+@cache
+def pod_templates() -> dict[tuple[str, str], Kind]:
+    """The kinds that have a pod template, by group and plural."""
+    return {(kind.group, kind.plural): kind for kind in known_kinds() if kind.pod_template}
 
 
 def registry() -> Registry:

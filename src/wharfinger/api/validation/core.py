@@ -25,7 +25,6 @@ from wharfinger.api.validation.resources import (
 )
 from wharfinger.api.validation.scheduling import taints_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults, node_selector_faults
-from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -37,7 +36,6 @@ def node_faults(document: Document, old: Document | None) -> Iterator[FieldError
     yield from taints_faults(spec.get("taints") or (), "metadata.taints")
     yield from node_resources_faults(status.get("capacity") or {}, "status.capacity")
     yield from node_resources_faults(status.get("allocatable") or {}, "status.allocatable")
-    yield from compute_resources_faults(status.get("computeResources") or (), "status.computeResources")
     if old is not None:
         before = old.get("spec") or {}
         for name, word in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):

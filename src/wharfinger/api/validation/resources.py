@@ -7,6 +7,7 @@ its own, the embedded one lets the names of device classes (`nvidia.high.mem`) p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
@@ -161,3 +162,17 @@ def node_resources_faults(amounts: Mapping[str, Any], path: str) -> Iterator[Fie
             yield invalid(here, name, fault)
         if quantity is not None:
             yield from quantity_faults(quantity, here, whole=is_extended(name) or name in INTEGER)
+
+
+@lru_cache(maxsize=8192)
+def is_device(name: str) -> bool:
+    """Whether a resource name may mean devices: an extended resource, or an unqualified name."""
+    return is_extended(name) if "/" in name else is_unqualified(name)
+
+
+@lru_cache(maxsize=8192)
+def is_unqualified(name: str) -> bool:
+    """An unqualified name that has no meaning in Kubernetes itself."""
+    if "/" in name or name in STANDARD or is_hugepages(name) or name.startswith("attachable-volumes-"):
+        return False
+    return not name.startswith(("requests.", "limits.")) and not qualified_name(name)

@@ -47,9 +47,9 @@ def command(
     """
     import time
 
-    from wharfinger.api.configuration import ResourceClassSettings
     from wharfinger.api.times import BadTime, parse_time
     from wharfinger.cli.output import emit
+    from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
     try:
         now = time.time() if at is None else parse_time(at)

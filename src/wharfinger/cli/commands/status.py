@@ -98,8 +98,9 @@ def _ask(state: RunState) -> tuple[str, dict[str, Any]]:
 def _policies(state: RunState, policies: list[dict[str, Any]]) -> dict[str, Any]:
     from wharfinger.cli.options import read_configuration
     from wharfinger.systems.scheduling_policy.rules.shipped import switches_on
+    from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
-    mode = read_configuration(state.config or None)[0].scheduling_policy.mode
+    mode = read_configuration(state.config or None)[0].of(SchedulingPolicySettings).mode
     own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
     return {"mode": mode, "enforced": mode == "enforce" or (mode == "auto" and bool(own)), "own": own}
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.options import cluster_options, config_option, open_client, read_configuration
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -98,7 +99,7 @@ def command(
             with suppress(NotFound):  # the kind is not installed; its informer says so
                 await provision_if_allowed(client)
             server = WebhookServer(client, settings)
-            mode = settings.configuration.scheduling_policy.mode
+            mode = settings.configuration.of(SchedulingPolicySettings).mode
             await server.run(lambda address: click.echo(f"webhooks on https://{address}, scheduling policies: {mode}"))
         finally:
             await client.close()
@@ -116,5 +117,5 @@ def _configuration(path: str | None, enforce: bool) -> Configuration:
     configuration, document = read_configuration(path)
     chosen = (document.get("schedulingPolicy") or {}).get("mode")
     mode = "enforce" if enforce else chosen or "warn"
-    policy = msgspec.structs.replace(configuration.scheduling_policy, mode=mode)
-    return msgspec.structs.replace(configuration, scheduling_policy=policy)
+    policy = msgspec.structs.replace(configuration.of(SchedulingPolicySettings), mode=mode)
+    return configuration.having(policy)

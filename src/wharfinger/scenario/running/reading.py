@@ -14,6 +14,7 @@ from wharfinger.api.defaults.walk import child, children
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.quota import shown
 from wharfinger.api.registry import Document
+from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import view
 from wharfinger.scenario.document import Expectation, Scenario
 from wharfinger.scenario.matchers import matcher
@@ -21,13 +22,7 @@ from wharfinger.scenario.paths import parse_path
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX, ResourceClass
-from wharfinger.systems.resource_class.rules.compute_resources import (
-    RECORD,
-    BadRecord,
-    as_fields,
-    is_class_name,
-    parse_record,
-)
+from wharfinger.systems.resource_class.rules.compute_resources import RECORD, BadRecord, as_fields, parse_record
 
 
 class ClassNames:
@@ -128,10 +123,10 @@ def unqualified(document: Document) -> Iterable[str]:
     """Resource names of a pod's or a template's containers, or of a quota, that real API servers refuse."""
     spec = child(document, "spec")
     if document.get("kind") == "ResourceQuota":
-        yield from filter(is_class_name, child(spec, "hard"))
+        yield from filter(is_unqualified, child(spec, "hard"))
         return
     while "containers" not in spec and (inner := child(spec, "template") or child(spec, "jobTemplate")):
         spec = child(inner, "spec")
     for container in (*children(spec, "initContainers"), *children(spec, "containers")):
         for part in ("requests", "limits"):
-            yield from filter(is_class_name, child(child(container, "resources"), part))
+            yield from filter(is_unqualified, child(child(container, "resources"), part))

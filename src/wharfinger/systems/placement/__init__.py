@@ -10,6 +10,8 @@ from wharfinger.system import System
 if TYPE_CHECKING:
     import click
 
+    from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+    from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
@@ -19,10 +21,20 @@ if TYPE_CHECKING:
 class PlacementSystem(System):
     name = "placement"
 
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.placement.settings import PlacementSettings
+
+        return PlacementSettings
+
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.placement.kinds import clusters, placement
 
         return (*clusters.KINDS, *placement.KINDS)
+
+    def reviewers(self, context: AdmissionContext) -> SystemReviewers:
+        from wharfinger.systems.placement.admission.reviewers import stored_reviewers
+
+        return stored_reviewers(context)
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         from wharfinger.systems.placement.admission.webhook import handlers

@@ -10,6 +10,10 @@ from wharfinger.system import System
 if TYPE_CHECKING:
     import click
 
+    from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+    from wharfinger.admission.quota import QuotaExtension
+    from wharfinger.admission.scheduler_records import SchedulerRecord
+    from wharfinger.api.configuration import Block, Configuration
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
 
 class ReservationSystem(System):
     name = "reservation"
+
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.reservation.settings import ReservationSettings
+
+        return ReservationSettings
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.reservation.kinds import pod_migration_job, reservation, reservation_set
@@ -35,6 +44,33 @@ class ReservationSystem(System):
         from wharfinger.systems.reservation.scheduling.items import ReservationItems
 
         return (ReservationItems,)
+
+    def plugin_arguments(self, configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
+        from wharfinger.systems.reservation.settings import ReservationSettings
+
+        settings = configuration.of(ReservationSettings)
+        return {
+            "Reservation": {
+                "enablePreemption": settings.enable_preemption,
+                "honourIgnoredLabel": settings.honour_ignored_label,
+            }
+        }
+
+    def reviewers(self, context: AdmissionContext) -> SystemReviewers | None:
+        from wharfinger.systems.reservation.admission.quota import stored_reviewers
+
+        return stored_reviewers(context)
+
+    def quota(self, context: ControllerContext, changed: Callable[[str | None], None]) -> QuotaExtension | None:
+        from wharfinger.systems.reservation.controllers.quotas import watched_quota
+
+        return watched_quota(context, changed)
+
+    def scheduler_records(self) -> Sequence[SchedulerRecord]:
+        from wharfinger.admission.scheduler_records import SchedulerRecord
+        from wharfinger.systems.reservation.rules.reservations import ALLOCATED
+
+        return (SchedulerRecord(ALLOCATED),)
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         from wharfinger.systems.reservation.admission.webhook import handlers

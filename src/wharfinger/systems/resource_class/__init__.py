@@ -10,7 +10,11 @@ from wharfinger.system import System
 if TYPE_CHECKING:
     import click
 
-    from wharfinger.api.registry import Kind
+    from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+    from wharfinger.admission.quota import QuotaExtension
+    from wharfinger.admission.scheduler_records import SchedulerRecord
+    from wharfinger.api.configuration import Block
+    from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
@@ -19,6 +23,11 @@ if TYPE_CHECKING:
 
 class ResourceClassSystem(System):
     name = "resource_class"
+
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.resource_class.settings import ResourceClassSettings
+
+        return ResourceClassSettings
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.resource_class.kinds import resource_class
@@ -29,6 +38,27 @@ class ResourceClassSystem(System):
         from wharfinger.systems.resource_class.plugin.resource_class import ResourceClasses
 
         return (ResourceClasses,)
+
+    def reviewers(self, context: AdmissionContext) -> SystemReviewers:
+        from wharfinger.systems.resource_class.admission.reviewers import stored_reviewers
+
+        return stored_reviewers(context)
+
+    def quota(self, context: ControllerContext, changed: Callable[[str | None], None]) -> QuotaExtension:
+        from wharfinger.systems.resource_class.controllers.quota import WatchedAliases
+
+        return WatchedAliases(context, changed)
+
+    def scheduler_records(self) -> Sequence[SchedulerRecord]:
+        from wharfinger.admission.scheduler_records import SchedulerRecord
+        from wharfinger.systems.resource_class.rules.compute_resources import RECORD
+
+        return (SchedulerRecord(RECORD, with_node=True),)
+
+    def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
+        from wharfinger.systems.resource_class.kinds.nodes import NODE_EXTENSION
+
+        return {("", "nodes"): NODE_EXTENSION}
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         from wharfinger.systems.resource_class.admission.webhook import handlers

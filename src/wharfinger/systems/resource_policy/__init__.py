@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wharfinger.system import System
 
 if TYPE_CHECKING:
+    from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 class ResourcePolicySystem(System):
     name = "resource_policy"
+
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
+
+        return ResourcePolicySettings
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.resource_policy.kinds import resource_policy

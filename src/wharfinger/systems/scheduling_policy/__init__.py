@@ -10,6 +10,8 @@ from wharfinger.system import System
 if TYPE_CHECKING:
     import click
 
+    from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+    from wharfinger.api.configuration import Block, Configuration
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.controllers.context import ControllerContext
@@ -19,10 +21,25 @@ if TYPE_CHECKING:
 class SchedulingPolicySystem(System):
     name = "scheduling_policy"
 
+    def settings(self) -> type[Block]:
+        from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
+
+        return SchedulingPolicySettings
+
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.scheduling_policy.kinds import scheduling_policy
 
         return scheduling_policy.KINDS
+
+    def reviewers(self, context: AdmissionContext) -> SystemReviewers:
+        from wharfinger.systems.scheduling_policy.admission.stored import stored_reviewers
+
+        return stored_reviewers(context)
+
+    def scheduler_identities(self, configuration: Configuration) -> Sequence[str]:
+        from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
+
+        return configuration.of(SchedulingPolicySettings).scheduler_identities
 
     def webhook_handlers(self, context: Context) -> Sequence[Handler]:
         from wharfinger.systems.scheduling_policy.admission.webhook import handlers

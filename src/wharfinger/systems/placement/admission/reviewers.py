@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
 from wharfinger.api.errors import ApiError, BadRequest, forbidden
+from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.systems.placement.kinds.names import (
@@ -21,6 +23,7 @@ from wharfinger.systems.placement.kinds.names import (
     OCM,
 )
 from wharfinger.systems.placement.kinds.views import CLUSTER_SET_LABEL
+from wharfinger.systems.placement.settings import PlacementSettings
 
 DEFAULT_SET = "default"
 REGISTER_GROUP = "register.open-cluster-management.io"
@@ -203,3 +206,19 @@ def placement_reviewers(
         [ClusterDefaultsReviewer(now, default_set=default_set)],
         [ShapeReviewer(terminating), PermissionReviewer(authorize)],
     )
+
+
+def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
+    """The reviewers over a store in process."""
+
+    def terminating(namespace: str) -> bool:
+        found = context.objects.peek(NAMESPACES, namespace)
+        return found is not None and "deletionTimestamp" in found.document()["metadata"]
+
+    mutating, validating = placement_reviewers(
+        context.now,
+        context.authorize,
+        terminating,
+        default_set=context.configuration.of(PlacementSettings).default_cluster_set,
+    )
+    return SystemReviewers(mutating=mutating, validating=validating)

@@ -10,6 +10,7 @@ from wharfinger.client.interface import Client
 from wharfinger.client.timers import SystemClock
 from wharfinger.systems.placement.admission.reviewers import ClusterDefaultsReviewer, ShapeReviewer, needed
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, OCM
+from wharfinger.systems.placement.settings import PlacementSettings
 from wharfinger.webhook.handler import Answer, Context, Handler, ReviewerHandler, Rule
 
 CLUSTERS = Rule(OCM, (MANAGED_CLUSTERS.plural,), mutating=True)
@@ -65,7 +66,7 @@ def handlers(context: Context) -> list[Handler]:
         return found is not None and bool(found.metadata.deletion_timestamp)
 
     defaults = ClusterDefaultsReviewer(
-        SystemClock().now, default_set=context.configuration.placement.default_cluster_set
+        SystemClock().now, default_set=context.configuration.of(PlacementSettings).default_cluster_set
     )
     return [
         ReviewerHandler("placement", (CLUSTERS, BINDINGS), mutating=defaults, validating=ShapeReviewer(terminating)),

@@ -36,6 +36,7 @@ from wharfinger.systems.placement.kinds.views import (
 from wharfinger.systems.placement.rules.explain import Explanation, explain
 from wharfinger.systems.placement.rules.outcome import Outcome, PageWrite, decide_placement
 from wharfinger.systems.placement.rules.pipeline import schedule
+from wharfinger.systems.placement.settings import PlacementSettings
 
 _BUCKETS = tuple(10.0**power for power in range(-6, 4))
 
@@ -82,7 +83,7 @@ class PlacementController(Controller[Key]):
         self._resync()
 
     def _resync(self) -> None:
-        period = self.context.configuration.placement.resync_seconds
+        period = self.context.configuration.of(PlacementSettings).resync_seconds
         if period > 0:
             for key in self.world.placements:
                 self.queue.add(key)
@@ -141,7 +142,7 @@ class PlacementController(Controller[Key]):
         world, now = self.world, self.context.now()
         if key not in world.placements:
             return None
-        if self.context.configuration.placement.default_cluster_set:
+        if self.context.configuration.of(PlacementSettings).default_cluster_set:
             # Objects from files come without the sets that a hub always has.
             for name, spec in DEFAULT_SETS.items():
                 if self._sets.get(name) is None:

@@ -14,6 +14,7 @@ from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS, MANAG
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedClusterSet, ManagedClusterSetSpec
 from wharfinger.systems.placement.rules.conditions import Verdict, changed
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_set
+from wharfinger.systems.placement.settings import PlacementSettings
 
 DEFAULT_SETS: dict[str, Document] = {
     "default": {"clusterSelector": {"selectorType": "ExclusiveClusterSetLabel"}},
@@ -49,7 +50,7 @@ class ClusterSetController(Controller[str]):
         self.queue.add(_ALL)
 
     async def prepare(self) -> None:
-        for name in DEFAULT_SETS if self.context.configuration.placement.default_cluster_set else ():
+        for name in DEFAULT_SETS if self.context.configuration.of(PlacementSettings).default_cluster_set else ():
             self.queue.add(name)
 
     async def reconcile(self, key: str) -> None:
@@ -58,7 +59,7 @@ class ClusterSetController(Controller[str]):
                 self.queue.add(cluster_set.metadata.name)
             return
         found = self.sets.get(key)
-        if key in DEFAULT_SETS and self.context.configuration.placement.default_cluster_set:
+        if key in DEFAULT_SETS and self.context.configuration.of(PlacementSettings).default_cluster_set:
             if await self._keep_default(key, found):
                 return
         if found is not None and not found.metadata.deletion_timestamp:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+from wharfinger.admission.quota import QuotaExtension
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
@@ -25,6 +27,7 @@ from wharfinger.systems.reservation.rules.reservations import (
     template_of,
     wanted_quantities,
 )
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 
 class Kept(Protocol):
@@ -232,3 +235,21 @@ def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
     for pod in pods:
         rules.add(total, rules.pod_usage(pod, now))
     return total
+
+
+class ReservedQuota(QuotaExtension):
+    """Reserved resources that are not in use count in the namespace of the template."""
+
+    def __init__(self, reviewer: ReservationQuotaReviewer) -> None:
+        self._reviewer = reviewer
+
+    def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
+        return self._reviewer.used(namespace, coming)
+
+
+def stored_reviewers(context: AdmissionContext) -> SystemReviewers | None:
+    """The reviewers over a store in process."""
+    if not context.configuration.of(ReservationSettings).charge_quota:
+        return None
+    reviewer = ReservationQuotaReviewer(StoredWorld(context.objects), context.now)
+    return SystemReviewers(final=[reviewer], quota=ReservedQuota(reviewer))

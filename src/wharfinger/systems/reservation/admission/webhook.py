@@ -13,6 +13,7 @@ from wharfinger.client.timers import SystemClock
 from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, ReservedRoomReviewer
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
 
 LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
@@ -80,4 +81,4 @@ class ReservationQuotaHandler(Handler):
 
 
 def handlers(context: Context) -> list[Handler]:
-    return [ReservationQuotaHandler(context)] if context.configuration.reservation.charge_quota else []
+    return [ReservationQuotaHandler(context)] if context.configuration.of(ReservationSettings).charge_quota else []

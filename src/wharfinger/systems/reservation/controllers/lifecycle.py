@@ -20,6 +20,7 @@ from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at, uses
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class ReservationController(Controller[str]):
         super().__init__(observer=context.observer)
         self._context = context
         self._client = context.client
-        self._settings = context.configuration.reservation
+        self._settings = context.configuration.of(ReservationSettings)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)

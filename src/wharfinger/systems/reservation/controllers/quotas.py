@@ -3,11 +3,15 @@ each quota says it. Nothing is done unless reservations are charged (`reservatio
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from wharfinger.admission.quota import QuotaExtension
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Key
@@ -16,6 +20,7 @@ from wharfinger.controllers.parts.base import SOON
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 RESERVED = "wharfinger.dev/reserved"
 """The annotation: JSON, amounts by the names that the quota limits."""
@@ -27,7 +32,7 @@ class ReservedQuotaController(Controller[Key]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(observer=context.observer)
         self._client = context.client
-        if not context.configuration.reservation.charge_quota:
+        if not context.configuration.of(ReservationSettings).charge_quota:
             return
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._pods = context.informers.of(PODS, Pod)
@@ -77,3 +82,29 @@ class ReservedQuotaController(Controller[Key]):
     def _reservation_updated(self, old: Reservation, new: Reservation) -> None:
         for each in (old, new):
             self._reservation_changed(each)
+
+
+class WatchedReservations(QuotaExtension):
+    """Reserved resources that are not in use, for the ResourceQuota controller."""
+
+    def __init__(self, context: ControllerContext, changed: Callable[[str | None], None]) -> None:
+        self._changed = changed
+        self._pods = context.informers.of(PODS, Pod)
+        self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._reservations.add_handler(
+            self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
+        )
+
+    def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
+        pods = self._pods_by_namespace.get(namespace)
+        return reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space))
+
+    def _reservation_changed(self, changed: Reservation) -> None:
+        self._changed(charged_namespace(changed))
+
+
+def watched_quota(context: ControllerContext, changed: Callable[[str | None], None]) -> QuotaExtension | None:
+    """Nothing unless reservations are charged."""
+    charged = context.configuration.of(ReservationSettings).charge_quota
+    return WatchedReservations(context, changed) if charged else None

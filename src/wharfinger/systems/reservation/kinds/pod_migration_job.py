@@ -12,10 +12,10 @@ from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schemas import ATOMIC, PRESERVED, Model, defaulter, doc, kind_schema, validator
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.systems.reservation.kinds.names import KOORDINATOR, POD_MIGRATION_JOBS
-from wharfinger.systems.reservation.kinds.reservation import ObjectReferenceModel, ReservationCondition
+from wharfinger.systems.reservation.kinds.reservation import ObjectReferenceModel, ReservationConditionModel
 
 
-class ReservationOptions(Model):
+class ReservationOptionsModel(Model):
     """Which reservation to use."""
 
     reservation_ref: Annotated[ObjectReferenceModel, doc("One that is there already.")] | None = None
@@ -25,7 +25,7 @@ class ReservationOptions(Model):
     preemption_options: Annotated[dict[str, Any], PRESERVED, doc("Accepted, without effect.")] | None = None
 
 
-class PodMigrationJobSpec(Model):
+class PodMigrationJobSpecModel(Model):
     """Which pod, and how."""
 
     pod_ref: Annotated[ObjectReferenceModel, doc("The pod to move.")]
@@ -34,27 +34,27 @@ class PodMigrationJobSpec(Model):
     mode: Annotated[
         Literal["ReservationFirst", "EvictDirectly"], doc("Whether the new place is reserved before the eviction.")
     ] = "ReservationFirst"
-    reservation_options: ReservationOptions | None = None
+    reservation_options: ReservationOptionsModel | None = None
     delete_options: Annotated[dict[str, Any], PRESERVED, doc("Options of the eviction.")] | None = None
 
 
-class PodMigrationJobStatus(Model):
+class PodMigrationJobStatusModel(Model):
     """How far it has come."""
 
     phase: Annotated[str, doc("Pending, Running, Succeeded, Failed or Aborted.")] = "Pending"
     status: Annotated[str, doc("What is being waited for.")] = ""
     reason: str = ""
     message: str = ""
-    conditions: Annotated[list[ReservationCondition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[list[ReservationConditionModel], ATOMIC] = field(default_factory=list)
     pod_ref: Annotated[ObjectReferenceModel, doc("The pod that came in its place.")] | None = None
     node_name: Annotated[str, doc("The node it goes to.")] = ""
 
 
-class PodMigrationJob(Model):
+class PodMigrationJobModel(Model):
     """Moves a pod: reserves at the target, evicts, and lets the replacement take the reservation."""
 
-    spec: PodMigrationJobSpec
-    status: PodMigrationJobStatus | None = None
+    spec: PodMigrationJobSpecModel
+    status: PodMigrationJobStatusModel | None = None
 
 
 def _begin(document: Document) -> None:
@@ -93,10 +93,10 @@ KIND = Kind(
         Column("NewPod", "status.podRef.name"),
         Column("TTL", "spec.ttl", priority=1),
     ),
-    default=defaulter(PodMigrationJob),
+    default=defaulter(PodMigrationJobModel),
     prepare_create=_begin,
-    validate=validator(PodMigrationJob, _faults),
-    schema=lambda version: kind_schema(PodMigrationJob),
+    validate=validator(PodMigrationJobModel, _faults),
+    schema=lambda version: kind_schema(PodMigrationJobModel),
     ours=True,
 )
 

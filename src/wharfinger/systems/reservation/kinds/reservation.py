@@ -19,7 +19,7 @@ from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.api.views.base import view
 from wharfinger.api.views.pods import Quantities
 from wharfinger.systems.reservation.kinds.names import KOORDINATOR, RESERVATIONS
-from wharfinger.systems.reservation.kinds.views import Reservation as ReservationView
+from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import (
     DEFAULT_TTL,
     INNER,
@@ -86,7 +86,7 @@ class PreAllocationPolicyModel(Model):
     enable_multiple: Annotated[bool, doc("Take over several pods.")] = False
 
 
-class ReservationSpec(Model):
+class ReservationSpecModel(Model):
     """What to reserve, for whom and for how long."""
 
     template: Annotated[
@@ -113,7 +113,7 @@ class ReservationSpec(Model):
     taints: Annotated[list[TaintModel], ATOMIC] = field(default_factory=list)
 
 
-class ReservationCondition(Model):
+class ReservationConditionModel(Model):
     """One aspect of the state: Scheduled or Ready."""
 
     type: str = ""
@@ -124,11 +124,11 @@ class ReservationCondition(Model):
     last_transition_time: Time | None = None
 
 
-class ReservationStatus(Model):
+class ReservationStatusModel(Model):
     """What became of it."""
 
     phase: Annotated[str, doc("Pending, Available, Waiting, Succeeded or Failed.")] = "Pending"
-    conditions: Annotated[list[ReservationCondition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[list[ReservationConditionModel], ATOMIC] = field(default_factory=list)
     node_name: Annotated[str, doc("The node it is on.")] = ""
     allocatable: Annotated[dict[str, Quantity], doc("What is reserved.")] = field(default_factory=dict)
     allocated: Annotated[dict[str, Quantity], doc("What its pods ask for, of the resources that are reserved.")] = (
@@ -139,11 +139,11 @@ class ReservationStatus(Model):
     )
 
 
-class Reservation(Model):
+class ReservationModel(Model):
     """Resources of a node, kept for pods that may not exist yet."""
 
-    spec: ReservationSpec
-    status: ReservationStatus | None = None
+    spec: ReservationSpecModel
+    status: ReservationStatusModel | None = None
 
 
 def fill(document: Document) -> None:
@@ -182,7 +182,7 @@ def reservation_spec_faults(spec: dict[str, Any], path: str) -> Iterator[FieldEr
 def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
     probe = {"metadata": {}, "spec": {"template": spec["template"]}}
     try:
-        template = template_of(view(probe, ReservationView))
+        template = template_of(view(probe, Reservation))
     except BadReservation as error:
         where, _, message = str(error).partition(": ")
         yield FieldError(where.replace("spec.template", path, 1), "FieldValueTypeInvalid", f"Invalid value: {message}")
@@ -207,7 +207,7 @@ def _quantity_faults(quantities: Quantities, path: str) -> Iterator[FieldError]:
 
 def _annotation_faults(document: Document) -> Iterator[FieldError]:
     try:
-        reservation = view({**document, "status": {}}, ReservationView)
+        reservation = view({**document, "status": {}}, Reservation)
         for annotation in (INNER, RESIZE):
             annotated_quantities(reservation.metadata, annotation)
         annotated_names(reservation.metadata, RESTRICTED_OPTIONS, "resources")
@@ -223,6 +223,8 @@ KIND = Kind(
     KOORDINATOR,
     RESERVATIONS.kind,
     RESERVATIONS.plural,
+    pod_template="spec.template",
+    pod_template_identity="requester",  # nobody runs as the template's account yet
     versions=("v1alpha1",),
     namespaced=False,
     status=True,
@@ -233,10 +235,10 @@ KIND = Kind(
         Column("TTL", "spec.ttl", description="How long it lives from its creation."),
         Column("Expires", "spec.expires", description="When it ends."),
     ),
-    default=defaulter(Reservation, fill),
+    default=defaulter(ReservationModel, fill),
     prepare_create=_begin,
-    validate=validator(Reservation, _faults),
-    schema=lambda version: kind_schema(Reservation),
+    validate=validator(ReservationModel, _faults),
+    schema=lambda version: kind_schema(ReservationModel),
     ours=True,
 )
 

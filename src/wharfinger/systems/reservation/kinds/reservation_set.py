@@ -11,10 +11,10 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import Column, Document, Kind, Scale
 from wharfinger.api.schemas import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
-from wharfinger.systems.reservation.kinds.reservation import ReservationSpec, fill, reservation_spec_faults
+from wharfinger.systems.reservation.kinds.reservation import ReservationSpecModel, fill, reservation_spec_faults
 
 
-class ReservationSetSpec(ReservationSpec):
+class ReservationSetSpecModel(ReservationSpecModel):
     """What each reservation is like, and how many there shall be. Times count from the creation of the set."""
 
     replicas: Annotated[Int32, Meta(ge=0, le=10000), doc("How many reservations.")] = 1
@@ -23,7 +23,7 @@ class ReservationSetSpec(ReservationSpec):
     )
 
 
-class ReservationSetStatus(Model):
+class ReservationSetStatusModel(Model):
     """How many there are, by what became of them."""
 
     replicas: Annotated[Int32, doc("Reservations that count: held, waiting for something, or used.")] = 0
@@ -35,11 +35,11 @@ class ReservationSetStatus(Model):
     conditions: Conditions = field(default_factory=list)
 
 
-class ReservationSet(Model):
+class ReservationSetModel(Model):
     """Keeps a number of reservations of one kind, for the pods of a scale-up to come."""
 
-    spec: ReservationSetSpec
-    status: ReservationSetStatus | None = None
+    spec: ReservationSetSpecModel
+    status: ReservationSetStatusModel | None = None
 
 
 def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
@@ -50,6 +50,8 @@ KIND = Kind(
     RESERVATION_SETS.group,
     RESERVATION_SETS.kind,
     RESERVATION_SETS.plural,
+    pod_template="spec.template",
+    pod_template_identity="requester",
     versions=("v1alpha1",),
     namespaced=False,
     short_names=("rsvset",),
@@ -63,9 +65,9 @@ KIND = Kind(
         Column("Pending", "status.pending", type="integer"),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
-    default=defaulter(ReservationSet, fill),
-    validate=validator(ReservationSet, _faults),
-    schema=lambda version: kind_schema(ReservationSet),
+    default=defaulter(ReservationSetModel, fill),
+    validate=validator(ReservationSetModel, _faults),
+    schema=lambda version: kind_schema(ReservationSetModel),
     ours=True,
 )
 

@@ -8,9 +8,8 @@ name is Koordinator's; its reasons are used word for word.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from wharfinger.api.configuration import Configuration
 from wharfinger.api.views import Pod
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared
@@ -69,14 +68,6 @@ class ReservationPlugin(Plugin):
     def __init__(self, tables: Tables, args: ReservationArgs) -> None:
         super().__init__(tables, args)
         self.ledger = ledger_of(tables)
-
-    @classmethod
-    def args_from(cls, settings: Configuration) -> Mapping[str, Any]:
-        reservation = settings.reservation
-        return {
-            "enablePreemption": reservation.enable_preemption,
-            "honourIgnoredLabel": reservation.honour_ignored_label,
-        }
 
     # -- what happens in the cluster
 

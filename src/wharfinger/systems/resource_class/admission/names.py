@@ -13,8 +13,10 @@ from typing import Any
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import forbidden
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.quantity import BadQuantity, value
 from wharfinger.api.registry import Document
+from wharfinger.api.validation.resources import is_device, is_unqualified
 from wharfinger.systems.resource_class.kinds.views import ResourceClass, default_alias
 from wharfinger.systems.resource_class.rules.compute_resources import (
     OVERLAID,
@@ -22,12 +24,9 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     BadRecord,
     format_overlaid,
     format_record,
-    is_class_name,
-    is_device,
     parse_overlaid,
     parse_record,
 )
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
 
 Classes = Callable[[], Iterable[ResourceClass]]
 _POD = ("", "pods")
@@ -150,10 +149,11 @@ def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[
 def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
     """The containers of a pod, or of the template that a workload holds."""
     holder: Any = document
-    for step in TEMPLATES.get(kind, "").split(".") if kind in TEMPLATES else ():
+    template = pod_templates().get(kind)
+    for step in template.pod_template.split(".") if template is not None else ():
         holder = holder.get(step) if isinstance(holder, dict) else None
     spec = holder.get("spec") if isinstance(holder, dict) else None
-    if not isinstance(spec, dict) or (kind not in TEMPLATES and kind != _POD):
+    if not isinstance(spec, dict) or (template is None and kind != _POD):
         return
     for part in ("initContainers", "containers"):
         for container in spec.get(part) or ():
@@ -163,7 +163,7 @@ def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
 
 def _alias(name: str, names: Mapping[str, str]) -> str:
     """The name under which an API server takes what is asked for by `name`."""
-    return names.get(name) or (default_alias(name) if is_class_name(name) else name)
+    return names.get(name) or (default_alias(name) if is_unqualified(name) else name)
 
 
 def _rewrite_container(container: Document, before: Document, names: Mapping[str, str]) -> None:

@@ -1,21 +1,22 @@
-"""What admission decides of device classes: aliases that only one class has, the switch for groups, and who may write
-the records of a pod's devices and of its reservation.
-"""
+"""What admission decides about device classes: each alias belongs to one class, and groups may be switched off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
+from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+from wharfinger.admission.reads import Derived
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.errors import forbidden, invalid_object
+from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, duplicate, invalid
 from wharfinger.api.fields import forbidden as forbidden_field
-from wharfinger.api.registry import Document
-from wharfinger.api.views import view
-from wharfinger.systems.reservation.rules.reservations import ALLOCATED
+from wharfinger.api.views import decode, view
+from wharfinger.systems.resource_class.admission.binding import show_devices
+from wharfinger.systems.resource_class.admission.names import OverlaidReviewer
+from wharfinger.systems.resource_class.admission.quota import StoredAliases
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
-from wharfinger.systems.resource_class.rules.compute_resources import RECORD
+from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
 Classes = Callable[[], Iterable[ResourceClass]]
 
@@ -52,43 +53,6 @@ class ClassReviewer:
                 yield invalid("spec.resourceName", new.spec.resource_name, f"is the alias of class {each.name}")
 
 
-class RecordReviewer:
-    """A record may come with a new pod; afterwards only schedulers write it, on the pod or with its Binding, whose
-    annotations become the pod's. Whoever could name a reservation on a pod of his own would use it up without being an
-    owner."""
-
-    def __init__(self, schedulers: Collection[str]) -> None:
-        self._schedulers = schedulers
-
-    def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return (group, plural) in (("", "pods"), ("", "bindings"))
-
-    def review(self, request: Request) -> Review:
-        resource = (request.resource.group, request.resource.plural)
-        if request.object is None or request.user.name in self._schedulers:
-            return PASS
-        old: Document | None
-        if resource == ("", "pods") and request.operation == "UPDATE":
-            old = request.old
-        elif resource == ("", "pods") and not request.subresource and _is_placed(request.object):
-            # No scheduler looks at it, which would empty the annotation. Administrators bring whole clusters along.
-            if _record(request.object, ALLOCATED) and "system:masters" not in request.user.groups:
-                why = f"only schedulers may give annotation {ALLOCATED} to a pod with a node"
-                return Review(denied=forbidden("", "pods", request.name, why))
-            old = None
-        elif resource == ("", "bindings") or (resource == ("", "pods") and request.subresource == "binding"):
-            old = {}
-        else:
-            old = None
-        if old is None:
-            return PASS
-        for name in (RECORD, ALLOCATED):
-            if _record(request.object, name) != _record(old, name):
-                why = f"only schedulers may change annotation {name}"
-                return Review(denied=forbidden("", "pods", request.name, why))
-        return PASS
-
-
 def _is_class(request: Request) -> bool:
     resource = request.resource
     return (resource.group, resource.plural) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural) and (
@@ -96,9 +60,15 @@ def _is_class(request: Request) -> bool:
     )
 
 
-def _is_placed(document: Document) -> bool:
-    return bool((document.get("spec") or {}).get("nodeName"))
-
-
-def _record(document: Document, name: str) -> object:
-    return ((document.get("metadata") or {}).get("annotations") or {}).get(name)
+def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
+    """The reviewers over a store in process."""
+    classes = Derived(
+        context.objects, RESOURCE_CLASSES, lambda found: [decode(each.data, ResourceClass) for each in found]
+    )
+    settings = context.configuration.of(ResourceClassSettings)
+    return SystemReviewers(
+        validating=[OverlaidReviewer(classes.get, overlay=False)],
+        final=[ClassReviewer(classes.get, groups=settings.groups)],
+        quota=StoredAliases(context.objects),
+        on_bind=show_devices,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.registry import Registry
 from wharfinger.systems.resource_class.admission.names import (
     NameRewriter,
@@ -12,11 +13,10 @@ from wharfinger.systems.resource_class.admission.names import (
     Overlay,
     QuotaNamesReviewer,
 )
-from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer, RecordReviewer
+from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
-from wharfinger.systems.scheduling_policy.admission.reviewer import SCHEDULERS
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
+from wharfinger.systems.resource_class.settings import ResourceClassSettings
 from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
 
 _OURS = (RESOURCE_CLASSES, NODE_COMPUTE_RESOURCES)
@@ -52,10 +52,9 @@ class InTurn:
 
 
 def handlers(context: Context) -> list[Handler]:
-    settings = context.configuration.resource_class
+    settings = context.configuration.of(ResourceClassSettings)
     informer = context.informers.of(RESOURCE_CLASSES, ResourceClass)
     informer.optional = True  # other parts of the webhook serve clusters without our classes
-    schedulers = SCHEDULERS | set(context.configuration.scheduling_policy.scheduler_identities)
 
     def classes() -> list[ResourceClass]:
         return list(informer)
@@ -70,10 +69,9 @@ def handlers(context: Context) -> list[Handler]:
     rules = [pods, Rule("", ("resourcequotas",)), ours]
     if settings.rewrite_names:
         rules[1] = replace(rules[1], mutating=True)
-        rules += [Rule(group, (plural,), mutating=True) for group, plural in TEMPLATES]
+        rules += [Rule(group, (plural,), mutating=True) for group, plural in pod_templates()]
     validating = InTurn(
         ClassReviewer(classes, groups=settings.groups),
-        RecordReviewer(schedulers),
         OverlaidReviewer(classes, overlay=settings.overlay),
         QuotaNamesReviewer(),
     )

@@ -12,12 +12,12 @@ from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schemas import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
-from wharfinger.api.validation.resources import is_extended
+from wharfinger.api.validation.resources import is_extended, is_unqualified
 from wharfinger.api.validation.selectors import each, label_key_faults
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
 from wharfinger.systems.resource_class.kinds.views import default_alias
-from wharfinger.systems.resource_class.rules.compute_resources import is_class_name, name_compute_resources
+from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
 from wharfinger.systems.resource_class.rules.properties import parse_amount
 
 SPELLINGS = ("resourceSelector", "labelSelector", "resourceSelectorRequirements")
@@ -96,7 +96,7 @@ class ResourceClassModel(Model):
 
 def class_name_faults(name: str) -> list[str]:
     faults = dns_subdomain(name)
-    if not faults and not is_class_name(name) and len(name) <= 63:
+    if not faults and not is_unqualified(name) and len(name) <= 63:
         faults = ["must not be the name of a resource that Kubernetes knows itself"]
     return faults
 

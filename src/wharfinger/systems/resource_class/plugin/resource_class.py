@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
+from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -43,7 +44,6 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     Allocation,
     BadRecord,
     format_record,
-    is_class_name,
     recorded,
 )
 
@@ -136,7 +136,7 @@ class ResourceClasses(Plugin):
         meanings: dict[str, Meaning] = {}
         for name in sorted({name for amounts in asked.values() for name in amounts}):
             meaning = self._ledger.catalogue.meaning(name)
-            if meaning is None and (is_class_name(name) or name.startswith(ALIAS_PREFIX)):
+            if meaning is None and (is_unqualified(name) or name.startswith(ALIAS_PREFIX)):
                 return unresolvable(f'unknown class "{name}"')
             if meaning is not None and not meaning.per_cluster:
                 meanings[name] = meaning

@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import value
-from wharfinger.api.validation.resources import STANDARD, is_extended, is_hugepages
+from wharfinger.api.validation.resources import is_device
 from wharfinger.api.views.nodes import ComputeResource, Node
 from wharfinger.api.views.pods import AllocatedResource, Container, Pod
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
@@ -38,20 +37,6 @@ class BadRecord(ValueError):
 
 
 # Names
-
-
-@lru_cache(maxsize=8192)
-def is_device(name: str) -> bool:
-    """Whether a container's resource name may mean devices: an extended resource, or an unqualified name of a class."""
-    return is_extended(name) if "/" in name else is_class_name(name)
-
-
-@lru_cache(maxsize=8192)
-def is_class_name(name: str) -> bool:
-    """An unqualified name that Kubernetes itself gives no meaning."""
-    if "/" in name or name in STANDARD or is_hugepages(name) or name.startswith("attachable-volumes-"):
-        return False
-    return not name.startswith(("requests.", "limits.")) and not qualified_name(name)
 
 
 def property_hash(properties: Mapping[str, str], digits: int = HASH_DIGITS) -> str:

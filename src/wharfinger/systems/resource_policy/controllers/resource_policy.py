@@ -21,6 +21,7 @@ from wharfinger.systems.resource_policy.controllers.world import Policy, World
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import change
 from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting, further
+from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 Key = tuple[Literal["pod", "policy"], str, str]
 """What is to be looked at, with its namespace and name."""
@@ -136,7 +137,7 @@ class ResourcePolicyController(Controller[Key]):
 
     def _cost_giver(self, pod: Pod) -> Policy | None:
         """The policy that gives the pod a cost: the only one that governs it, if costs can differ there."""
-        if not self._context.configuration.resource_policy.deletion_cost:
+        if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
             return None
         governing = self._world.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None

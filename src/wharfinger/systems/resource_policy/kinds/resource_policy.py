@@ -36,13 +36,13 @@ EXCEED_MAX = "ExceedMax"
 TIMEOUT_OR_EXCEED_MAX = "TimeoutOrExceedMax"
 
 
-class MatchPolicy(Model):
+class MatchPolicyModel(Model):
     """How governed pods are counted."""
 
     ignore_terminating_pod: Annotated[bool, doc("Leave out pods that are being deleted.")] = False
 
 
-class Unit(Model):
+class UnitModel(Model):
     """A kind of node, and how many pods of a group may be on it."""
 
     name: Annotated[str, Meta(max_length=63), doc("What messages call the unit; unit-<index> when absent.")] = ""
@@ -59,7 +59,7 @@ class Unit(Model):
     )
 
 
-class WhenTryNextUnits(Model):
+class WhenTryNextUnitsModel(Model):
     """When a pod goes on to units of the next lower priority."""
 
     policy: Annotated[
@@ -71,44 +71,44 @@ class WhenTryNextUnits(Model):
     )
 
 
-class ResourcePolicySpec(Model):
+class ResourcePolicySpecModel(Model):
     """Which pods are governed, and where they go."""
 
-    units: Annotated[list[Unit], Meta(min_length=1, max_length=100), ATOMIC, doc("The kinds of node.")]
+    units: Annotated[list[UnitModel], Meta(min_length=1, max_length=100), ATOMIC, doc("The kinds of node.")]
     pod_selector: (
         Annotated[LabelSelector, doc("The pods governed; absent or empty means all of the namespace.")] | None
     ) = None
     match_label_keys: Annotated[
         list[str], UNIQUE, doc("Pods with equal values for these label keys form a group that is counted by itself.")
     ] = field(default_factory=list)
-    match_policy: MatchPolicy | None = None
+    match_policy: MatchPolicyModel | None = None
     strategy: Annotated[
         Literal["required", "prefer"],
         doc("Whether nodes of no unit are refused (required) or come last (prefer)."),
     ] = "required"
-    when_try_next_units: WhenTryNextUnits | None = None
+    when_try_next_units: WhenTryNextUnitsModel | None = None
 
 
-class UnitStatus(Model):
+class UnitStatusModel(Model):
     """How full a unit is."""
 
     name: Annotated[str, doc("The unit.")]
     count: Annotated[Int32, doc("Pods and reservations charged to the unit, summed over groups.")] = 0
 
 
-class ResourcePolicyStatus(Model):
+class ResourcePolicyStatusModel(Model):
     """What the controller found."""
 
     conditions: Conditions = field(default_factory=list)
-    units: Annotated[list[UnitStatus], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
+    units: Annotated[list[UnitStatusModel], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
     summary: Annotated[str, doc("The same in one line, such as `static 2/2, spot 3`.")] = ""
 
 
-class ResourcePolicy(Model):
+class ResourcePolicyModel(Model):
     """Orders kinds of node for the pods of a namespace, with a limit for each."""
 
-    spec: ResourcePolicySpec
-    status: ResourcePolicyStatus | None = None
+    spec: ResourcePolicySpecModel
+    status: ResourcePolicyStatusModel | None = None
 
 
 def _name_units(document: Document) -> None:
@@ -191,9 +191,9 @@ KIND = Kind(
         Column("Units", "status.summary", description="Pods in each unit, of those it takes at most."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
-    default=defaulter(ResourcePolicy, _name_units),
-    validate=validator(ResourcePolicy, _faults),
-    schema=lambda version: kind_schema(ResourcePolicy),
+    default=defaulter(ResourcePolicyModel, _name_units),
+    validate=validator(ResourcePolicyModel, _faults),
+    schema=lambda version: kind_schema(ResourcePolicyModel),
     ours=True,
 )
 

@@ -1,8 +1,9 @@
-"""Who may use which policy on a real cluster: RBAC informers pick the candidates, a SubjectAccessReview confirms each.
+"""Who may use which policy on a real cluster. RBAC informers select the candidates, a SubjectAccessReview confirms
+each.
 
-The API server has the last word, since it may have other authorizers than RBAC, or newer roles than our informers. Its
-answers hold for seconds; a no to what the roles we know allow mostly means that its own look at a new role is behind ours,
-so that holds for one second only. Where it cannot be asked, nothing is confirmed.
+The API server decides, since it may run other authorizers than RBAC or see newer roles than our informers. Its answers
+are cached for some seconds. A denial of what the roles we know allow is cached for one second only: usually the API
+server has not seen a new role yet. While it cannot be reached, nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from wharfinger.systems.scheduling_policy.rules.world import GROUPS, usable_by
 
 log = logging.getLogger(__name__)
 
-HOLDS = 20.0  # seconds that an answer of the API server counts
-DENIAL_HOLDS = 1.0  # and one that goes against the roles we know
-REFRESH = 10.0  # an answer that old is asked for again while it still counts, so that those who create pods never wait
+HOLDS = 20.0  # seconds for which an answer of the API server is cached
+DENIAL_HOLDS = 1.0  # the same for a denial that contradicts the roles we know
+REFRESH = 10.0  # an answer this old is renewed in the background, so that creating a pod never waits for it
 FORGET = 300.0
-AT_ONCE = 32  # access reviews under way at the same time
+AT_ONCE = 32  # access reviews in flight at the same time
 
 
 class Unconfirmed(Exception):
-    """Access is not known yet: `confirm` has to be awaited first."""
+    """Access is not known yet; await `confirm` first."""
 
     def __init__(self, user: User, namespace: str, names: Collection[str]) -> None:
         super().__init__(f"whether {user.name} may use policies in {namespace!r}")
@@ -51,17 +52,19 @@ class Unconfirmed(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one user in one namespace: for each policy whether it may be used, and when that was said."""
+    """The answers for one user in one namespace: whether each policy may be used, and when that was answered."""
 
     answers: dict[str, tuple[bool, float]] = field(default_factory=dict)
     used: float = 0.0
-    asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # questions under way, which all may wait for
+    asking: dict[str, asyncio.Task[None]] = field(
+        default_factory=dict
+    )  # reviews in flight; any number of callers may await them
     refreshing: asyncio.Task[None] | None = None
-    usable: frozenset[str] = frozenset()  # the last answer, good while nothing below has changed
-    oldest: float = 0.0  # of the answers behind it
-    until: float = 0.0  # the first of them counts no more
-    revision: int = -1  # of the index
-    names: Collection[str] = ()  # the policies asked about
+    usable: frozenset[str] = frozenset()  # the last result, valid while nothing below has changed
+    oldest: float = 0.0  # time of the oldest answer behind it
+    until: float = 0.0  # when the first of them expires
+    revision: int = -1  # revision of the RBAC index
+    names: Collection[str] = ()  # the policies in question
 
 
 class PolicyAccess:
@@ -89,7 +92,7 @@ class PolicyAccess:
         )
 
     def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
-        """Answers from what is known; raises Unconfirmed where that is not enough."""
+        """Answers from the cache; raises Unconfirmed where the cache does not suffice."""
         now = asyncio.get_running_loop().time()
         known = self._known.get(_key(user, namespace))
         if known is not None and known.names is names and known.revision == self.index.revision:
@@ -113,7 +116,7 @@ class PolicyAccess:
         return self._used(known, user, namespace, now)
 
     def _end(self, answer: tuple[bool, float]) -> float:
-        """Until when an answer counts."""
+        """When an answer expires."""
         allowed, asked = answer
         return asked + (self._holds if allowed else min(DENIAL_HOLDS, self._holds))
 
@@ -124,7 +127,7 @@ class PolicyAccess:
         return known.usable
 
     async def confirm(self, user: User, namespace: str, names: Collection[str]) -> None:
-        """Asks the API server about each policy that no recent answer covers. Raises ApiError when it cannot be asked."""
+        """Asks the API server about each policy without a recent answer. Raises ApiError when it cannot be reached."""
         now = asyncio.get_running_loop().time()
         self._sweep(now)
         known = self._known.setdefault(_key(user, namespace), _Known(used=now))
@@ -138,18 +141,18 @@ class PolicyAccess:
         for name in missing:
             if name not in known.asking:
                 known.asking[name] = asyncio.create_task(self._learn(known, user, namespace, name))
-        # One who gives up waiting must not end the question for the others.
+        # A cancelled caller must not cancel the review that others await.
         await asyncio.gather(*(asyncio.shield(known.asking[name]) for name in missing))
 
     async def _learn(self, known: _Known, user: User, namespace: str, name: str) -> None:
-        asked = asyncio.get_running_loop().time()  # the time of the question: the answer may be no newer
+        asked = asyncio.get_running_loop().time()  # when the review was sent: its answer may be no newer
         try:
             known.answers[name] = (await self._ask(user, namespace, name), asked)
         finally:
             del known.asking[name]
 
     async def _renew(self, known: _Known, user: User, namespace: str) -> None:
-        """Asks again, one policy after the other and not in a burst, which reviews would feel."""
+        """Renews answers one by one; a burst would slow down admission."""
         loop = asyncio.get_running_loop()
         names = [name for name, (_, at) in known.answers.items() if loop.time() - at <= self._holds]
         pause = (self._holds - self._refresh) / 4 / max(1, len(names))
@@ -176,7 +179,7 @@ class PolicyAccess:
         return False
 
     def _sweep(self, now: float) -> None:
-        """Forgets users who have created nothing for a while."""
+        """Forgets users that have created nothing for a while."""
         if now - self._swept > FORGET:
             self._swept = now
             self._known = {key: known for key, known in self._known.items() if now - known.used <= FORGET}

@@ -1,4 +1,4 @@
-"""The reviewer of the admission chain: which requests are judged, in which mode, and what the answer says."""
+"""The reviewer of the admission chain: which requests are judged, in which mode, and how the answer is worded."""
 
 from __future__ import annotations
 
@@ -7,55 +7,52 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.admission.scheduler_records import SCHEDULERS
 from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.api.kinds import pod_templates
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, SchedulingPolicy, read_policy
 from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
-from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, Subject, evaluate
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES, is_mirror, pod_subject, template_subject
-from wharfinger.systems.scheduling_policy.rules.world import GROUPS, World
+from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, PolicySubject, evaluate
+from wharfinger.systems.scheduling_policy.rules.subjects import is_mirror, pod_subject, template_subject
+from wharfinger.systems.scheduling_policy.rules.world import GROUPS, PolicyLookup
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 Mode = Literal["off", "audit", "warn", "enforce"]
 _STRICTNESS: dict[str, int] = {"off": 0, "audit": 1, "warn": 2, "enforce": 3}
 
-SCHEDULERS = frozenset(
-    (
-        "system:kube-scheduler",
-        "system:serviceaccount:kube-system:kube-scheduler",
-        "system:serviceaccount:kube-system:wharfinger-scheduler",
-        "system:serviceaccount:wharfinger-system:wharfinger-scheduler",
-    )
-)
-"""Who may bind pods while policies are enforced, beside those that the settings name."""
-
 AUDIT_PREFIX = "scheduling-policy.wharfinger.dev/"
-"""What the keys of audit entries begin with."""
+"""Prefix of the keys of audit annotations."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A review with what led to it, for those who explain."""
+class PolicyReview:
+    """A review with the evaluation behind it, for commands that explain."""
 
     review: Review
     mode: Mode = "off"
     skipped: str = ""  # why the request was not judged
     evaluation: Evaluation | None = None
-    with_audited: Evaluation | None = None  # what policies that only report would change
-    operations: tuple[Operation, ...] = ()  # what was written into the object
+    with_audited: Evaluation | None = None  # the same with policies in audit mode taking part
+    operations: tuple[Operation, ...] = ()  # the injected defaults
 
 
 class SchedulingPolicyReviewer:
-    """One instance reviews in one phase: `mutating` injects defaults, the other looks at the final object."""
+    """Reviews in one phase: a `mutating` instance injects defaults, the other checks the final object."""
 
     def __init__(
-        self, world: World, settings: SchedulingPolicySettings | None = None, *, mutating: bool, namespace: str = ""
+        self,
+        world: PolicyLookup,
+        settings: SchedulingPolicySettings | None = None,
+        *,
+        mutating: bool,
+        namespace: str = "",
     ) -> None:
         self._world = world
         self._settings = SchedulingPolicySettings() if settings is None else settings
         self._mutating = mutating
-        self._own_namespace = namespace  # of our own components on a real cluster; never judged
+        self._own_namespace = namespace  # namespace of our own components on a real cluster, which is never judged
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         if subresource == "binding" or (group, plural) == ("", "bindings"):
@@ -65,20 +62,20 @@ class SchedulingPolicyReviewer:
         if (group, plural) == ("", "pods"):
             return True
         policy = plural == SCHEDULING_POLICIES.plural and group in GROUPS
-        return not self._mutating and (policy or (group, plural) in TEMPLATES)
+        return not self._mutating and (policy or (group, plural) in pod_templates())
 
     def review(self, request: Request) -> Review:
         if self._settings.mode == "auto" and request.resource.plural != SCHEDULING_POLICIES.plural:
             policies = self._world.policies()
             if not policies.switched_on and not policies.audited:
-                return PASS  # as `judge` would say of each request, at some length
+                return PASS  # the fast path of what `judge` would answer
         outcome = self.judge(request)
         if outcome.operations and request.object is not None:
             apply_operations(request.object, list(outcome.operations))
         return outcome.review
 
-    def judge(self, request: Request) -> Outcome:
-        """The review without changing the object."""
+    def judge(self, request: Request) -> PolicyReview:
+        """Reviews a request without changing the object."""
         resource = (request.resource.group, request.resource.plural)
         if (resource == ("", "pods") and request.subresource == "binding") or resource == ("", "bindings"):
             return _skip("only the final look concerns bindings") if self._mutating else self._binding(request)
@@ -86,14 +83,14 @@ class SchedulingPolicyReviewer:
             return _skip("policies speak of creates and updates of pods and their templates")
         if resource == ("", "pods"):
             return self._pod(request)
-        if resource in TEMPLATES and not self._mutating:
+        if resource in pod_templates() and not self._mutating:
             return self._template(request)
         if request.resource.plural == SCHEDULING_POLICIES.plural and request.resource.group in GROUPS:
             return self._policy(request)
         return _skip("neither a pod nor a workload with a pod template")
 
     def mode(self, namespace: str = "") -> Mode:
-        """The mode that holds in a namespace now."""
+        """The mode in effect in a namespace."""
         configured = self._settings.mode
         mode: Mode
         if configured == "auto":
@@ -107,12 +104,12 @@ class SchedulingPolicyReviewer:
         return mode
 
     def _idle(self, mode: Mode) -> bool:
-        """Nothing is enforced, and no policy under audit wants to report."""
+        """Whether nothing is enforced and no policy in audit mode has anything to report."""
         return mode == "off" and not self._world.policies().audited
 
     # Pods
 
-    def _pod(self, request: Request) -> Outcome:
+    def _pod(self, request: Request) -> PolicyReview:
         mode = self.mode(request.namespace)
         if self._idle(mode):
             return _skip(_SWITCHED_OFF)
@@ -136,7 +133,7 @@ class SchedulingPolicyReviewer:
 
     # Templates
 
-    def _template(self, request: Request) -> Outcome:
+    def _template(self, request: Request) -> PolicyReview:
         subject = template_subject(
             request,
             with_requester=self._settings.identity == "ServiceAccountOrUser",
@@ -150,23 +147,23 @@ class SchedulingPolicyReviewer:
         if self._idle(mode):
             return _skip(_SWITCHED_OFF)
         outcome = self._answer(request, subject, mode, denies=self._settings.enforce_templates)
-        return Outcome(outcome.review, outcome.mode, outcome.skipped, outcome.evaluation, outcome.with_audited)
+        return PolicyReview(outcome.review, outcome.mode, outcome.skipped, outcome.evaluation, outcome.with_audited)
 
     # Policies themselves
 
-    def _policy(self, request: Request) -> Outcome:
-        """Validation has refused what is wrong; what is odd is said here."""
+    def _policy(self, request: Request) -> PolicyReview:
+        """Warns about valid policies that probably do not mean what they say; validation has refused invalid ones."""
         if self._mutating or request.object is None or validate_policy(request.object):
             return _skip("a policy")
         policy = read_policy(request.object)
         opened = (
             [] if request.old is None or validate_policy(request.old) else _opened(read_policy(request.old), policy)
         )
-        return Outcome(Review(warnings=[*policy.warnings, *opened]), skipped="a policy")
+        return PolicyReview(Review(warnings=[*policy.warnings, *opened]), skipped="a policy")
 
     # Bindings
 
-    def _binding(self, request: Request) -> Outcome:
+    def _binding(self, request: Request) -> PolicyReview:
         if why := self._exempt(request, request.namespace):
             return _skip(why)
         mode = self.mode(request.namespace)
@@ -176,9 +173,9 @@ class SchedulingPolicyReviewer:
             return _skip("a scheduler")
         why = f'only schedulers may bind pods while scheduling policies are enforced, and "{request.user.name}" is none'
         denied = forbidden("", "pods", request.name, why)
-        return Outcome(_in_mode(mode, denied, [f"scheduling policy: {why}"], {"binding": why}), mode)
+        return PolicyReview(_in_mode(mode, denied, [f"scheduling policy: {why}"], {"binding": why}), mode)
 
-    # What all share
+    # Shared by all of them
 
     def _exempt(self, request: Request, namespace: str) -> str:
         exempt = self._settings.exempt
@@ -188,7 +185,7 @@ class SchedulingPolicyReviewer:
             return f'namespace "{namespace}" is exempt'
         return ""
 
-    def _answer(self, request: Request, subject: Subject, mode: Mode, *, denies: bool) -> Outcome:
+    def _answer(self, request: Request, subject: PolicySubject, mode: Mode, *, denies: bool) -> PolicyReview:
         evaluation = self._evaluate(subject)
         audit: dict[str, str] = {}
         audited = None
@@ -198,7 +195,7 @@ class SchedulingPolicyReviewer:
             if difference := _difference(base, audited):
                 audit["audit-policies"] = difference
         if mode == "off":
-            return Outcome(Review(audit=_prefixed(audit)), mode, _SWITCHED_OFF, evaluation, audited)
+            return PolicyReview(Review(audit=_prefixed(audit)), mode, _SWITCHED_OFF, evaluation, audited)
         injected = mode == "enforce" and self._mutating
         if evaluation.policies:
             audit["policies"] = ",".join(evaluation.policies)
@@ -206,7 +203,7 @@ class SchedulingPolicyReviewer:
             operations = tuple(evaluation.operations) if injected else ()
             if operations:
                 audit["injected"] = "; ".join(f"{each.path} by {each.policy}" for each in evaluation.injections)
-            return Outcome(Review(audit=_prefixed(audit)), mode, "", evaluation, audited, operations)
+            return PolicyReview(Review(audit=_prefixed(audit)), mode, "", evaluation, audited, operations)
         audit["violations"] = evaluation.reason()
         name = request.name or _name(request)
         denied = forbidden(request.resource.group, request.resource.plural, name, evaluation.reason())
@@ -219,9 +216,9 @@ class SchedulingPolicyReviewer:
             for one in evaluation.violations
         ]
         lowered = mode if denies or mode != "enforce" else "warn"
-        return Outcome(_in_mode(lowered, denied, warnings, audit), mode, "", evaluation, audited)
+        return PolicyReview(_in_mode(lowered, denied, warnings, audit), mode, "", evaluation, audited)
 
-    def _evaluate(self, subject: Subject, *, with_audited: bool = False) -> Evaluation:
+    def _evaluate(self, subject: PolicySubject, *, with_audited: bool = False) -> Evaluation:
         return evaluate(
             self._world,
             subject,
@@ -235,8 +232,8 @@ _SWITCHED_OFF = "only the shipped policies exist, so nothing is enforced"
 
 
 @lru_cache(256)
-def _skip(why: str) -> Outcome:
-    return Outcome(PASS, skipped=why)
+def _skip(why: str) -> PolicyReview:
+    return PolicyReview(PASS, skipped=why)
 
 
 def _in_mode(mode: Mode, denied: ApiError, warnings: list[str], audit: dict[str, str]) -> Review:
@@ -250,7 +247,7 @@ def _prefixed(audit: dict[str, str]) -> dict[str, str]:
 
 
 def _opened(old: SchedulingPolicy, new: SchedulingPolicy) -> list[str]:
-    """Who removes the last entry of a list mostly does not mean to allow everything."""
+    """Removing the last entry of a list allows everything, which is rarely intended."""
     return [
         f"spec.allowed.{name} is empty now, which allows anything; to allow nothing, remove it"
         for name, had, has in (
@@ -275,7 +272,7 @@ def _name(request: Request) -> str:
 
 
 def _difference(now: Evaluation | None, then: Evaluation) -> str:
-    """What policies that only report would change."""
+    """What policies in audit mode would change."""
     had = {str(one) for one in now.violations} if now else set()
     would = {str(one) for one in then.violations}
     injected = {(one.path, str(one.value)) for one in now.injections} if now else set()

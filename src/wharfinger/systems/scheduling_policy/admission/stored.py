@@ -1,74 +1,32 @@
-"""The world of a review over a store in process, and the reviewers that a chain takes from here."""
+"""The reviewers over a store in process, and what they read from it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from wharfinger.admission.rbac import RbacIndex, RbacObject, aggregated
-from wharfinger.admission.reads import Changes, Derived, Reads, Stored
-from wharfinger.admission.request import Reviewer, User
-from wharfinger.api.configuration import SchedulingPolicySettings
+from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+from wharfinger.admission.rbac import RbacIndex
+from wharfinger.admission.reads import Derived, Reads, Stored
+from wharfinger.admission.request import User
 from wharfinger.api.kinds.builtin import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
     NAMESPACES,
     PRIORITY_CLASSES,
-    ROLE_BINDINGS,
-    ROLES,
 )
 from wharfinger.api.views import decode
 from wharfinger.api.views.meta import Metadata
-from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.world import PolicySet, usable_by
-
-_RBAC = (
-    (ROLES, Role),
-    (CLUSTER_ROLES, ClusterRole),
-    (ROLE_BINDINGS, RoleBinding),
-    (CLUSTER_ROLE_BINDINGS, ClusterRoleBinding),
-)
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 
-class StoredRbac:
-    """An RBAC index that follows a store: brought up to date whenever it is asked for. What a controller would write into
-    aggregated cluster roles counts at once."""
+class StoredPolicies:
+    """The policies, rights and namespaces that a review needs, read from a store."""
 
-    def __init__(self, reads: Reads) -> None:
-        self._index = RbacIndex()
-        self._cluster_roles: dict[str, ClusterRole] = {}
-        self._sources: list[tuple[Changes, type[RbacObject]]] = [
-            (Changes(reads, resource), as_type) for resource, as_type in _RBAC
-        ]
-
-    def index(self) -> RbacIndex:
-        for changes, as_type in self._sources:
-            changed, gone = changes.take()
-            for stored in gone:
-                self._index.remove(decode(stored.data, as_type))
-            for stored in changed:
-                self._index.upsert(decode(stored.data, as_type))
-            if as_type is ClusterRole and (changed or gone):
-                self._aggregate(changed, gone)
-        return self._index
-
-    def _aggregate(self, changed: Sequence[Stored], gone: Sequence[Stored]) -> None:
-        for stored in gone:
-            del self._cluster_roles[stored.name]
-        self._cluster_roles |= {stored.name: decode(stored.data, ClusterRole) for stored in changed}
-        for role in aggregated(self._cluster_roles.values()):
-            self._index.upsert(role)
-
-
-class StoredWorld:
-    """`index` may be given where another part follows the roles and bindings already."""
-
-    def __init__(self, reads: Reads, *, index: RbacIndex | None = None) -> None:
+    def __init__(self, reads: Reads, rbac: Callable[[], RbacIndex]) -> None:
         self._reads = reads
-        self._rbac = StoredRbac(reads) if index is None else None
-        self._index = index
+        self._rbac = rbac
         self._set = PolicySet(())
         self._policies = Derived(reads, SCHEDULING_POLICIES, self._read_policies)
         self._global_class = Derived(reads, PRIORITY_CLASSES, _global_class)
@@ -81,9 +39,7 @@ class StoredWorld:
         return self._policies.get()
 
     def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
-        index = self._rbac.index() if self._rbac is not None else self._index
-        assert index is not None
-        return usable_by(index, user, namespace, names)
+        return usable_by(self._rbac(), user, namespace, names)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         found = self._reads.peek(NAMESPACES, name)
@@ -94,17 +50,23 @@ class StoredWorld:
 
 
 def _global_class(classes: Sequence[Stored]) -> str:
-    """Where several claim to be the default, the lowest is it, as for the Priority plugin."""
+    """Of several classes that claim to be the global default the one with the lowest value counts, as in the Priority
+    plugin."""
     defaults = [found for stored in classes if (found := decode(stored.data, PriorityClass)).global_default]
     return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
 
 
 def reviewers(
-    reads: Reads, settings: SchedulingPolicySettings | None = None, *, index: RbacIndex | None = None
-) -> tuple[Reviewer, Reviewer]:
-    """The mutating and the validating reviewer. The mutating one goes before what resolves priority classes."""
-    world = StoredWorld(reads, index=index)
-    return (
-        SchedulingPolicyReviewer(world, settings, mutating=True),
-        SchedulingPolicyReviewer(world, settings, mutating=False),
+    reads: Reads, rbac: Callable[[], RbacIndex], settings: SchedulingPolicySettings | None = None
+) -> SystemReviewers:
+    """The injecting reviewer runs before priority classes are resolved, the checking one looks at the final object."""
+    world = StoredPolicies(reads, rbac)
+    return SystemReviewers(
+        before_stock=[SchedulingPolicyReviewer(world, settings, mutating=True)],
+        validating=[SchedulingPolicyReviewer(world, settings, mutating=False)],
     )
+
+
+def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
+    """The reviewers over a store in process."""
+    return reviewers(context.objects, context.rbac, context.configuration.of(SchedulingPolicySettings))

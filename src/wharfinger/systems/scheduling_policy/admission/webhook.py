@@ -1,4 +1,4 @@
-"""SchedulingPolicy on a real cluster: the pure reviewer over informers, with access confirmed by the API server."""
+"""SchedulingPolicy on a real cluster: the reviewer over informers, with access confirmed by the API server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from wharfinger.admission.request import Request, User
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views.meta import Metadata
@@ -14,14 +15,14 @@ from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess, Unconfirmed
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.subjects import TEMPLATES
 from wharfinger.systems.scheduling_policy.rules.world import PolicySet
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.handler import Answer, Context, Handler, Rule
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
-"""The annotation in which `wharf policy` finds the settings that hold on a cluster."""
+"""The annotation from which `wharf policy` reads the settings in effect on a cluster."""
 
-ROUNDS = 8  # questions of access that one request may raise; two identities in one namespace are the most we know
+ROUNDS = 8  # access questions that one request may raise; two identities in one namespace are the most that occur
 
 _DOCUMENT: type[Document] = dict
 
@@ -29,13 +30,13 @@ RULES = (
     Rule("", ("pods",), ("CREATE",), mutating=True),  # defaults are injected on creation only
     Rule("", ("pods",), ("UPDATE",)),
     Rule("", ("pods/binding", "bindings"), ("CREATE",)),
-    *(Rule(group, (plural,)) for group, plural in TEMPLATES),
+    *(Rule(group, (plural,)) for group, plural in pod_templates()),
     Rule(SCHEDULING_POLICIES.group, (SCHEDULING_POLICIES.plural,)),
 )
 
 
-class InformerWorld:
-    """The world as the informers know it."""
+class WatchedPolicies:
+    """What a review reads, from informers."""
 
     def __init__(self, context: Context, access: PolicyAccess) -> None:
         self._access = access
@@ -68,14 +69,14 @@ class InformerWorld:
 
 class SchedulingPolicyHandler(Handler):
     name = "scheduling-policy"
-    order = 50  # what it injects, others may have to look at
+    order = 50  # before handlers that look at what it injects
     rules = RULES
 
     def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
-        settings = context.configuration.scheduling_policy
+        settings = context.configuration.of(SchedulingPolicySettings)
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
-        world = InformerWorld(context, self.access)
+        world = WatchedPolicies(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
         self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
         context.metrics.gauge(

@@ -159,7 +159,7 @@ def suggest(
     from wharfinger.api.groups import SIGS
     from wharfinger.api.names import dns_subdomain
     from wharfinger.cli.output import as_json, as_yaml
-    from wharfinger.systems.scheduling_policy.commands.policy_world import BadInput, pod_of
+    from wharfinger.systems.scheduling_policy.commands.policy_world import InvalidQuestion, pod_of
     from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMENT_GROUP
     from wharfinger.systems.scheduling_policy.rules.suggest import suggest as write
 
@@ -172,10 +172,10 @@ def suggest(
         and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
     if not pods:
-        raise BadInput(f"no pod runs in namespace {namespace}")
+        raise InvalidQuestion(f"no pod runs in namespace {namespace}")
     name = name or namespace
     if faults := dns_subdomain(name):
-        raise BadInput(f"--name {name}: {faults[0]}")
+        raise InvalidQuestion(f"--name {name}: {faults[0]}")
     rbac = "rbac.authorization.k8s.io"
     rule = {
         "apiGroups": [SIGS, DOCUMENT_GROUP],
@@ -200,7 +200,7 @@ def suggest(
         click.echo("\n---\n".join(as_yaml(each) for each in manifests))
 
 
-# What the commands share
+# Shared by the commands
 
 
 def _world(
@@ -215,7 +215,7 @@ def _world(
 
     from wharfinger.api.errors import ApiError
     from wharfinger.systems.scheduling_policy.commands.policy_world import (
-        BadInput,
+        InvalidQuestion,
         is_judged,
         read_files,
         world_of_cluster,
@@ -226,7 +226,7 @@ def _world(
         raise click.UsageError("name the manifests to ask about: -f PATH, or -f - for standard input")
     inputs = read_files(filenames)
     if pods_of is None and not any(is_judged(each.document) for each in inputs.manifests):
-        raise BadInput("the files hold no pod and no workload to ask about")
+        raise InvalidQuestion("the files hold no pod and no workload to ask about")
     offline = from_files or any(each.document["kind"] == "SchedulingPolicy" for each in inputs.manifests)
     if offline and kubeconfig is None and context is None:
         return world_of_files(inputs)
@@ -241,12 +241,12 @@ def _world(
     try:
         return asyncio.run(fetch())
     except (ApiError, click.ClickException) as error:
-        # Not the exit code 1, which says that something is refused.
-        raise BadInput(f"{error.message}; without a cluster, give the policies in files, too") from error
+        # Not exit code 1, which means that something is refused.
+        raise InvalidQuestion(f"{error.message}; without a cluster, give the policies in files, too") from error
 
 
 def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[tuple[dict[str, Any], bool]]:
-    """One line for all accounts of a namespace, where all of them fare alike."""
+    """One line for all service accounts of a namespace that are treated alike."""
     accounts = [(row, admitted) for row, admitted in found if row["identity"].startswith((_ACCOUNT, _OTHERS))]
     if any((row["policies"], admitted) != (accounts[0][0]["policies"], accounts[0][1]) for row, admitted in accounts):
         return found
@@ -255,8 +255,8 @@ def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[
 
 
 def _identities(world: PolicyWorld, namespace: str, reserves: bool) -> list[tuple[str, Any]]:
-    """Everyone who could be told apart in a namespace: its service accounts, and where who asks counts too (for
-    reservations, and with the union of identities) every user and group that is bound there."""
+    """Every identity that can be told apart in a namespace: its service accounts and, where the requester counts too
+    (for reservations, and with `identity: ServiceAccountOrUser`), every user and group that is bound there."""
     from wharfinger.admission.request import User, service_account
     from wharfinger.systems.scheduling_policy.commands.policy_world import Asker
 
@@ -311,7 +311,7 @@ def _text(report: dict[str, Any]) -> str:
         lines.append(f"  only report: {', '.join(report['auditedPolicies'])}")
     for title, items, show in _PARTS:
         if title == "warnings" and of_pods:
-            continue  # they say of the pods what was said already
+            continue  # they repeat what was said of the pods
         if report[title]:
             lines.append(f"  {items}:")
             lines += [f"    {show(each, as_json)}" for each in report[title]]

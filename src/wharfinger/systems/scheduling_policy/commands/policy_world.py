@@ -1,4 +1,5 @@
-"""What `wharf policy` and `wharf explain admission` judge by: manifests, a live cluster, or one laid over the other."""
+"""The objects by which `wharf policy` and `wharf explain admission` judge: manifests, a live cluster, or manifests laid
+over a live cluster."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ import msgspec
 
 from wharfinger.admission.rbac import RbacIndex, aggregated, as_view
 from wharfinger.admission.request import Request, User, service_account
-from wharfinger.api.configuration import Configuration, SchedulingPolicySettings
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import describe
-from wharfinger.api.kinds import registry
+from wharfinger.api.kinds import pod_templates, registry
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
-from wharfinger.simulate.inputs import BadInput as UnreadableInput
-from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
+from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.rules import shipped
-from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, TEMPLATES, template_subject
-from wharfinger.systems.scheduling_policy.rules.world import FixedWorld
+from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, template_subject
+from wharfinger.systems.scheduling_policy.rules.world import FixedPolicies
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:
     from wharfinger.client.interface import Client
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _RBAC = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 
 
-class BadInput(click.ClickException):
+class InvalidQuestion(click.ClickException):
     exit_code = 2
 
 
@@ -41,13 +42,13 @@ def read_files(paths: Iterable[str]) -> Inputs:
     """Everything in files and folders (`-`: standard input), read as `wharf simulate` reads it."""
     try:
         return read_inputs(files_of(paths, sys.stdin.buffer), registry())
-    except UnreadableInput as error:
-        raise BadInput(str(error)) from error
+    except BadInput as error:
+        raise InvalidQuestion(str(error)) from error
 
 
 @dataclass(slots=True)
 class PolicyWorld:
-    """All that decisions need, as documents; later ones of the same name replace earlier ones."""
+    """All objects that decisions need; a later document replaces an earlier one of the same name."""
 
     settings: SchedulingPolicySettings = field(default_factory=SchedulingPolicySettings)
     policies: dict[str, Document] = field(default_factory=dict)
@@ -55,21 +56,21 @@ class PolicyWorld:
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     classes: dict[str, Document] = field(default_factory=dict)
     accounts: set[tuple[str, str]] = field(default_factory=set)  # namespace and name
-    pods: list[Document] = field(default_factory=list)  # what runs
-    judged: list[Document] = field(default_factory=list)  # what files ask about
+    pods: list[Document] = field(default_factory=list)  # what runs today
+    judged: list[Document] = field(default_factory=list)  # what the files ask about
 
     def add(self, document: Document, *, live: bool = False) -> None:
         kind, metadata = document["kind"], document["metadata"]
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
         if kind == "SchedulingPolicy":
             if not live and (faults := validate_policy(document)):
-                raise BadInput(f"SchedulingPolicy {name}: {describe(faults)}")
+                raise InvalidQuestion(f"SchedulingPolicy {name}: {describe(faults)}")
             self.policies[name] = document
         elif kind in _RBAC:
             try:
                 as_view(document)
             except msgspec.ValidationError as error:
-                raise BadInput(f"{kind} {name}: {error}") from error
+                raise InvalidQuestion(f"{kind} {name}: {error}") from error
             self.rbac[kind, namespace, name] = document
         elif kind == "Namespace":
             self.namespaces[name] = metadata.get("labels") or {}
@@ -84,21 +85,21 @@ class PolicyWorld:
 
     def lay_over(self, inputs: Inputs) -> None:
         if inputs.configuration != Configuration():
-            self.settings = inputs.configuration.scheduling_policy
+            self.settings = inputs.configuration.of(SchedulingPolicySettings)
         for manifest in inputs.manifests:
             document = manifest.document
             if not isinstance(document.setdefault("metadata", {}), dict):
-                raise BadInput(f"{manifest.source}: metadata must be an object")
+                raise InvalidQuestion(f"{manifest.source}: metadata must be an object")
             self.add(document)
 
-    def build(self) -> FixedWorld:
+    def build(self) -> FixedPolicies:
         index = RbacIndex(self.rbac.values())
-        # Files hold aggregated roles as people write them: without the rules that a controller fills in.
+        # In files, aggregated roles lack the rules that a controller fills in on a cluster.
         for role in aggregated(
             view(each, ClusterRole) for (kind, *_), each in self.rbac.items() if kind == "ClusterRole"
         ):
             index.upsert(role)
-        return FixedWorld(
+        return FixedPolicies(
             self.policies.values(), index, namespaces=self.namespaces, global_priority_class=self.global_class()
         )
 
@@ -109,13 +110,13 @@ class PolicyWorld:
 
 
 def is_judged(document: Document) -> bool:
-    """Whether policies speak of this kind of object."""
+    """Whether policies apply to this kind of object."""
     resource = registry().resource_of(document)
-    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *TEMPLATES)
+    return resource is not None and (resource.group, resource.plural) in (("", "pods"), *pod_templates())
 
 
 def world_of_files(inputs: Inputs) -> PolicyWorld:
-    """The world that files describe, with what is shipped beneath them."""
+    """The objects of the files, together with the shipped policies."""
     world = PolicyWorld()
     for document in [*shipped.policies(), *shipped.roles(), *shipped.bindings()]:
         world.add(document)
@@ -124,7 +125,7 @@ def world_of_files(inputs: Inputs) -> PolicyWorld:
 
 
 async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | None = None) -> PolicyWorld:
-    """What a cluster holds, with files laid over it. `pods_of` also reads the pods of a namespace (empty: of all)."""
+    """The objects of a cluster with files laid over them. `pods_of` also reads the pods of a namespace (empty: of all)."""
     from wharfinger.api.errors import NotFound
     from wharfinger.api.kinds.builtin import (
         CLUSTER_ROLE_BINDINGS,
@@ -157,7 +158,7 @@ async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | Non
                     resource, (pods_of or "") if resource is PODS else "", limit=500, continue_token=token
                 )
             except NotFound:
-                break  # the kind is not installed there
+                break  # the cluster does not serve the kind
             for item in page.items:
                 world.add({**item, "apiVersion": resource.api_version, "kind": resource.kind}, live=True)
             token = page.continue_token
@@ -168,7 +169,7 @@ async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | Non
 
 
 async def _settings(client: Client) -> SchedulingPolicySettings:
-    """Those that the webhook of a real cluster tells; our own server has the defaults, unless files say otherwise."""
+    """The settings that the webhook of a real cluster publishes; the defaults where there is none."""
     from wharfinger.api.errors import Forbidden, NotFound
     from wharfinger.api.kinds.builtin import VALIDATING_WEBHOOKS
     from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
@@ -185,7 +186,7 @@ async def _settings(client: Client) -> SchedulingPolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who makes the request, and what is taken in place of what a manifest leaves open."""
+    """Who makes the request, and what stands in for fields that a manifest leaves out."""
 
     user: User
     namespace: str = ""
@@ -202,11 +203,11 @@ def asker(name: str, groups: Iterable[str], namespace: str, account: str) -> Ask
 
 
 RESERVING = ("Reservation", "ReservationSet")
-"""Kinds whose template nobody runs as yet: who reserves counts."""
+"""Kinds whose pods do not run yet: the requester is judged."""
 
 
 def namespace_of(document: Document, otherwise: str = "") -> str:
-    """Where the policies for an object must be usable."""
+    """The namespace in which policies must be usable for an object."""
     subject = template_subject(request_for(document, Asker(User(""), otherwise)), with_requester=False, global_class="")
     if document["kind"] in RESERVING and subject is not None:
         return subject.namespace
@@ -214,15 +215,16 @@ def namespace_of(document: Document, otherwise: str = "") -> str:
 
 
 def request_for(document: Document, who: Asker) -> Request:
-    """The request that would create this object. A pod that was read from a cluster is judged as it was made there: before
-    a scheduler wrote its node, and by the DaemonSet controller where that made it."""
+    """The request that would create this object. A pod read from a cluster is judged as it was created: without the
+    node that a scheduler wrote, and as a request of the DaemonSet controller where that created it."""
     resource = registry().resource_of(document)
     if resource is None:
-        raise BadInput(f"{document['apiVersion']} {document['kind']} is not a kind we know")
+        raise InvalidQuestion(f"{document['apiVersion']} {document['kind']} is not a kind we know")
     metadata = document["metadata"]
     namespace = str(metadata.get("namespace") or who.namespace or "default") if resource.namespaced else ""
     if who.service_account:
-        _set_account(document, TEMPLATES.get((resource.group, resource.plural), ""), who.service_account)
+        template = pod_templates().get((resource.group, resource.plural))
+        _set_account(document, "" if template is None else template.pod_template, who.service_account)
     user = who.user
     if document["kind"] == "Pod" and metadata.get("uid") and isinstance(document.get("spec"), dict):
         document["spec"].pop("nodeName", None)
@@ -233,7 +235,7 @@ def request_for(document: Document, who: Asker) -> Request:
 
 
 def pod_of(document: Document) -> Document | None:
-    """A pod as it is; of a workload, a pod as it makes them."""
+    """The pod itself, or a pod as the workload would create it."""
     request = request_for(document, Asker(User("")))
     if request.resource.plural == "pods":
         return document
@@ -249,8 +251,8 @@ def _set_account(document: Document, template: str, account: str) -> None:
         spec["serviceAccountName"] = account
 
 
-def explain(world: FixedWorld, settings: SchedulingPolicySettings, request: Request) -> dict[str, Any]:
-    """What would become of a request, why, and by which policy: as it is now, and as it would be if enforced."""
+def explain(world: FixedPolicies, settings: SchedulingPolicySettings, request: Request) -> dict[str, Any]:
+    """The answer to a request with its reasons and policies: as things are, and as if policies were enforced."""
     mode = SchedulingPolicyReviewer(world, settings, mutating=True).mode(request.namespace)
     strict = msgspec.structs.replace(settings, mode="enforce", namespace_mode_label=False)
     mutating, validating = (SchedulingPolicyReviewer(world, strict, mutating=phase) for phase in (True, False))

@@ -1,7 +1,7 @@
-"""Provisions the shipped policies with their roles and bindings, and says when mode `auto` switches.
+"""Provisions the shipped policies with their roles and bindings, and records an event when mode `auto` switches.
 
-What was deleted or changed is restored at start, unless its autoupdate annotation says `"false"`. Restoring a role only
-ever adds to it, as Kubernetes does with its own.
+What was deleted or changed is restored at start, unless the autoupdate annotation is `"false"`. Restoring a role only
+adds rules, as Kubernetes does with its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from wharfinger.client.interface import Client
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ _RBAC = {
 
 
 async def provision(client: Client) -> list[str]:
-    """Creates and restores what is shipped. Roles come first and policies last, so that no policy is ever there without
-    being usable. Returns what was done, a line each."""
+    """Creates and restores the shipped objects, roles first and policies last, so that no policy exists that nobody may
+    use. Returns a line for each change."""
     done = []
     for wanted in [*shipped.roles(), *shipped.bindings()]:
         done += await _ensure(client, _RBAC[wanted["kind"]], wanted)
@@ -42,7 +43,7 @@ async def provision(client: Client) -> list[str]:
 
 
 async def provision_if_allowed(client: Client) -> None:
-    """For programs that mostly may not hand out permissions: then others do, the embedded server or `wharf install`."""
+    """Provisions where the program may grant permissions; otherwise the embedded server or `wharf install` does."""
     try:
         for line in await provision(client):
             log.info(line)
@@ -65,7 +66,7 @@ async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[
     if restored is None:
         return []
     if resource.kind.endswith("Binding") and current.get("roleRef") != wanted["roleRef"]:
-        # The role of a binding cannot be changed, so it is made anew.
+        # The role of a binding is immutable, so the binding is created anew.
         await client.delete(resource, name, namespace)
         await client.create(resource, wanted, namespace)
     else:
@@ -88,7 +89,7 @@ async def _create(client: Client, resource: Resource, wanted: Document, namespac
 
 
 def _restored(current: Document, wanted: Document) -> Document | None:
-    """The object as it should be; None when it is."""
+    """The object as it should be, or None when it is as it should be."""
     restored = deepcopy(current)
     match wanted["kind"]:
         case "ClusterRole":
@@ -110,7 +111,7 @@ def _restored(current: Document, wanted: Document) -> Document | None:
 
 
 class SchedulingPolicyController(Controller[str]):
-    """Tells by an event when the first policy of the administrator switches enforcement on, or the last one off."""
+    """Records an event when the first policy of an administrator switches enforcement on, or the last one is gone."""
 
     name = "schedulingpolicy"
 
@@ -130,7 +131,7 @@ class SchedulingPolicyController(Controller[str]):
         self._enforcing = self._switched_on() is not None
 
     async def reconcile(self, key: str) -> None:
-        if self._context.configuration.scheduling_policy.mode != "auto":
+        if self._context.configuration.of(SchedulingPolicySettings).mode != "auto":
             return
         policy = self._switched_on()
         before, self._enforcing = self._enforcing, policy is not None

@@ -1,4 +1,4 @@
-"""The kind SchedulingPolicy: who may ask the scheduler for what. Stored as sent; readers resolve the aliases."""
+"""The kind SchedulingPolicy. Objects are stored as sent; readers resolve the aliases."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from wharfinger.systems.scheduling_policy.kinds.validation import validate_polic
 from wharfinger.systems.scheduling_policy.kinds.views import AFFINITY_KINDS, ALIASES, HARD, MODE_KEY, SOFT, aliased
 
 DOCUMENT_GROUP = "extensions"
-"""The group of the design document, under which our own API server serves the kind too."""
+"""The API group of the design document, under which the embedded server serves the kind as well."""
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _NULLABLE = {"nullable": True}
-"""Where an API server would drop a null and so leave an empty object, which allows everything: validation must see it."""
+"""An API server would drop a null here and leave an empty object, which allows everything; validation must see the
+null."""
 
 
 def schema(version: str) -> Document:
-    """The structural schema. Every alias is declared and nothing is pruned: a field that vanished silently would turn a
-    policy into one that allows nothing, or a pattern into one that allows everything."""
+    """The structural schema. It declares every alias and preserves unknown fields for validation to refuse: a field
+    that was silently dropped could turn a policy into one that allows nothing, or a pattern into one that allows
+    everything."""
     spec = _object(
         "Which scheduling wishes pods may, must and do by default express. What is absent is not allowed.",
         {
@@ -136,7 +138,7 @@ def _components(section: str) -> Column:
                 names.append(f"{plural}=*" if not value and section == "allowed" else plural)
         return ",".join(names) or "<none>"
 
-    # Without a path: real API servers cannot compute cells, and would print the whole section.
+    # Without a path: real API servers cannot compute cells and would print the whole section.
     return Column(section.capitalize(), description=f"The components in `{section}`.", cell=cell)
 
 
@@ -161,7 +163,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def _validate(document: Document, old: Document | None = None) -> list[FieldError]:
-    """`kubectl apply` drops nulls before it sends an object, so that what was written down is looked at, too."""
+    """Also validates the last-applied annotation, since `kubectl apply` drops nulls before it sends an object."""
     faults = validate_policy(document, old)
     written = _written(document)
     if b"null" not in written or (old is not None and written == _written(old)):
@@ -169,7 +171,7 @@ def _validate(document: Document, old: Document | None = None) -> list[FieldErro
     try:
         applied = msgspec.json.decode(written)
     except msgspec.DecodeError:
-        return faults  # not kubectl's
+        return faults  # not written by kubectl
     if not isinstance(applied, dict):
         return faults
     return faults + [fault for fault in validate_policy({"spec": applied.get("spec")}) if fault not in faults]

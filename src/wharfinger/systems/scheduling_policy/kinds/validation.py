@@ -1,4 +1,4 @@
-"""What makes a SchedulingPolicy valid. Unknown fields are refused, since a misspelt list would widen or close a policy."""
+"""Validation of SchedulingPolicies. Unknown fields are refused: a misspelt list would widen or close a policy."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _tree(path: str, value: Any, *, may_be_empty: bool) -> Faults:
 
 
 def _nulls(path: str, value: Mapping[str, Any]) -> Faults:
-    """`{x: null}` reads as nothing allowed and as `{}`, which allows everything: refused, because it says both."""
+    """`{x: null}` can be read as "nothing allowed" and as `{}`, which allows everything, so it is refused."""
     if value and all(child is None for child in value.values()):
         return [invalid(path, value, "null allows nothing, but an empty object allows everything; remove one of them")]
     return []
@@ -195,7 +195,7 @@ def _leaf(path: str, leaf: Any, listed: str) -> Faults:
 def _preference(path: str, item: Any) -> Faults:
     """What is around the patterns of a preference, in a list as pods write it."""
     if not isinstance(item, dict):
-        return []  # said of the term itself
+        return []  # reported for the term itself
     faults = _unknown(path, item, ("weight", "preference")) if item.get("preference") is not None else []
     return faults + (_weight(f"{path}.weight", item["weight"]) if item.get("weight") is not None else [])
 
@@ -285,7 +285,7 @@ def _affinity(path: str, affinity: Mapping[str, Any]) -> Faults:
 
 
 def _pod_affinities(path: str, affinity: Mapping[str, Any]) -> Faults:
-    """Written into pods as they are, so all that holds of pods holds of them."""
+    """Defaults are written into pods as they are, so the rules for pods apply."""
     shape = named_shape("io.k8s.api.core.v1.Affinity")
     faults = check(shape, affinity, path)
     faults += [forbidden(at, "unknown field") for at in unknown_fields(shape, affinity, path)]
@@ -338,7 +338,7 @@ def _term(path: str, term: Any) -> Faults:
 
 
 def _expression(path: str, expression: Any) -> Faults:
-    """An expression as pods write it; the plural spellings are taken when they hold exactly one element."""
+    """An expression as pods write it; plural spellings are accepted when they hold exactly one element."""
     if not isinstance(expression, dict):
         return [wrong_type(path, expression, "object")]
     faults = _unknown(path, expression, ("key", "keys", "operator", "operators", "values"))
@@ -365,7 +365,7 @@ def _expression(path: str, expression: Any) -> Faults:
     return faults
 
 
-# Small parts
+# Helpers
 
 
 def _object(path: str, value: Any, check: Callable[[str, Mapping[str, Any]], Faults]) -> Faults:
@@ -375,7 +375,7 @@ def _object(path: str, value: Any, check: Callable[[str, Mapping[str, Any]], Fau
 
 
 def _aliased(path: str, holder: Mapping[str, Any], name: str) -> tuple[str, Any, Faults]:
-    """The value under either spelling, where it stands, and a fault when both are given and differ."""
+    """The value under either spelling, its path, and an error when both are given and differ."""
     alias = ALIASES[name]
     given, other = holder.get(name), holder.get(alias)
     if given is not None and other is not None and given != other:

@@ -1,6 +1,6 @@
-"""A SchedulingPolicy as decisions read it: aliases resolved, and what is absent told apart from what is empty.
+"""A SchedulingPolicy as decisions read it: aliases resolved, absent told apart from empty.
 
-`read_policy` takes a document that passed validation (`wharfinger.systems.scheduling_policy.kinds.scheduling_policy`); it never changes it.
+`read_policy` takes a document that passed validation and never changes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 from wharfinger.api.registry import Document
 
 MODE_KEY = "scheduling.sigs.x-k8s.io/mode"
-"""Annotation of a policy (`audit` keeps it out of enforcement), and label of a namespace where that is switched on."""
+"""Annotation of a policy (`audit` excludes it from enforcement), and label of a namespace where the settings enable
+that."""
 
 HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -22,7 +23,7 @@ AFFINITY_KINDS = {
     "podAffinities": "podAffinity",
     "podAntiAffinities": "podAntiAffinity",
 }
-"""Kinds of affinity: how a policy's tree names them, and how a pod does."""
+"""Kinds of affinity: the name in a policy, and the name in a pod."""
 
 ALIASES = {
     "schedulerNames": "SchedulerNames",
@@ -30,16 +31,16 @@ ALIASES = {
     "priorityClasseNames": "priorityClassNames",
     "priorityClasseName": "priorityClassName",
 }
-"""Canonical wire name to the other spelling that is accepted for it."""
+"""Alternative spellings, by canonical field name."""
 
 
 SubKey = tuple[str, str, tuple[str, ...] | None]
-"""A kind of affinity, how hard, and the keys of an expression; None where there is none, but affinity as such is meant."""
+"""Kind of affinity, hardness, and keys of an expression; None where the rule is about affinity as such."""
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
-    """A pattern of tolerations: an empty tuple stands for anything."""
+class TolerationPattern:
+    """A pattern for tolerations; an empty tuple matches anything."""
 
     keys: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -48,8 +49,8 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
-    """A pattern of node affinity expressions: an empty tuple stands for anything."""
+class ExpressionPattern:
+    """A pattern for node affinity expressions; an empty tuple matches anything."""
 
     keys: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -58,32 +59,32 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class AffinityRule:
-    """One leaf of the affinity tree: with no pattern it stands for all affinity of its kind and hardness."""
+    """One leaf of the affinity tree. Without patterns it covers all affinity of its kind and hardness."""
 
     kind: str  # as pods name it: nodeAffinity, podAffinity, podAntiAffinity
-    hardness: str  # HARD or SOFT; empty in requirements that either satisfies
-    pattern: Expression | None = None
+    hardness: str  # HARD or SOFT; empty in requirements that either one satisfies
+    pattern: ExpressionPattern | None = None
 
     @property
     def sub_key(self) -> SubKey:
-        """What makes two rules of different policies rules about the same thing."""
+        """Rules of different policies with the same sub-key are about the same thing."""
         return (self.kind, self.hardness, None if self.pattern is None else tuple(sorted(self.pattern.keys)))
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """`required` or `allowed`. None: not given, so nothing. Empty: anything (only in `allowed`)."""
+class PolicySection:
+    """`required` or `allowed`. None means absent, so nothing; empty means anything (only in `allowed`)."""
 
     scheduler_names: tuple[str, ...] | None = None
     priority_classes: tuple[str, ...] | None = None
     node_selectors: Mapping[str, tuple[str, ...]] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
+    tolerations: tuple[TolerationPattern, ...] | None = None
     affinities: tuple[AffinityRule, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityDefault:
-    """Affinity to inject: for hard node affinity one expression, else the whole list of terms."""
+    """Affinity to inject: one expression for hard node affinity, otherwise the whole list of terms."""
 
     kind: str
     hardness: str
@@ -96,7 +97,7 @@ class AffinityDefault:
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class PolicyDefaults:
     scheduler_name: str = ""
     priority_class: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -107,10 +108,10 @@ class Defaults:
 @dataclass(frozen=True, slots=True, eq=False)
 class SchedulingPolicy:
     name: str
-    required: Section = Section()
-    allowed: Section = Section()
-    default: Defaults = field(default_factory=Defaults)
-    audited: bool = False  # reports only
+    required: PolicySection = PolicySection()
+    allowed: PolicySection = PolicySection()
+    default: PolicyDefaults = field(default_factory=PolicyDefaults)
+    audited: bool = False  # in audit mode
     warnings: tuple[str, ...] = ()
 
 
@@ -139,16 +140,16 @@ def read_policy(document: Document) -> SchedulingPolicy:
 
 
 def aliased(holder: Mapping[str, Any], name: str) -> Any:
-    """A field under its canonical name or its alias; null counts as absent."""
+    """The field under its canonical name or its alias; null counts as absent."""
     value = holder.get(name)
     return holder.get(ALIASES[name]) if value is None and name in ALIASES else value
 
 
-def _section(given: Mapping[str, Any], *, required: bool) -> Section:
+def _section(given: Mapping[str, Any], *, required: bool) -> PolicySection:
     selectors = given.get("nodeSelectors")
     tolerations = given.get("tolerations")
     tree = given.get("affinities")
-    return Section(
+    return PolicySection(
         scheduler_names=_names(aliased(given, "schedulerNames")),
         priority_classes=_names(aliased(given, "priorityClasseNames")),
         node_selectors=None if selectors is None else {key: tuple(values) for key, values in selectors.items()},
@@ -165,8 +166,8 @@ def _tuple(pattern: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(pattern.get(name) or ())
 
 
-def _toleration(pattern: Mapping[str, Any]) -> Toleration:
-    return Toleration(*(_tuple(pattern, name) for name in ("keys", "operators", "values", "effects")))
+def _toleration(pattern: Mapping[str, Any]) -> TolerationPattern:
+    return TolerationPattern(*(_tuple(pattern, name) for name in ("keys", "operators", "values", "effects")))
 
 
 def _leaves(tree: Mapping[str, Any], required: bool) -> list[AffinityRule]:
@@ -190,7 +191,8 @@ def _leaves(tree: Mapping[str, Any], required: bool) -> list[AffinityRule]:
 
 
 def pattern_terms(leaf: Any) -> list[tuple[str, Any]]:
-    """The terms below a leaf of the tree with their paths: `nodeSelectorTerms`, or a list as pods write preferences."""
+    """The terms below a leaf of the tree with their paths: `nodeSelectorTerms`, or a list in the form of pod
+    preferences."""
     if isinstance(leaf, list):
         return [
             (f"[{index}].preference", term["preference"])
@@ -201,19 +203,19 @@ def pattern_terms(leaf: Any) -> list[tuple[str, Any]]:
     return [(f".nodeSelectorTerms[{index}]", term) for index, term in enumerate(leaf.get("nodeSelectorTerms") or ())]
 
 
-def expression_patterns(leaf: Any) -> tuple[list[Expression], bool]:
-    """All patterns below a leaf, and whether the leaf or one of its terms is empty and so stands for everything."""
+def expression_patterns(leaf: Any) -> tuple[list[ExpressionPattern], bool]:
+    """All patterns below a leaf, and whether the leaf or one of its terms is empty, which matches everything."""
     terms = [term for _, term in pattern_terms(leaf)]
     patterns = [
-        Expression(_tuple(pattern, "keys"), _tuple(pattern, "operators"), _tuple(pattern, "values"))
+        ExpressionPattern(_tuple(pattern, "keys"), _tuple(pattern, "operators"), _tuple(pattern, "values"))
         for term in terms
         for pattern in term.get("matchExpressions") or ()
     ]
     return patterns, not terms or any(not term.get("matchExpressions") for term in terms)
 
 
-def _defaults(given: Mapping[str, Any]) -> Defaults:
-    return Defaults(
+def _defaults(given: Mapping[str, Any]) -> PolicyDefaults:
+    return PolicyDefaults(
         scheduler_name=aliased(given, "schedulerName") or "",
         priority_class=aliased(given, "priorityClasseName") or "",
         node_selector=given.get("nodeSelector") or {},
@@ -255,7 +257,7 @@ def _default_affinity(given: Mapping[str, Any]) -> list[AffinityDefault]:
 
 
 def singular(expression: Mapping[str, Any]) -> Document:
-    """An expression of a default as pods write it; `keys` and `operators` of one element are taken as that element."""
+    """An expression of a default as pods write it: one-element `keys` and `operators` become `key` and `operator`."""
     one: Document = {"key": expression.get("key") or (expression.get("keys") or [""])[0]}
     one["operator"] = expression.get("operator") or (expression.get("operators") or [""])[0]
     if expression.get("values"):

@@ -1,4 +1,5 @@
-"""Checking wishes against united policies: what is required, then what is allowed, every violation with its path."""
+"""Checks what a pod asks for against merged policies: requirements first, then what is allowed. Every violation has a
+path."""
 
 from __future__ import annotations
 
@@ -10,15 +11,21 @@ import msgspec
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, required, show
 from wharfinger.api.selectors import NodeSelectorTerm
-from wharfinger.systems.scheduling_policy.kinds.views import HARD, HARDNESS, AffinityRule, Expression, Toleration
-from wharfinger.systems.scheduling_policy.rules.merge import Merged
+from wharfinger.systems.scheduling_policy.kinds.views import (
+    HARD,
+    HARDNESS,
+    AffinityRule,
+    ExpressionPattern,
+    TolerationPattern,
+)
+from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy
 from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_toleration
 from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Terms, Wishes
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One refusal. `policies` are those that require what is missing, or whose default wrote what is refused."""
+    """One reason for refusal. `policies` require what is missing, or their default wrote what is refused."""
 
     error: FieldError
     policies: tuple[str, ...] = ()
@@ -31,13 +38,13 @@ class Violation:
         return str(self.error)
 
 
-def violations(merged: Merged, wishes: Wishes) -> list[Violation]:
+def violations(merged: MergedPolicy, wishes: Wishes) -> list[Violation]:
     """All violations of a new pod."""
     return [*_required(merged, wishes), *_allowed(merged, wishes)]
 
 
-def violations_of_additions(merged: Merged, added: Wishes) -> list[Violation]:
-    """All violations by what an update adds. Nothing is required anew, except of added alternatives."""
+def violations_of_additions(merged: MergedPolicy, added: Wishes) -> list[Violation]:
+    """All violations by what an update adds. Requirements apply only to added alternatives."""
     found: list[Violation] = []
     if added.scheduler and merged.required.schedulers is not None:
         found += _required_name(merged.required.schedulers, added, "schedulerName", added.scheduler)
@@ -55,7 +62,7 @@ def violations_of_additions(merged: Merged, added: Wishes) -> list[Violation]:
 # Required
 
 
-def _required(merged: Merged, wishes: Wishes) -> Iterator[Violation]:
+def _required(merged: MergedPolicy, wishes: Wishes) -> Iterator[Violation]:
     wanted = merged.required
     if wanted.schedulers is not None:
         yield from _required_name(wanted.schedulers, wishes, "schedulerName", wishes.scheduler or DEFAULT_SCHEDULER)
@@ -131,7 +138,7 @@ def _missing_affinity(wishes: Wishes, rule: AffinityRule, policy: str) -> Violat
 
 def _in_every_term(
     terms: Iterable[tuple[str, NodeSelectorTerm]],
-    pattern: Expression,
+    pattern: ExpressionPattern,
     policy: str,
     injected: dict[str, str] | None = None,
 ) -> Iterator[Violation]:
@@ -151,7 +158,7 @@ def _in_every_term(
 # Allowed
 
 
-def _allowed(merged: Merged, wishes: Wishes, *, update: bool = False) -> Iterator[Violation]:
+def _allowed(merged: MergedPolicy, wishes: Wishes, *, update: bool = False) -> Iterator[Violation]:
     base, allowed, wanted = wishes.base, merged.allowed, merged.required
     if wishes.node_name and allowed.selectors is not None:
         yield Violation(
@@ -174,7 +181,7 @@ def _allowed(merged: Merged, wishes: Wishes, *, update: bool = False) -> Iterato
     if allowed.selectors is not None:
         for key, value in wishes.selector.items():
             if key in wanted.selectors:
-                continue  # the required values stand for the key
+                continue  # the required values cover the key
             values: set[str] | None = allowed.selectors.get(key, set())
             if values is not None and value not in values:
                 detail = _choice(f"value of {key}", values) if values else "this key is not allowed"
@@ -191,11 +198,11 @@ def _allowed(merged: Merged, wishes: Wishes, *, update: bool = False) -> Iterato
 
 
 def _node_terms(
-    merged: Merged, slot: tuple[str, str], path: str, terms: Terms, before: dict[str, NodeSelectorTerm]
+    merged: MergedPolicy, slot: tuple[str, str], path: str, terms: Terms, before: dict[str, NodeSelectorTerm]
 ) -> Iterator[Violation]:
     if not terms:
         return
-    patterns: dict[Expression, None] | None = merged.allowed.affinities.get(slot, {})
+    patterns: dict[ExpressionPattern, None] | None = merged.allowed.affinities.get(slot, {})
     if patterns is None:
         return
     if not patterns:
@@ -221,7 +228,7 @@ def _not_allowed(path: str, value: Any, detail: str) -> Violation:
     return Violation(invalid(path, value, detail))
 
 
-# Words
+# Wording
 
 
 def _one_of(values: Iterable[str]) -> str:
@@ -240,8 +247,8 @@ def _plain(item: msgspec.Struct) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if value not in ("", None, [], ())}
 
 
-def _describe(pattern: Toleration | Expression) -> str:
+def _describe(pattern: TolerationPattern | ExpressionPattern) -> str:
     parts = [("key", pattern.keys), ("operator", pattern.operators), ("value", pattern.values)]
-    if isinstance(pattern, Toleration):
+    if isinstance(pattern, TolerationPattern):
         parts.append(("effect", pattern.effects))
     return " and ".join(f"{name} {_one_of(values)}" for name, values in parts if values) or "anything"

@@ -1,4 +1,4 @@
-"""Injecting defaults: the JSON patch operations that write them, and the wishes as they are afterwards."""
+"""Injects defaults: the JSON patch operations that write them, and what the pod asks for afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wharfinger.api.selectors import NodeSelectorTerm, SelectorExpression
 from wharfinger.api.views import view
 from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, SOFT, AffinityDefault
-from wharfinger.systems.scheduling_policy.rules.merge import Default, From
+from wharfinger.systems.scheduling_policy.rules.merge import Default, Sourced
 from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Wishes
 
 Operation = dict[str, Any]
@@ -50,7 +50,7 @@ class _Writer:
 def inject(
     default: Default, spec: Document, wishes: Wishes, *, pointer: str = "/spec", default_scheduler_is_unset: bool = True
 ) -> tuple[list[Operation], list[Injection]]:
-    """Brings `wishes` up to date in place; the spec itself is left alone, the operations change it."""
+    """Updates `wishes` in place and leaves the spec alone; the returned operations change it."""
     writer = _Writer(spec, pointer, wishes, [], [])
     _scheduler(writer, default, default_scheduler_is_unset)
     _priority_class(writer, default)
@@ -61,7 +61,7 @@ def inject(
 
 
 def apply_operations(document: Document, operations: list[Operation]) -> None:
-    """Carries out operations of `inject` on the document they were made for."""
+    """Applies the operations of `inject` to the document they were made for."""
     for operation in operations:
         *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
         target: Any = document
@@ -92,7 +92,7 @@ def _priority_class(writer: _Writer, default: Default) -> None:
         return
     if writer.spec.get("priorityClassName") != wanted.value:
         writer.set("priorityClassName", wanted.value)
-        # The Priority plugin has written both from another class, and refuses a pod where they disagree with its class.
+        # The Priority plugin has set both from another class, and refuses a pod that contradicts its class.
         writer.remove("priority")
         writer.remove("preemptionPolicy")
         writer.note(f"{wishes.base}.priorityClassName", wanted.value, wanted.policy)
@@ -117,7 +117,7 @@ def _tolerations(writer: _Writer, default: Default) -> None:
     if wanted is None or wishes.tolerations:
         return
     existing = writer.spec.get("tolerations") or []
-    # What is there was set aside; of that nothing is added once more, also when a webhook is asked a second time.
+    # Existing terms were set aside; nothing of them is added twice, also when a webhook is called again.
     have = [view(toleration, Toleration) for toleration in existing]
     missing = [toleration for toleration in wanted.value if view(toleration, Toleration) not in have]
     if missing and not existing:
@@ -133,7 +133,7 @@ def _tolerations(writer: _Writer, default: Default) -> None:
 def _affinity(writer: _Writer, default: Default) -> None:
     wishes = writer.wishes
     absent = {("nodeAffinity", HARD): not wishes.hard_terms, ("nodeAffinity", SOFT): not wishes.soft_terms}
-    by_slot: dict[tuple[str, str], list[From[AffinityDefault]]] = {}
+    by_slot: dict[tuple[str, str], list[Sourced[AffinityDefault]]] = {}
     for found in default.affinity:
         slot = (found.value.kind, found.value.hardness)
         if absent.get(slot, slot not in wishes.pod_affinity):
@@ -156,9 +156,9 @@ def _affinity(writer: _Writer, default: Default) -> None:
     writer.set("affinity", affinity)
 
 
-def _hard_terms(writer: _Writer, node: Document, parts: list[From[AffinityDefault]]) -> None:
-    """One term with all default expressions. Terms that are there already were set aside (a DaemonSet pod's node name):
-    each gets the expressions too, since terms are alternatives."""
+def _hard_terms(writer: _Writer, node: Document, parts: list[Sourced[AffinityDefault]]) -> None:
+    """One term with all default expressions. Terms that were set aside (the node name of a DaemonSet pod) get the
+    expressions as well, since terms are alternatives."""
     wishes, expressions = writer.wishes, [part.value.value for part in parts]
     terms = (node.get(HARD) or {}).get("nodeSelectorTerms") or [{}]
     node[HARD] = {
@@ -175,7 +175,7 @@ def _hard_terms(writer: _Writer, node: Document, parts: list[From[AffinityDefaul
     wishes.injected[path] = parts[0].policy
 
 
-def _soft_terms(writer: _Writer, node: Document, parts: list[From[AffinityDefault]]) -> None:
+def _soft_terms(writer: _Writer, node: Document, parts: list[Sourced[AffinityDefault]]) -> None:
     wishes = writer.wishes
     node[SOFT] = [deepcopy(part.value.value) for part in parts]
     for index, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""One evaluation: a pod spec, who it runs as, the policies they may use; what is injected and what refused, and why."""
+"""Evaluates a pod spec under the policies that its identity may use: what is injected, what is refused, and why."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.systems.scheduling_policy.rules.checks import Violation, violations, violations_of_additions
 from wharfinger.systems.scheduling_policy.rules.defaults import Injection, Operation, inject
-from wharfinger.systems.scheduling_policy.rules.merge import Merged, Strategy
+from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy
 from wharfinger.systems.scheduling_policy.rules.wishes import Spec, Wishes, additions, read_wishes
-from wharfinger.systems.scheduling_policy.rules.world import PolicySet, World
+from wharfinger.systems.scheduling_policy.rules.world import PolicyLookup, PolicySet
 
 
 @dataclass(slots=True)
-class Subject:
-    """What is judged: a pod spec at its path, as whom, where, and what is known of its origin."""
+class PolicySubject:
+    """What is judged: a pod spec and its path, the identity and namespace, and what is known of its origin."""
 
     spec: Document | None
     users: tuple[User, ...]
     namespace: str
     base: str = "spec"
-    old: Document | None = None  # the spec before; then only additions count and nothing is injected
-    injecting: bool = True  # whether defaults come first; a final look at a pod takes it as it is
-    daemon: bool = False  # sent by the DaemonSet controller
+    old: Document | None = None  # the spec before an update; then only additions count and nothing is injected
+    injecting: bool = True  # whether defaults are injected first; the final check takes the pod as it is
+    daemon: bool = False  # created by the DaemonSet controller
     global_class: str = ""
 
     @property
@@ -38,7 +38,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Evaluation:
-    """What came of it. `policies` are those used, in their order; `audited` ones that only report."""
+    """The result. `policies` are those that were used, in order; `audited` those in audit mode."""
 
     users: tuple[User, ...]
     namespace: str
@@ -48,7 +48,7 @@ class Evaluation:
     injections: list[Injection] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
-    merged: Merged | None = None
+    merged: MergedPolicy | None = None
 
     @property
     def refused(self) -> bool:
@@ -58,20 +58,20 @@ class Evaluation:
         return " or ".join(f'"{user.name}"' for user in self.users)
 
     def reason(self) -> str:
-        """Why it is refused, in one line with every violation."""
+        """Why it is refused: one line with every violation."""
         used = f"scheduling policies used: {', '.join(self.policies)}" if self.policies else "no scheduling policy"
         return f"{describe([violation.error for violation in self.violations])} ({used}; for {self.who()})"
 
 
 def evaluate(
-    world: World,
-    subject: Subject,
+    world: PolicyLookup,
+    subject: PolicySubject,
     *,
     strategy: Strategy = "deep",
     default_scheduler_is_unset: bool = True,
     with_audited: bool = False,
 ) -> Evaluation:
-    """`with_audited` lets policies that only report take part, to see what they would change."""
+    """`with_audited` includes policies in audit mode, to show what they would change."""
     evaluation = Evaluation(subject.users, subject.namespace)
     try:
         wishes = _wishes(subject, subject.spec)
@@ -81,9 +81,9 @@ def evaluate(
         return evaluation
     evaluation.set_aside = wishes.set_aside
     if added is not None and added.empty:
-        return evaluation  # whatever became of policies and grants since the pod was admitted
+        return evaluation  # even if policies and grants have changed since the pod was admitted
     known = world.policies()
-    # The sets are kept as they come where that is possible: they are keys of merges already made.
+    # The sets are passed on unchanged where possible, since they are the keys of cached merges.
     first, *others = (world.usable(user, subject.namespace, known.names) for user in subject.users)
     usable = first.union(*others) if others else first
     audited = usable & known.audited if known.audited else known.audited
@@ -110,8 +110,8 @@ def evaluate(
     return evaluation
 
 
-def _unusable(subject: Subject, known: PolicySet, names: frozenset[str]) -> list[FieldError]:
-    """What stands against judging at all."""
+def _unusable(subject: PolicySubject, known: PolicySet, names: frozenset[str]) -> list[FieldError]:
+    """Why the request cannot be judged at all."""
     if subject.spec is None:
         return [required(subject.base)]
     if not names:
@@ -125,7 +125,7 @@ def _unusable(subject: Subject, known: PolicySet, names: frozenset[str]) -> list
     ]
 
 
-def _wishes(subject: Subject, spec: Document | None) -> Wishes:
+def _wishes(subject: PolicySubject, spec: Document | None) -> Wishes:
     return read_wishes(
         view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class
     )

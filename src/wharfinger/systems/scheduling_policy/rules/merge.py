@@ -1,4 +1,4 @@
-"""Uniting policies: what holds for an identity that may use several, and which policy each part comes from."""
+"""Merges policies: what holds for an identity that may use several, and which policy each part comes from."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from wharfinger.api.registry import Document
-from wharfinger.api.views.pods import Toleration as PodToleration
+from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import (
     AFFINITY_KINDS,
     HARD,
     HARDNESS,
     AffinityDefault,
     AffinityRule,
-    Defaults,
-    Expression,
+    ExpressionPattern,
+    PolicyDefaults,
+    PolicySection,
     SchedulingPolicy,
-    Section,
     SubKey,
-    Toleration,
+    TolerationPattern,
 )
 from wharfinger.systems.scheduling_policy.rules.patterns import covers_toleration
 
-ANY_KEY = "*"  # no taint has this key
+ANY_KEY = "*"  # not a valid taint key, so it cannot collide
 Strategy = Literal["deep", "first", "simple"]
 T = TypeVar("T")
 
@@ -37,8 +37,8 @@ S = TypeVar("S", bound=SubKeyed)
 
 
 @dataclass(frozen=True, slots=True)
-class From(Generic[T]):
-    """A value, and the policy it comes from."""
+class Sourced(Generic[T]):
+    """A value and the policy it comes from."""
 
     value: T
     policy: str
@@ -46,25 +46,25 @@ class From(Generic[T]):
 
 @dataclass(slots=True)
 class Required:
-    schedulers: From[tuple[str, ...]] | None = None
-    classes: From[tuple[str, ...]] | None = None
-    selectors: dict[str, From[tuple[str, ...]]] = field(default_factory=dict)
-    tolerations: From[tuple[Toleration, ...]] | None = None
-    affinities: list[From[AffinityRule]] = field(default_factory=list)
+    schedulers: Sourced[tuple[str, ...]] | None = None
+    classes: Sourced[tuple[str, ...]] | None = None
+    selectors: dict[str, Sourced[tuple[str, ...]]] = field(default_factory=dict)
+    tolerations: Sourced[tuple[TolerationPattern, ...]] | None = None
+    affinities: list[Sourced[AffinityRule]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Allowed:
-    """None: anything. The affinity slots are (kind, hardness); what has no slot is not allowed. Patterns are kept as the
-    keys of dictionaries: each once, in the order in which they came."""
+class MergedAllowed:
+    """What is allowed; None means anything. Affinity is keyed by (kind, hardness), and what has no key is not allowed.
+    Patterns are dictionary keys: unique, in order of appearance."""
 
     schedulers: set[str] | None = field(default_factory=set)
     classes: set[str] | None = field(default_factory=set)
     selectors: dict[str, set[str] | None] | None = field(default_factory=dict)
-    tolerations: dict[Toleration, None] | None = field(default_factory=dict)
-    affinities: dict[tuple[str, str], dict[Expression, None] | None] = field(default_factory=dict)
+    tolerations: dict[TolerationPattern, None] | None = field(default_factory=dict)
+    affinities: dict[tuple[str, str], dict[ExpressionPattern, None] | None] = field(default_factory=dict)
 
-    def covers(self, toleration: PodToleration) -> bool:
+    def covers(self, toleration: Toleration) -> bool:
         if self.tolerations is None:
             return True
         index = self._by_key
@@ -76,39 +76,39 @@ class Allowed:
         near = (*index.get(toleration.key, ()), *index.get(ANY_KEY, ()))
         return any(covers_toleration(pattern, toleration) for pattern in near)
 
-    _by_key: dict[str, list[Toleration]] | None = field(default=None, compare=False, repr=False)
+    _by_key: dict[str, list[TolerationPattern]] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
 class Default:
-    scheduler: From[str] | None = None
-    priority_class: From[str] | None = None
-    selector: dict[str, From[str]] = field(default_factory=dict)
-    tolerations: From[tuple[Document, ...]] | None = None
-    affinity: list[From[AffinityDefault]] = field(default_factory=list)
+    scheduler: Sourced[str] | None = None
+    priority_class: Sourced[str] | None = None
+    selector: dict[str, Sourced[str]] = field(default_factory=dict)
+    tolerations: Sourced[tuple[Document, ...]] | None = None
+    affinity: list[Sourced[AffinityDefault]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What holds together. `allowed` has what requirements and defaults imply, too."""
+class MergedPolicy:
+    """The merged policies. `allowed` includes what requirements and defaults imply."""
 
     policies: tuple[str, ...]
     required: Required
-    allowed: Allowed
+    allowed: MergedAllowed
     default: Default
 
 
-def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> Merged:
-    """The outcome does not depend on the order in which policies are given: names order them, bytewise."""
+def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> MergedPolicy:
+    """The result does not depend on the order of the arguments: policies are sorted by name, bytewise."""
     ordered = sorted(policies, key=lambda policy: policy.name.encode())
     if strategy == "first":
         ordered = ordered[:1]
     deep = strategy == "deep"
     required = _required(ordered, deep)
     default = _default(ordered, deep)
-    allowed = Allowed()
+    allowed = MergedAllowed()
     if deep:
-        # Each policy's requirements and defaults are allowed by it, also where another policy's take precedence.
+        # A policy allows its own requirements and defaults, also where those of another policy take precedence.
         for policy in ordered:
             _add(allowed, policy.allowed)
             _add(allowed, policy.required)
@@ -117,28 +117,28 @@ def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> 
         _add(allowed, _first_of_each(ordered))
         _add(allowed, _as_section(required))
         _add(allowed, _implied(_as_defaults(default)))
-    return Merged(tuple(policy.name for policy in ordered), required, allowed, default)
+    return MergedPolicy(tuple(policy.name for policy in ordered), required, allowed, default)
 
 
-# Required and default: the first policy that speaks of a thing decides it
+# Required and default: the first policy with a rule on a subject decides
 
 
-def _first(policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], T | None]) -> From[T] | None:
+def _first(policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], T | None]) -> Sourced[T] | None:
     for policy in policies:
         value = read(policy)
         if value is not None:
-            return From(value, policy.name)
+            return Sourced(value, policy.name)
     return None
 
 
 def _first_by_key(
     policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], Mapping[str, T] | None], deep: bool
-) -> dict[str, From[T]]:
-    found: dict[str, From[T]] = {}
+) -> dict[str, Sourced[T]]:
+    found: dict[str, Sourced[T]] = {}
     for policy in policies:
         given = read(policy)
         for key, value in (given or {}).items():
-            found.setdefault(key, From(value, policy.name))
+            found.setdefault(key, Sourced(value, policy.name))
         if given is not None and not deep:
             break
     return found
@@ -146,15 +146,15 @@ def _first_by_key(
 
 def _first_by_sub_key(
     policies: Sequence[SchedulingPolicy], read: Callable[[SchedulingPolicy], Sequence[S] | None], deep: bool
-) -> list[From[S]]:
-    """A policy may say several things under one sub-key; all of them count where it is the first to use it."""
+) -> list[Sourced[S]]:
+    """The rules of the first policy that uses a sub-key; a policy may have several rules under one."""
     owners: dict[Any, str] = {}
     found = []
     for policy in policies:
         given = read(policy)
         for item in given or ():
             if owners.setdefault(item.sub_key, policy.name) == policy.name:
-                found.append(From(item, policy.name))
+                found.append(Sourced(item, policy.name))
         if given and not deep:
             break
     return found
@@ -183,9 +183,9 @@ def _default(policies: Sequence[SchedulingPolicy], deep: bool) -> Default:
 # Allowed
 
 
-def _first_of_each(policies: Sequence[SchedulingPolicy]) -> Section:
-    """What a simple merge allows: the first of each component."""
-    return Section(
+def _first_of_each(policies: Sequence[SchedulingPolicy]) -> PolicySection:
+    """What the merge strategy `simple` allows: the first policy's list of each component."""
+    return PolicySection(
         _value(_first(policies, lambda policy: policy.allowed.scheduler_names)),
         _value(_first(policies, lambda policy: policy.allowed.priority_classes)),
         _value(_first(policies, lambda policy: policy.allowed.node_selectors)),
@@ -194,12 +194,12 @@ def _first_of_each(policies: Sequence[SchedulingPolicy]) -> Section:
     )
 
 
-def _value(found: From[T] | None) -> T | None:
+def _value(found: Sourced[T] | None) -> T | None:
     return None if found is None else found.value
 
 
-def _add(allowed: Allowed, section: Section) -> None:
-    """Adds what a section allows; an empty list or map takes in everything."""
+def _add(allowed: MergedAllowed, section: PolicySection) -> None:
+    """Adds what a section allows; an empty list or map allows everything."""
     allowed.schedulers = _united(allowed.schedulers, section.scheduler_names)
     allowed.classes = _united(allowed.classes, section.priority_classes)
     if section.node_selectors is not None:
@@ -230,7 +230,7 @@ def _united(have: set[str] | None, more: Sequence[str] | None) -> set[str] | Non
     return have
 
 
-def _add_affinity(allowed: Allowed, rule: AffinityRule) -> None:
+def _add_affinity(allowed: MergedAllowed, rule: AffinityRule) -> None:
     for hardness in (rule.hardness,) if rule.hardness else HARDNESS:
         slot = (rule.kind, hardness)
         if rule.pattern is None:
@@ -239,8 +239,8 @@ def _add_affinity(allowed: Allowed, rule: AffinityRule) -> None:
             patterns[rule.pattern] = None
 
 
-def _as_section(required: Required) -> Section:
-    return Section(
+def _as_section(required: Required) -> PolicySection:
+    return PolicySection(
         _value(required.schedulers),
         _value(required.classes),
         {key: found.value for key, found in required.selectors.items()} or None,
@@ -249,8 +249,8 @@ def _as_section(required: Required) -> Section:
     )
 
 
-def _as_defaults(default: Default) -> Defaults:
-    return Defaults(
+def _as_defaults(default: Default) -> PolicyDefaults:
+    return PolicyDefaults(
         _value(default.scheduler) or "",
         _value(default.priority_class) or "",
         {key: found.value for key, found in default.selector.items()},
@@ -259,9 +259,9 @@ def _as_defaults(default: Default) -> Defaults:
     )
 
 
-def _implied(default: Defaults) -> Section:
-    """A default is allowed, or injecting it would be refused."""
-    return Section(
+def _implied(default: PolicyDefaults) -> PolicySection:
+    """Defaults are allowed; otherwise injecting them would be refused."""
+    return PolicySection(
         (default.scheduler_name,) if default.scheduler_name else None,
         (default.priority_class,) if default.priority_class else None,
         {key: (value,) for key, value in default.node_selector.items()} or None,
@@ -270,10 +270,10 @@ def _implied(default: Defaults) -> Section:
     )
 
 
-def exactly(toleration: Document) -> Toleration:
-    """The pattern that covers just this toleration: what it leaves open is open in the pattern too."""
+def exactly(toleration: Document) -> TolerationPattern:
+    """The pattern that covers just this toleration; fields that it leaves open are open in the pattern too."""
     operator = toleration.get("operator") or "Equal"
-    return Toleration(
+    return TolerationPattern(
         (toleration["key"],) if toleration.get("key") else (),
         (operator,),
         () if operator == "Exists" else (toleration.get("value") or "",),
@@ -292,7 +292,7 @@ def _rules(default: AffinityDefault) -> list[AffinityRule]:
         AffinityRule(
             default.kind,
             default.hardness,
-            Expression((one["key"],), (one["operator"],), tuple(one.get("values") or ())),
+            ExpressionPattern((one["key"],), (one["operator"],), tuple(one.get("values") or ())),
         )
         for one in expressions
     ]

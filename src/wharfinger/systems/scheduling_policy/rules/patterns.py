@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.views.pods import Toleration
-from wharfinger.systems.scheduling_policy.kinds.views import Expression
-from wharfinger.systems.scheduling_policy.kinds.views import Toleration as TolerationPattern
+from wharfinger.systems.scheduling_policy.kinds.views import ExpressionPattern, TolerationPattern
 
 ALL_EFFECTS = frozenset(("NoSchedule", "PreferNoSchedule", "NoExecute"))
 
 
 def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> bool:
-    """Whatever the toleration leaves open (key, value, effect) it tolerates entirely, so the pattern must too."""
+    """A toleration tolerates every value of a field that it leaves open (key, value, effect), so the pattern must too."""
     operator = toleration.operator or "Equal"
     if pattern.keys and toleration.key not in pattern.keys:
         return False
@@ -24,7 +23,7 @@ def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> boo
     return toleration.effect in pattern.effects if toleration.effect else set(pattern.effects) >= ALL_EFFECTS
 
 
-def covers_expression(pattern: Expression, expression: SelectorExpression) -> bool:
+def covers_expression(pattern: ExpressionPattern, expression: SelectorExpression) -> bool:
     return (
         (not pattern.keys or expression.key in pattern.keys)
         and (not pattern.operators or expression.operator in pattern.operators)

@@ -1,4 +1,4 @@
-"""The policies, roles and bindings that come with the product, and how to tell an administrator's own from them."""
+"""The shipped policies, roles and bindings, and how to tell an administrator's policies from them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def policies() -> list[Document]:
 
 
 def roles() -> list[Document]:
-    """A ClusterRole for each policy. Both groups are named, so that checks under either find the grant."""
+    """A ClusterRole for each policy. It names both API groups, so that checks under either one find the grant."""
     return [
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -115,7 +115,7 @@ def roles() -> list[Document]:
 
 
 def bindings() -> list[Document]:
-    """Everyone may use `restricted`; pods of kube-system may use `privileged` there."""
+    """Everyone may use `restricted`; pods in kube-system may use `privileged`."""
     return [
         _binding("ClusterRoleBinding", _metadata("sp:restricted"), "sp:restricted", "system:authenticated"),
         _binding(
@@ -148,18 +148,18 @@ def _binding(kind: str, metadata: Document, role: str, group: str) -> Document:
 
 
 def is_shipped(policy: Document) -> bool:
-    """Whether this is one of ours, unmodified."""
+    """Whether this is a shipped policy, unmodified."""
     metadata = policy.get("metadata") or {}
     spec: Any = SPECS.get(metadata.get("name") or "")
     return spec is not None and strip_nulls(policy.get("spec")) == spec
 
 
 def only_reports(policy: Document) -> bool:
-    """Whether an annotation keeps this policy out of what is enforced."""
+    """Whether this policy is in audit mode."""
     annotations = (policy.get("metadata") or {}).get("annotations") or {}
     return bool(annotations.get(MODE_KEY) == "audit")
 
 
 def switches_on(policy: Document) -> bool:
-    """Whether this policy turns mode `auto` into enforcement: an administrator's own, unless it only reports."""
+    """Whether this policy turns mode `auto` into enforcement: it is an administrator's and not in audit mode."""
     return not is_shipped(policy) and not only_reports(policy)

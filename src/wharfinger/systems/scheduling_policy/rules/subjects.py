@@ -1,28 +1,13 @@
-"""Which part of a request policies speak of: the pod, or the pod template of a workload, and as whom it will run."""
+"""Which part of a request policies apply to: the pod, or the pod template of a workload, and as whom it will run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from wharfinger.admission.request import Request, User, service_account
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.registry import Document
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR
-from wharfinger.systems.scheduling_policy.rules.evaluate import Subject
-
-TEMPLATES = {
-    ("", "podtemplates"): "template",
-    ("", "replicationcontrollers"): "spec.template",
-    ("apps", "replicasets"): "spec.template",
-    ("apps", "deployments"): "spec.template",
-    ("apps", "statefulsets"): "spec.template",
-    ("apps", "daemonsets"): "spec.template",
-    ("batch", "jobs"): "spec.template",
-    ("batch", "cronjobs"): "spec.jobTemplate.spec.template",
-    (KOORDINATOR, "reservations"): "spec.template",
-    ("wharfinger.dev", "reservationsets"): "spec.template",
-}
-"""Where each kind of workload keeps its pod template."""
-_RESERVATIONS = ("reservations", "reservationsets")
+from wharfinger.systems.scheduling_policy.rules.evaluate import PolicySubject
 
 MIRROR = "kubernetes.io/config.mirror"
 NODES, NODE = "system:nodes", "system:node:"
@@ -31,14 +16,15 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 
 def is_mirror(request: Request) -> bool:
-    """A node reporting a static pod it runs anyway. Nodes are told by group and name, as upstream's node identifier does."""
+    """Whether a node reports a static pod. Nodes are recognised by group and name, as in upstream's node identifier."""
     is_node = NODES in request.user.groups and request.user.name.startswith(NODE)
     return is_node and _at(request.object, "metadata.annotations", MIRROR) is not None
 
 
 def sent_by_daemon_set_controller(request: Request) -> bool:
-    """Whether the DaemonSet controller made this pod. Owner references alone prove nothing, anyone can write them;
-    they count only from the controller manager, which has one identity for all its controllers when it is run so."""
+    """Whether the DaemonSet controller created this pod. Owner references alone prove nothing, since anyone can write
+    them. They count only in requests of the controller manager, which may run all its controllers under one identity.
+    """
     if request.user.name == DAEMON_SET_CONTROLLER:
         return True
     owners = _at(request.object, "metadata.ownerReferences")
@@ -48,14 +34,14 @@ def sent_by_daemon_set_controller(request: Request) -> bool:
     )
 
 
-def pod_subject(request: Request, *, with_requester: bool, global_class: str, injecting: bool) -> Subject:
+def pod_subject(request: Request, *, with_requester: bool, global_class: str, injecting: bool) -> PolicySubject:
     spec = _at(request.object, "spec")
     old = None
     if request.operation == "UPDATE":
         before = _at(request.old, "spec")
         old = before if isinstance(before, dict) else {}
     users = (service_account(request.namespace, account_of(spec)),)
-    return Subject(
+    return PolicySubject(
         spec,
         (*users, request.user) if with_requester and request.user not in users else users,
         request.namespace,
@@ -66,30 +52,32 @@ def pod_subject(request: Request, *, with_requester: bool, global_class: str, in
     )
 
 
-def template_subject(request: Request, *, with_requester: bool, global_class: str) -> Subject | None:
-    """The template to judge; None when there is none, or when an update leaves it as it was."""
-    path = TEMPLATES.get((request.resource.group, request.resource.plural))
-    template = None if path is None else _at(request.object, path)
+def template_subject(request: Request, *, with_requester: bool, global_class: str) -> PolicySubject | None:
+    """The template to judge; None when there is none, or an update does not change it."""
+    kind = pod_templates().get((request.resource.group, request.resource.plural))
+    if kind is None:
+        return None
+    path = kind.pod_template
+    template = _at(request.object, path)
     nested = _at(template, "spec.template")
     if isinstance(nested, dict):
         path, template = f"{path}.spec.template", nested  # the template of a reservation
-    if path is None or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         return None
     spec = template["spec"]
     if request.operation == "UPDATE" and _at(request.old, f"{path}.spec") == spec:
         return None
-    if request.resource.plural in _RESERVATIONS:
-        # Nobody runs as the template's account yet: who reserves is who asks.
+    if kind.pod_template_identity == "requester":
         namespace = _at(template, "metadata.namespace") or "default"
-        return Subject(spec, (request.user,), str(namespace), f"{path}.spec", global_class=global_class)
+        return PolicySubject(spec, (request.user,), str(namespace), f"{path}.spec", global_class=global_class)
     users: tuple[User, ...] = (service_account(request.namespace, account_of(spec)),)
     if with_requester and request.user not in users:
         users = (*users, request.user)
-    return Subject(spec, users, request.namespace, f"{path}.spec", global_class=global_class)
+    return PolicySubject(spec, users, request.namespace, f"{path}.spec", global_class=global_class)
 
 
 def account_of(spec: Any) -> str:
-    """The service account of a pod spec; anything odd counts as absent, and evaluation refuses it anyway."""
+    """The service account of a pod spec. Malformed values count as absent; evaluation refuses them anyway."""
     if isinstance(spec, dict):
         for name in ("serviceAccountName", "serviceAccount"):
             if isinstance(spec.get(name), str) and spec[name]:

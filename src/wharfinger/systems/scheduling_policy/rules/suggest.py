@@ -10,14 +10,20 @@ from wharfinger.api.registry import Document
 from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.views import view
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.kinds.views import AFFINITY_KINDS, HARD, SOFT, Expression, Toleration
+from wharfinger.systems.scheduling_policy.kinds.views import (
+    AFFINITY_KINDS,
+    HARD,
+    SOFT,
+    ExpressionPattern,
+    TolerationPattern,
+)
 from wharfinger.systems.scheduling_policy.rules.merge import exactly
 from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_toleration
 from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Spec, Terms, Wishes, read_wishes
 
 
 def suggest(name: str, pods: Iterable[Document], *, global_class: str = "", requiring: bool = True) -> Document:
-    """A SchedulingPolicy for these pods. Node names do not count: a scheduler has written them."""
+    """A SchedulingPolicy for these pods. Node names are ignored, since a scheduler has written them."""
     wishes = [_wishes(pod, global_class) for pod in pods]
     required: Document = {}
     allowed: Document = {}
@@ -55,7 +61,7 @@ def _wishes(pod: Document, global_class: str) -> Wishes:
 
 
 def _tolerations(wishes: list[Wishes]) -> list[Document]:
-    """A pattern for each toleration, unless that of a wider one covers it anyway."""
+    """A pattern for each toleration that no wider pattern covers."""
     found = {exactly(msgspec.to_builtins(one)): one for each in wishes for _, one in each.tolerations}
     needed = [
         pattern
@@ -66,7 +72,7 @@ def _tolerations(wishes: list[Wishes]) -> list[Document]:
 
 
 def _node_affinity(required: Document | None, allowed: Document, hardness: str, by_pod: list[Terms]) -> None:
-    """Requires the expressions that every term of every pod carries, and allows the others just as they are."""
+    """Requires the expressions that are in every term of every pod, and allows the others exactly."""
     terms = [term for terms in by_pod for _, term in terms]
     if not terms:
         return
@@ -74,7 +80,7 @@ def _node_affinity(required: Document | None, allowed: Document, hardness: str, 
         _put(allowed, hardness, {})  # nodes named by a field can only be allowed by allowing everything
         return
     found = {_exact(one): one for term in terms for one in term.match_expressions}
-    common: set[Expression] = set()
+    common: set[ExpressionPattern] = set()
     if required is not None and all(by_pod):
         common = set(found).intersection(*({_exact(one) for one in term.match_expressions} for term in terms))
     needed = [
@@ -92,11 +98,11 @@ def _put(section: Document, hardness: str, leaf: Document) -> None:
     section.setdefault("affinities", {}).setdefault("nodeAffinities", {})[hardness] = leaf
 
 
-def _exact(one: SelectorExpression) -> Expression:
-    """The pattern for just this expression; the order of its values means nothing."""
-    return Expression((one.key,), (one.operator,), tuple(sorted(one.values)))
+def _exact(one: SelectorExpression) -> ExpressionPattern:
+    """The pattern for just this expression; the order of values does not matter."""
+    return ExpressionPattern((one.key,), (one.operator,), tuple(sorted(one.values)))
 
 
-def _document(pattern: Toleration | Expression) -> Document:
+def _document(pattern: TolerationPattern | ExpressionPattern) -> Document:
     names = ("keys", "operators", "values", "effects")
     return {name: list(values) for name in names if (values := getattr(pattern, name, ()))}

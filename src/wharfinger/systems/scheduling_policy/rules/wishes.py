@@ -1,4 +1,4 @@
-"""What a pod asks of the scheduler, read from its spec, with what the system itself put there set aside."""
+"""What a pod asks of the scheduler, read from its spec. Additions by the system itself are set aside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Terms = list[tuple[str, NodeSelectorTerm]]
 
 
 class Spec(View, frozen=True):
-    """The fields of a pod spec that policies speak of."""
+    """The fields of a pod spec that policies cover."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -29,7 +29,7 @@ class Spec(View, frozen=True):
 
 @dataclass(slots=True)
 class Wishes:
-    """Every wish with the path where it stands; `injected` maps paths to the policy whose default wrote there."""
+    """What the pod asks for, each with its path; `injected` maps paths to the policy whose default wrote there."""
 
     base: str  # path of the pod spec
     node_name: str = ""
@@ -39,18 +39,22 @@ class Wishes:
     tolerations: list[tuple[str, Toleration]] = field(default_factory=list)
     hard_terms: Terms = field(default_factory=list)
     soft_terms: Terms = field(default_factory=list)
-    alternatives: dict[str, Terms] = field(default_factory=dict)  # of an update: by hardness, terms new beside others
-    before: dict[str, NodeSelectorTerm] = field(default_factory=dict)  # of an update: what a term at a path narrows
+    alternatives: dict[str, Terms] = field(
+        default_factory=dict
+    )  # updates: terms that were added beside others, by hardness
+    before: dict[str, NodeSelectorTerm] = field(
+        default_factory=dict
+    )  # updates: the older term that the term at a path narrows
     pod_affinity: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, hardness) in use, with its path
     set_aside: list[str] = field(default_factory=list)
-    # What was set aside is no wish, but the pod has it all the same, so a requirement may be met by it.
+    # The pod did not ask for what was set aside, but has it, so it may satisfy a requirement.
     system_class: str = ""
     system_tolerations: list[Toleration] = field(default_factory=list)
     injected: dict[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        """Nothing is asked for."""
+        """Whether nothing is asked for."""
         return not (
             self.node_name
             or self.scheduler
@@ -72,10 +76,10 @@ class Wishes:
 
 
 def read_wishes(spec: Spec, base: str = "spec", *, daemon: bool = False, global_class: str = "") -> Wishes:
-    """`daemon`: the DaemonSet controller sends this pod itself, so its additions are not the user's wishes."""
+    """`daemon`: the pod comes from the DaemonSet controller, whose additions the user did not ask for."""
     wishes = Wishes(base, spec.node_name, spec.scheduler_name, spec.priority_class_name, dict(spec.node_selector))
     if wishes.priority_class in ("", global_class):
-        wishes.system_class = global_class  # written by now, or about to be
+        wishes.system_class = global_class  # already written, or about to be
     if wishes.priority_class and wishes.priority_class == global_class:
         wishes.priority_class = ""
         wishes.set_aside.append(f"{base}.priorityClassName: {global_class} is the cluster's default class")
@@ -147,7 +151,7 @@ _DAEMON_TOLERATIONS = {
 
 
 def _by_daemon_set(toleration: Toleration) -> bool:
-    """AddOrUpdateDaemonPodTolerations in pkg/controller/daemon/util."""
+    """As AddOrUpdateDaemonPodTolerations in pkg/controller/daemon/util."""
     return (
         (toleration.key, toleration.effect) in _DAEMON_TOLERATIONS
         and toleration.operator == "Exists"
@@ -156,18 +160,18 @@ def _by_daemon_set(toleration: Toleration) -> bool:
 
 
 def additions(new: Wishes, old: Wishes) -> Wishes:
-    """Only what `new` asks for beyond `old`."""
+    """What `new` asks for beyond `old`."""
     added = Wishes(new.base, set_aside=new.set_aside)
     added.node_name = new.node_name if new.node_name != old.node_name else ""
     added.scheduler = new.scheduler if new.scheduler != old.scheduler else ""
     added.priority_class = new.priority_class if new.priority_class != old.priority_class else ""
     added.selector = {key: value for key, value in new.selector.items() if old.selector.get(key) != value}
-    # How long a taint is tolerated is not limited, so a changed tolerationSeconds is no addition.
+    # Policies do not limit how long a taint is tolerated, so a changed tolerationSeconds is not an addition.
     tolerated = {_without_seconds(toleration) for _, toleration in old.tolerations}
     added.tolerations = [item for item in new.tolerations if _without_seconds(item[1]) not in tolerated]
     added.hard_terms = _added_terms(new.hard_terms, old.hard_terms, added.before)
     added.soft_terms = _added_terms(new.soft_terms, old.soft_terms, added.before)
-    # A term that narrows none of the older ones may lift what they ask for, since terms are alternatives.
+    # A term that narrows none of the older ones may bypass what they ask for, since terms are alternatives.
     added.alternatives = {
         hardness: [item for item in terms if item[0] not in added.before]
         for hardness, terms, had in ((HARD, added.hard_terms, old.hard_terms), (SOFT, added.soft_terms, old.soft_terms))
@@ -182,7 +186,7 @@ def _without_seconds(toleration: Toleration) -> tuple[str, str, str, str]:
 
 
 def _added_terms(new: Terms, old: Terms, before: dict[str, NodeSelectorTerm]) -> Terms:
-    """Terms that were not there before. One that narrows an older one is noted with it in `before`."""
+    """Terms that are new. One that narrows an older term is noted with it in `before`."""
     had = [term for _, term in old]
     added = [(path, term) for path, term in new if term not in had]
     for path, term in added:

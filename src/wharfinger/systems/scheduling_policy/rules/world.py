@@ -1,4 +1,4 @@
-"""What a review looks up: the policies, who may use which, namespaces and the default priority class."""
+"""What a review looks up: the policies, who may use which, namespaces, and the global default priority class."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMENT_GROUP
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.kinds.views import read_policy
-from wharfinger.systems.scheduling_policy.rules.merge import Merged, Strategy, merge
+from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy, merge
 from wharfinger.systems.scheduling_policy.rules.shipped import only_reports, switches_on
 
 GROUPS = (SIGS, DOCUMENT_GROUP)
-"""Groups under which the verb `use` may be granted, in the order in which they are asked."""
+"""API groups under which the verb `use` may be granted, in the order in which they are checked."""
 
-MERGES = 256  # kept at most; identities that may use the same policies share one
+MERGES = 256  # size of the cache; identities that may use the same policies share an entry
 
 
 class _Read:
-    """One policy as its document says; with faults it is not valid, and there is none."""
+    """One parsed policy, or the errors that make it invalid."""
 
     __slots__ = ("audited", "faults", "name", "policy", "switches_on")
 
@@ -38,10 +38,11 @@ class _Read:
 
 
 class PolicySet:
-    """All policies at one moment. A policy that is not valid is `broken`: whoever may use it cannot be judged.
+    """All policies at one moment. An invalid policy is `broken`: requests of identities that may use it cannot be
+    judged.
 
-    A set is made of documents, or of whatever `document` makes them from. Where a set from `before` is given, what it
-    knows of sources that are still the same is taken from it, since one change should not cost a look at all policies.
+    A set is made of documents, or of sources that `document` turns into documents. Parts of the previous set `before`
+    are reused for sources that are still the same object, so that one changed policy does not cost parsing all of them.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class PolicySet:
         document: Callable[[Any], Document] = lambda source: source,
     ) -> None:
         known = {} if before is None else before._read
-        # By identity: each source is held here, so that no other can have its number meanwhile.
+        # By identity: each source is referenced here, so its id cannot be reused meanwhile.
         self._read: dict[int, tuple[Any, _Read]] = {
             id(source): known[id(source)] if id(source) in known else (source, _Read(document(source)))
             for source in sources
@@ -63,12 +64,13 @@ class PolicySet:
         self.switched_on = any(read.switches_on for read in reads)
         self.audited = frozenset(read.name for read in reads if read.audited)
         self.names = frozenset(read.name for read in reads)
-        self._merged: dict[tuple[frozenset[str], Strategy], Merged] = {}
+        self._merged: dict[tuple[frozenset[str], Strategy], MergedPolicy] = {}
         if before is not None:
             self._take_over(before)
 
     def _take_over(self, before: PolicySet) -> None:
-        """Keeps the very names where they are equal, which answers about them are known by, and merges that still hold."""
+        """Keeps the same name sets where they are equal, since cached answers are keyed by them, and merges that are
+        still valid."""
         if self.names == before.names:
             self.names = before.names
         changed = {
@@ -76,7 +78,7 @@ class PolicySet:
         }
         self._merged = {key: merged for key, merged in before._merged.items() if key[0].isdisjoint(changed)}
 
-    def merged(self, names: frozenset[str], strategy: Strategy) -> Merged:
+    def merged(self, names: frozenset[str], strategy: Strategy) -> MergedPolicy:
         key = (names, strategy)
         found = self._merged.get(key)
         if found is None:
@@ -86,22 +88,22 @@ class PolicySet:
         return found
 
 
-class World(Protocol):
+class PolicyLookup(Protocol):
     def policies(self) -> PolicySet: ...
 
     def usable(self, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
-        """Those of the policies named that RBAC lets the user `use` in the namespace."""
+        """The named policies that RBAC lets the user `use` in the namespace."""
         ...
 
     def namespace_labels(self, name: str) -> Mapping[str, str]: ...
 
     def global_priority_class(self) -> str:
-        """The class of pods that name none; empty when there is no such class."""
+        """The priority class of pods that name none; empty when there is none."""
         ...
 
 
 def usable_by(index: RbacIndex, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
-    """The look-up of `World.usable` where roles and bindings are at hand."""
+    """`PolicyLookup.usable` computed from an RBAC index."""
     found: frozenset[str] = frozenset()
     for group in GROUPS:
         granted = index.names_allowed(Attributes(user, "use", group, SCHEDULING_POLICIES.plural, namespace=namespace))
@@ -111,8 +113,8 @@ def usable_by(index: RbacIndex, user: User, namespace: str, names: Collection[st
     return found & frozenset(names)
 
 
-class FixedWorld:
-    """A world that does not change by itself: for files, tests and simulations of a change."""
+class FixedPolicies:
+    """A world that does not change by itself, for files, tests and simulations of a change."""
 
     def __init__(
         self,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from wharfinger.admission.request import SYSTEM, Request, User
+from wharfinger.admission.scheduler_records import SchedulerRecordReviewer, scheduler_records
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.systems.reservation.rules.reservations import ALLOCATED
-from wharfinger.systems.resource_class.admission.reviewers import RecordReviewer
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD
 
 SCHEDULER = "system:kube-scheduler"
@@ -39,7 +39,7 @@ def document(*records: str, **others: str) -> dict[str, Any]:
 def test_records_are_the_schedulers(
     user: str, operation: str, subresource: str, new: Any, old: Any, refused: str
 ) -> None:
-    reviewer = RecordReviewer({SCHEDULER})
+    reviewer = SchedulerRecordReviewer({SCHEDULER}, scheduler_records())
     assert reviewer.concerns("", "pods", subresource)
     request = Request(operation, PODS, "default", "p", User(user, ()), new, old, subresource)
     denied = reviewer.review(request).denied
@@ -63,5 +63,9 @@ def test_a_pod_that_comes_with_its_node_names_no_reservation(
 ) -> None:
     """No scheduler sees it, so that nobody would void what it says."""
     new = {**document(*records), "spec": {"nodeName": node}}
-    denied = RecordReviewer({SCHEDULER}).review(Request("CREATE", PODS, "default", "p", user, new)).denied
+    denied = (
+        SchedulerRecordReviewer({SCHEDULER}, scheduler_records())
+        .review(Request("CREATE", PODS, "default", "p", user, new))
+        .denied
+    )
     assert (denied is not None) == refused

@@ -1,0 +1,37 @@
+"""How a system takes part in admission in process: what it is given, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from wharfinger.admission.quota import QuotaExtension, StoredObjects
+from wharfinger.admission.rbac import Attributes, RbacIndex
+from wharfinger.admission.request import Reviewer
+from wharfinger.api.configuration import Configuration
+from wharfinger.api.registry import Document
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionContext:
+    """What reviewers in process may read."""
+
+    objects: StoredObjects
+    now: Callable[[], float]
+    configuration: Configuration
+    rbac: Callable[[], RbacIndex]  # the roles and bindings as they are now
+
+    def authorize(self, asked: Attributes) -> bool:
+        return self.rbac().allowed(asked).allowed
+
+
+@dataclass(frozen=True, slots=True)
+class SystemReviewers:
+    """The reviewers of one system, by phase. Each sequence is in the order in which they run."""
+
+    before_stock: Sequence[Reviewer] = ()  # mutating, before the stock reviewers
+    mutating: Sequence[Reviewer] = ()  # after them
+    validating: Sequence[Reviewer] = ()
+    final: Sequence[Reviewer] = ()  # in the same step as the write, before quota is counted
+    quota: QuotaExtension | None = None
+    on_bind: Callable[[Document], None] | None = None  # completes a pod in the write that binds it
