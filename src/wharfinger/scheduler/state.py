@@ -299,7 +299,9 @@ class SchedulingState:
         current, bound = schedulable.current(pod), schedulable.bound(pod)
         if not bound:
             self.engine.forget(pod)
-            self.happened(ClusterEvent(POD, Action.DELETE, pod, None), now)
+            # As upstream's handleBindingCycleError: to those that wait, it is as if a pod on the node was deleted.
+            left = replace(pod, spec=replace(pod.spec, node_name=binding.node))
+            self.happened(ClusterEvent(POD, Action.DELETE, left, None), now)
         if gone or bound or current is None:
             self._look_for_successor(pod, now)
             return False
