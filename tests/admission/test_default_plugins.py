@@ -21,6 +21,7 @@ from wharfinger.api.kinds.builtin import (
     RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
 )
+from wharfinger.api.requests import PatchType
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
 
@@ -80,7 +81,7 @@ def test_the_global_default_counts_and_there_is_one() -> None:
         )
         with pytest.raises(Forbidden, match="PriorityClass usual is already marked as default"):
             await store.create(PRIORITY_CLASSES, {"metadata": {"name": "other"}, "value": 1, "globalDefault": True})
-        await store.patch(PRIORITY_CLASSES, "usual", {"description": "d"}, "application/merge-patch+json")
+        await store.patch(PRIORITY_CLASSES, "usual", {"description": "d"}, type=PatchType.MERGE)
 
     with_store(scenario)
 
@@ -205,8 +206,10 @@ def test_claims_and_volumes_are_born_protected(given: list[str]) -> None:
             made = (await store.create(resource, document, namespace)).document
             assert made["metadata"]["finalizers"] == (given if name in given else [*given, name])
             taken = {"metadata": {"finalizers": None}}  # only when they are made: a controller looks after them later
-            kind = "application/merge-patch+json"
-            assert "finalizers" not in (await store.patch(resource, "x", taken, kind, namespace)).document["metadata"]
+            kind = PatchType.MERGE
+            assert (
+                "finalizers" not in (await store.patch(resource, "x", taken, namespace, type=kind)).document["metadata"]
+            )
 
     with_store(scenario)
 

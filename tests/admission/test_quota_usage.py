@@ -12,8 +12,9 @@ from wharfinger.api import quota as rules
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import ResourceQuota, view
-from wharfinger.store import DeleteOptions, Store
+from wharfinger.store import Store
 
 QUOTAS = [
     view({"metadata": {"name": "all"}, "spec": {"hard": {"pods": "9"}}}, ResourceQuota),
@@ -43,10 +44,10 @@ def test_sums_follow_the_writes(seed: int, between: int) -> None:
                 if store.peek(PODS, name, namespace) is None:
                     await store.create(PODS, pod(name, source.randrange(3)), namespace)
                 elif source.random() < 0.5:
-                    await store.delete(PODS, name, namespace, options=DeleteOptions(source.choice((0, 30))))
+                    await store.delete(PODS, name, namespace, grace_period=source.choice((0, 30)))
                 else:
                     labels = {"metadata": {"labels": {"n": f"{step}-{number}"}}}
-                    await store.patch(PODS, name, labels, "application/merge-patch+json", namespace)
+                    await store.patch(PODS, name, labels, namespace, type=PatchType.MERGE)
             fresh = Usage(store, PODS, "a")
             for each in (usage, fresh):
                 each.refresh(rules.usage, 0.0)

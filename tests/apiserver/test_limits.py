@@ -14,6 +14,7 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
+from wharfinger.api.requests import PatchType
 from wharfinger.apiserver.app import Application
 from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
@@ -199,7 +200,7 @@ def test_events_end_an_hour_after_they_were_last_written() -> None:
         await store.create(EVENTS, event("kept"), "d")
         assert await expiry.sweep() == 0
         now += 1800
-        await store.patch(EVENTS, "kept", {"count": 2}, "application/merge-patch+json", "d")
+        await store.patch(EVENTS, "kept", {"count": 2}, "d", type=PatchType.MERGE)
         assert await expiry.sweep() == 0
         now += 1801
         assert await expiry.sweep() == 2

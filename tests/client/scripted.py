@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from wharfinger.api.errors import Expired, already_exists, conflict, not_found
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.api.views import view as as_view
-from wharfinger.client.interface import EventType, Page, WatchEvent
+from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
 
 
 def pod(name: str, *, uid: str = "", labels: dict[str, str] | None = None, node: str = "") -> dict[str, Any]:
@@ -21,7 +22,7 @@ def pod(name: str, *, uid: str = "", labels: dict[str, str] | None = None, node:
     }
 
 
-class ScriptedClient:
+class ScriptedClient(Client):
     """Lists and watches one collection. `fail_list` and `fail_watch` are raised, in order, before anything is served."""
 
     def __init__(self) -> None:
@@ -68,15 +69,15 @@ class ScriptedClient:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def list(self, resource: Any, namespace: str = "", *, view: Any, limit: int = 0, **_: Any) -> Page[Any]:
+    async def send(self, request: ApiRequest[Any]) -> Any:
+        assert request.verb is Verb.LIST
         self.lists.append(asyncio.get_running_loop().time())
         if self.fail_list:
             raise self.fail_list.pop(0)
-        return Page([as_view(item, view) for item in self.objects.values()], str(self.version))
+        return ListPage([as_view(item, request.view) for item in self.objects.values()], str(self.version))
 
-    async def watch(
-        self, resource: Any, namespace: str = "", *, view: Any, resource_version: str, **_: Any
-    ) -> AsyncIterator[WatchEvent[Any]]:
+    async def stream(self, request: ApiRequest[Any]) -> AsyncIterator[WatchEvent[Any]]:
+        view, resource_version = request.view, request.resource_version
         self.watches.append((asyncio.get_running_loop().time(), resource_version))
         if self.fail_watch:
             raise self.fail_watch.pop(0)
@@ -91,8 +92,11 @@ class ScriptedClient:
             if not closing.is_set() and at >= self.version:
                 await self._changed.wait()
 
+    async def close(self) -> None:
+        pass
 
-class MemoryClient:
+
+class MemoryClient(Client):
     """Objects in memory with optimistic locking, and faults to order: `fail` is asked before every call."""
 
     def __init__(self) -> None:
@@ -115,37 +119,30 @@ class MemoryClient:
         stamped["metadata"]["resourceVersion"] = str(self._version)
         return stamped
 
-    async def get(self, resource: Any, name: str, namespace: str = "") -> dict[str, Any]:
-        await self._enter("get", resource, name)
-        try:
-            return copy.deepcopy(self.objects[resource.plural, namespace, name])
-        except KeyError:
-            raise not_found(resource.group, resource.plural, name) from None
-
-    async def create(self, resource: Any, document: dict[str, Any], namespace: str = "", **_: Any) -> dict[str, Any]:
-        name = document["metadata"]["name"]
-        await self._enter("create", resource, name)
-        key = (resource.plural, namespace, name)
-        if key in self.objects:
-            raise already_exists(resource.group, resource.plural, name)
-        self.objects[key] = self._stamp(document)
-        return copy.deepcopy(self.objects[key])
-
-    async def update(self, resource: Any, document: dict[str, Any], namespace: str = "", **_: Any) -> dict[str, Any]:
-        name = document["metadata"]["name"]
-        await self._enter("update", resource, name)
-        key = (resource.plural, namespace, name)
-        if key not in self.objects:
+    async def send(self, request: ApiRequest[Any]) -> Any:
+        resource, body = request.resource, request.body
+        name = request.name or body["metadata"]["name"]
+        await self._enter(request.verb.value, resource, name)
+        key = (resource.plural, request.namespace, name)
+        present = self.objects.get(key)
+        if request.verb is Verb.CREATE:
+            if present is not None:
+                raise already_exists(resource.group, resource.plural, name)
+        elif present is None:
             raise not_found(resource.group, resource.plural, name)
-        if self.objects[key]["metadata"]["resourceVersion"] != document["metadata"]["resourceVersion"]:
-            raise conflict(resource.group, resource.plural, name)
-        self.objects[key] = self._stamp(document)
+        elif request.verb is Verb.GET:
+            return copy.deepcopy(present)
+        elif request.verb is Verb.UPDATE:
+            if present["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+                raise conflict(resource.group, resource.plural, name)
+        else:
+            assert request.verb is Verb.PATCH
+            body = {**present, **body}
+        self.objects[key] = self._stamp(body)
         return copy.deepcopy(self.objects[key])
 
-    async def patch(self, resource: Any, name: str, patch: Any, namespace: str = "", **_: Any) -> dict[str, Any]:
-        await self._enter("patch", resource, name)
-        key = (resource.plural, namespace, name)
-        if key not in self.objects:
-            raise not_found(resource.group, resource.plural, name)
-        self.objects[key] = self._stamp({**self.objects[key], **patch})
-        return copy.deepcopy(self.objects[key])
+    def stream(self, request: ApiRequest[Any]) -> AsyncIterator[WatchEvent[Any]]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass

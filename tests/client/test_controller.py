@@ -6,20 +6,21 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.client.scripted import ScriptedClient
 from tests.client.virtual import run_virtual
 
 from wharfinger.api.errors import Conflict, ServiceUnavailable, TooManyRequests
-from wharfinger.api.metrics import Metrics
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.metrics import ControllerMetrics
+from wharfinger.http.metrics import exposition
 
 
 class Failing(Controller[str]):
     name = "failing"
 
-    def __init__(self, faults: dict[str, list[Exception]], metrics: Metrics | None = None) -> None:
+    def __init__(self, faults: dict[str, list[Exception]], metrics: CollectorRegistry | None = None) -> None:
         super().__init__(observer=ControllerMetrics(metrics) if metrics else None)
         self.faults = faults
         self.attempts: list[tuple[str, float]] = []
@@ -90,9 +91,9 @@ def test_nothing_is_worked_on_before_prepare_succeeds() -> None:
 
 
 def test_what_happens_is_measured() -> None:
-    metrics = Metrics()
+    metrics = CollectorRegistry()
     run(Failing({"k": [Conflict("x"), ValueError("y")]}, metrics), "k")
-    text = metrics.render()
+    text = exposition(metrics).decode()
     assert 'wharfinger_workqueue_adds_total{controller="failing"} 3' in text
     for outcome in ("conflict", "error", "success"):
         assert f'wharfinger_reconcile_duration_seconds_count{{controller="failing",outcome="{outcome}"}} 1' in text

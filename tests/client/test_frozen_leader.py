@@ -20,7 +20,7 @@ import uvloop
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import CONFIG_MAPS
 from wharfinger.client.access import ClusterAccess
-from wharfinger.client.fence import fenced
+from wharfinger.client.fence import FencedClient
 from wharfinger.client.http import HttpClient
 from wharfinger.client.leases import Leader
 from wharfinger.client.timers import SystemClock
@@ -29,7 +29,7 @@ async def main():
     client = HttpClient(ClusterAccess(sys.argv[1]))
     leader = Leader(client, "lock", "ns", "frozen", SystemClock(),
                     lease_duration=1.0, renew_deadline=0.6, retry_period=0.2)
-    writer = fenced(client, leader.check)
+    writer = FencedClient(client, leader.check)
     async def lead():
         while True:  # as fast as it can, so that the signal hits it in the middle of a request
             try:

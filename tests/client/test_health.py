@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from wharfinger.api.metrics import Metrics
+from prometheus_client import CollectorRegistry, Counter
+
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.metrics import HealthServer
 from wharfinger.client.pool import PooledTransport
@@ -12,8 +13,8 @@ from wharfinger.client.pool import PooledTransport
 
 def test_it_shows_metrics_and_what_is_wrong() -> None:
     async def main() -> None:
-        metrics = Metrics()
-        metrics.counter("things_total", "Things.").inc()
+        metrics = CollectorRegistry()
+        Counter("things_total", "Things.", registry=metrics).inc()
         wrong = "informers have not synced"
         server = HealthServer(metrics, ready=lambda: wrong)
         await server.start()

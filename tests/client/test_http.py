@@ -14,12 +14,13 @@ from tests.client.servers import Reply, Request, Script, Server
 
 from wharfinger.api import errors
 from wharfinger.api.kinds.builtin import CLUSTER_ROLES, NODES, PODS
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Node, Pod
 from wharfinger.client import http
 from wharfinger.client.access import ClusterAccess, FixedCredentials, Impersonation
-from wharfinger.client.fence import fenced
+from wharfinger.client.fence import FencedClient
 from wharfinger.client.http import HttpClient
-from wharfinger.client.interface import EventType, PatchType
+from wharfinger.client.interface import EventType
 from wharfinger.client.leases import NotLeading
 from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import AiohttpTransport
@@ -287,7 +288,7 @@ class TestRetries:
 
     def test_patience_ends(self) -> None:
         server, (error,) = talk(answers((429, status(429, "TooManyRequests"), {"Retry-After": "0"})), self.create)
-        assert isinstance(error, errors.TooManyRequests) and len(server.requests) == 1 + http.PATIENCE
+        assert isinstance(error, errors.TooManyRequests) and len(server.requests) == 1 + http.RETRIES_ON_REQUEST
 
     @pytest.mark.parametrize(("call", "requests"), [(get, 2), (create, 1)], ids=["a read again", "a write not"])
     def test_a_connection_lost_in_the_middle_of_an_answer(self, call: Call, requests: int) -> None:
@@ -345,10 +346,10 @@ def test_a_fenced_write_is_not_sent_again_after_the_term_ended() -> None:
         await reply.status(429, "TooManyRequests", headers={"Retry-After": "0"})
 
     async def write(client: HttpClient) -> None:
-        await fenced(client, check).create(PODS, pod("a"))
+        await FencedClient(client, check).create(PODS, pod("a"))
 
     async def read(client: HttpClient) -> Any:
-        return await fenced(client, check).get(PODS, "a", "ns")
+        return await FencedClient(client, check).get(PODS, "a", "ns")
 
     server, (refused, answer) = talk(script, write, read)
     assert isinstance(refused, NotLeading)
@@ -380,7 +381,7 @@ def test_a_fenced_write_is_not_sent_when_the_term_ends_while_it_waits_for_a_conn
             if connected:
                 holder = asyncio.create_task(client.get(PODS, "a", "ns"))
                 await asked.wait()
-            write = asyncio.create_task(fenced(client, check).create(PODS, pod("a")))
+            write = asyncio.create_task(FencedClient(client, check).create(PODS, pod("a")))
             await asyncio.sleep(0)  # it has passed the first check, and waits for its connection
             leading = False
             with pytest.raises(NotLeading):

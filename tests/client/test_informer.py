@@ -13,9 +13,9 @@ from tests.client.virtual import run_virtual
 
 from wharfinger.api.errors import ApiError, Expired, Forbidden, NotFound, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.informer import Informer, InformerSet
-from wharfinger.client.interface import Page
 
 Told = list[tuple[str, ...]]
 
@@ -264,8 +264,8 @@ def test_a_kind_that_is_not_served_may_count_as_empty() -> None:
 
 def test_a_list_that_was_under_way_when_a_new_one_was_asked_for_does_not_count() -> None:
     class Slow(ScriptedClient):
-        async def list(self, *arguments: Any, **more: Any) -> Page[Any]:
-            page = await super().list(*arguments, **more)
+        async def send(self, request: ApiRequest[Any]) -> Any:
+            page = await super().send(request)
             await asyncio.sleep(3)
             return page
 

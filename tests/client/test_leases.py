@@ -13,7 +13,7 @@ from tests.client.virtual import run_virtual
 
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds.builtin import LEASES, PODS
-from wharfinger.client.fence import fenced
+from wharfinger.client.fence import FencedClient
 from wharfinger.client.leases import Leader, NotLeading
 
 
@@ -176,7 +176,7 @@ def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_wakes() -> None:
         loop = asyncio.get_running_loop()
         skew = 0.0
         leader = Leader(client, "lock", "ns", "me", clock, steady=lambda: loop.time() + skew)
-        writer = fenced(client, leader.check)
+        writer = FencedClient(client, leader.check)
         refused: list[str] = []
 
         async def lead() -> None:

@@ -9,9 +9,9 @@ import pytest
 from wharfinger.api.times import format_time
 from wharfinger.api.views import view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
-from wharfinger.controllers import deployment_rules as rules
-from wharfinger.controllers.parts.numbers import scaled, surge_and_unavailable
-from wharfinger.controllers.parts.revisions import same_template, template_hash
+from wharfinger.controllers.deployment import rules
+from wharfinger.controllers.int_or_percent import scaled, surge_and_unavailable
+from wharfinger.controllers.template_hashes import same_template, template_hash
 
 
 def deployment(

@@ -12,9 +12,9 @@ from tests.controllers.world import World
 from wharfinger.api.kinds.builtin import EVENTS, JOBS, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-from wharfinger.controllers.job_backoff import Backoff
-from wharfinger.controllers.job_indexes import Indexes
-from wharfinger.controllers.job_rules import FAILURES, FINALIZER, IGNORED_FAILURES, INDEX
+from wharfinger.controllers.job.backoff import JobBackoff
+from wharfinger.controllers.job.indexes import Indexes
+from wharfinger.controllers.job.rules import FAILURES, FINALIZER, IGNORED_FAILURES, INDEX
 
 
 def running(world: World) -> dict[int, Document]:
@@ -269,6 +269,6 @@ def test_indexes_as_sets() -> None:
 
 
 def test_waits_double_up_to_ten_minutes_and_a_success_resets_them() -> None:
-    waits = [Backoff(failures, 100.0).remaining(100.0) for failures in range(9)]
+    waits = [JobBackoff(failures, 100.0).remaining(100.0) for failures in range(9)]
     assert waits == [0, 10, 20, 40, 80, 160, 320, 600, 600]
-    assert Backoff(3, 50.0).after([], []).failures == 3
+    assert JobBackoff(3, 50.0).after([], []).failures == 3

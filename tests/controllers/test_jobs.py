@@ -11,7 +11,7 @@ from tests.controllers.world import World, template
 from wharfinger.api.cron import BadSchedule, latest_missed, parse_schedule
 from wharfinger.api.kinds.builtin import CRON_JOBS, EVENTS, JOBS, PODS
 from wharfinger.api.registry import Document
-from wharfinger.controllers.job_rules import FINALIZER
+from wharfinger.controllers.job.rules import FINALIZER
 
 
 def job(name: str = "work", *, run: str = "10s", code: str = "0", restart: str = "Never", **spec: Any) -> Document:

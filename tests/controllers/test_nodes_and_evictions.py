@@ -8,10 +8,11 @@ import pytest
 from tests.controllers.world import World, workload
 
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS, REPLICA_SETS
+from wharfinger.api.taints import tolerates
 from wharfinger.api.times import format_time
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
-from wharfinger.controllers.parts.taints import evicted_at, tolerates
+from wharfinger.controllers.taint_eviction import evicted_at
 
 
 def taints(world: World, node: str) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
-from wharfinger.controllers.parts.scale_in import DELETION_COST, deletion_cost, in_deletion_order, pods_to_delete
+from wharfinger.controllers.scale_in import DELETION_COST, deletion_cost, in_deletion_order, pods_to_delete
 
 NOW = 1_900_000_000.0
 

@@ -18,7 +18,7 @@ from wharfinger.api.kinds.builtin import (
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import ObjectMeta, StatefulSet, view
 from wharfinger.api.views.meta import OwnerReference
-from wharfinger.controllers.stateful_claims import owners as claim_owners
+from wharfinger.controllers.stateful_set.claims import owners as claim_owners
 from wharfinger.node.samples import Sample, sample_node
 
 

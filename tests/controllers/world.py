@@ -10,18 +10,19 @@ from typing import Any, TypeVar
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError, Conflict, NotFound, ServerTimeout, ServiceUnavailable
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
-from wharfinger.client.informer import InformerSet, Key
+from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.registry import make_controllers
-from wharfinger.node.heartbeats import Heartbeats, is_ready, set_down
+from wharfinger.node.heartbeats import Heartbeats, set_down
 from wharfinger.node.kubelet import Kubelets
 from wharfinger.node.samples import Sample, sample_node
 from wharfinger.simulate.loop import VirtualLoop
@@ -31,7 +32,7 @@ T = TypeVar("T")
 START = 1_800_000_000.0
 
 
-class Scheduler(Controller[Key]):
+class Scheduler(Controller[ObjectKey]):
     """Binds every pod to the ready node with the fewest pods, or to the one its affinity names."""
 
     name = "turns"
@@ -41,7 +42,7 @@ class Scheduler(Controller[Key]):
         self._client = client
         self._nodes = informers.of(NODES, Node)
         self._pods = informers.of(PODS, Pod)
-        self._given: dict[Key, str] = {}
+        self._given: dict[ObjectKey, str] = {}
         self._pods.add_handler(self._seen, lambda old, new: self._seen(new), self._gone)
         self._nodes.add_handler(lambda node: self._retry(), lambda old, new: self._retry())
 
@@ -56,7 +57,7 @@ class Scheduler(Controller[Key]):
         for pod in self._pods:
             self._seen(pod)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         if pod is None or pod.spec.node_name:
             return
@@ -64,7 +65,7 @@ class Scheduler(Controller[Key]):
         named = (
             affinity.required.node_selector_terms[0].match_fields[0].values[0] if affinity and affinity.required else ""
         )
-        load = {node.metadata.name: 0 for node in self._nodes if is_ready(node) and not node.spec.taints}
+        load = {node.metadata.name: 0 for node in self._nodes if node.ready and not node.spec.taints}
         for other in self._pods:
             name = other.spec.node_name or self._given.get(other.metadata.key, "")
             if name in load and not other.terminal:

@@ -15,6 +15,7 @@ from wharfinger.framework import (
     Args,
     Ints,
     Overlay,
+    Overlays,
     Plugin,
     PodOnNode,
     Prepared,
@@ -57,7 +58,7 @@ class Promises(Plugin):
             else:
                 self.promises.pop(name, None)
             if where in self.tables.row_of:
-                self.tables.touch(self.tables.row_of[where])
+                self.tables.changed(rows=(self.tables.row_of[where],))
 
     def pod_added(self, placed: PodOnNode) -> None:
         self.seen.append((placed.pod.metadata.name, 1))
@@ -89,7 +90,7 @@ class Promises(Plugin):
         return {"example.com/promise": node_name} if waiting.metadata.name in self.promises else {}
 
 
-class Promised(Prepared):
+class Promised(Prepared, Overlays):
     scope = Scope.ROW
     filters = scores = True
 
@@ -99,12 +100,16 @@ class Promised(Prepared):
         self._name = name
 
     @property
+    def overlays(self) -> Overlays:
+        return self
+
+    @property
     def overlaid(self) -> Collection[int]:
         where = self._plugin.promises.get(self._name)
         row = self._plugin.tables.row_of.get(where or "")
         return () if row is None else (row,)
 
-    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+    def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         holder = self._plugin.tables.pods[("default", f"promise-{self._name}")]
         return (lambda simulation: simulation.remove(holder), lambda simulation: None)
 

@@ -12,7 +12,7 @@ from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.engine import Engine
-from wharfinger.engine.answers import REFUSED, SHIFT
+from wharfinger.engine.values import REFUSED, SHIFT
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -183,13 +183,13 @@ class World:
         assert decision.node is not None and totals[decision.node] == max(totals.values()), f"choice for kind {kind}"
         profile = self.engine.profile(waiting)
         answers = profile.answers(profile.shape(waiting))
-        if answers.only is not None:
+        if answers.prepared.only is not None:
             return
         tables = self.engine.tables
         kept = {
-            name: (answers.value.cells[row] + tables.turn.cells[row]) >> SHIFT
+            name: (answers.values.value.cells[row] + tables.turn.cells[row]) >> SHIFT
             for name, row in tables.row_of.items()
-            if answers.value.cells[row] != REFUSED
+            if answers.values.value.cells[row] != REFUSED
         }
         assert kept == totals, f"kept totals of kind {kind}"
 

@@ -88,10 +88,10 @@ def kept(engine: Engine, asking: Any) -> set[str] | None:
     """The nodes that the kept answers accept; None when the pod is refused as a whole."""
     profile = engine.profile(asking)
     answers = profile.answers(profile.shape(asking))
-    if answers.refusal is not None:
+    if answers.prepared.refusal is not None:
         return None
-    answers.refresh()
-    accepted = answers.accepted()
+    answers.values.refresh()
+    accepted = answers.values.accepted()
     return {name for name, row in engine.tables.row_of.items() if accepted[row]}
 
 

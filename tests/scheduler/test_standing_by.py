@@ -16,7 +16,7 @@ from wharfinger.api.views import view
 from wharfinger.cli.component import stand_by_and_lead
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
-from wharfinger.client.fence import fenced
+from wharfinger.client.fence import FencedClient
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.leases import Leader
 from wharfinger.client.timers import SystemClock
@@ -38,7 +38,7 @@ def test_a_scheduler_that_waits_follows_everything_and_acts_at_its_turn_alone(st
     world, writes, turn = stage.world, [], asyncio.Event()
     stage.apply(node("n1"), pod("a"), pod("large", "9"))
     assert world.scheduler is not None
-    writer = fenced(stage.client, lambda: writes.append("one"))
+    writer = FencedClient(stage.client, lambda: writes.append("one"))
     configuration = profiles.load({}, settings=world.configuration)
     waiting = Scheduler(
         writer, world.clock, configuration, world.registry, recorder=EventRecorder(writer, "second", world.clock)

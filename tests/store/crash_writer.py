@@ -17,6 +17,7 @@ from wharfinger.api.errors import AlreadyExists
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES
 from wharfinger.api.registry import Registry
+from wharfinger.api.requests import PatchType
 from wharfinger.store import Store, Written
 from wharfinger.store.sqlite import DataFile
 
@@ -40,7 +41,7 @@ async def write(store: Store, worker: int, chance: random.Random) -> None:
             document = {"metadata": {"name": name}, "data": data}
             tell(await store.create(CONFIG_MAPS, document, "default"))
         elif chance.random() < 0.6:
-            tell(await store.patch(CONFIG_MAPS, name, {"data": data}, "application/merge-patch+json", "default"))
+            tell(await store.patch(CONFIG_MAPS, name, {"data": data}, "default", type=PatchType.MERGE))
         else:
             tell(await store.delete(CONFIG_MAPS, name, "default"), gone=True)
 

@@ -7,6 +7,7 @@ from typing import Any
 from wharfinger.api import kinds
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Kind, Registry, Resource, Scale
+from wharfinger.api.requests import PatchType
 from wharfinger.store import Store
 
 START = 1_800_000_000.0
@@ -71,10 +72,7 @@ async def bind(store: Store, name: str = "p", node: str = "n1", **metadata: Any)
 
 
 async def set_status(store: Store, name: str = "p", **status: Any) -> None:
-    await store.patch(PODS, name, {"status": status}, MERGE, "default", subresource="status")
+    await store.patch(PODS, name, {"status": status}, "default", type=MERGE, subresource="status")
 
 
-JSON = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
+JSON, MERGE, STRATEGIC, APPLY = PatchType.JSON, PatchType.MERGE, PatchType.STRATEGIC, PatchType.APPLY

@@ -12,6 +12,7 @@ from tests.store.support import MERGE, WIDGETS, bind, config, pod, widget
 from wharfinger.admission.request import PASS, SYSTEM, Request, Review, User
 from wharfinger.api.errors import Conflict, Forbidden, Invalid, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.store import Chain, Store
 
 Run = Callable[..., Any]
@@ -68,7 +69,7 @@ def test_reviewers_run_in_their_order_around_validation(run: Run) -> None:
             await store.create(CONFIG_MAPS, config("Bad Name"), "default")
         assert order == everything[:2]
         for write in (
-            lambda: store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, MERGE, "default"),
+            lambda: store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, "default", type=MERGE),
             lambda: store.delete(CONFIG_MAPS, "c", "default"),
         ):
             order.clear()
@@ -84,8 +85,8 @@ def test_what_a_mutating_reviewer_changes_is_written(run: Run) -> None:
             request.object["metadata"].setdefault("labels", {})["by"] = request.user.name
 
     async def scenario(store: Store) -> None:
-        me = User("me")
-        written = await store.create(CONFIG_MAPS, config(), "default", user=me)
+        request = ApiRequest(Verb.CREATE, CONFIG_MAPS, "default", body=config())
+        written = await store.send(request, user=User("me"))
         assert written.document["metadata"]["labels"] == {"by": "me"}
 
     run(scenario, chain=Chain(mutating=[Reviewer(change)]))
@@ -95,8 +96,10 @@ def test_reviewers_see_who_asks_for_what(run: Run) -> None:
     reviewer = Reviewer()
 
     async def scenario(store: Store) -> None:
-        await store.create(WIDGETS, widget(spec={"size": 1}), "default", user=User("me"), manager="tool")
-        await store.patch(WIDGETS, "w", {"status": {"x": 1}}, MERGE, "default", subresource="status", dry_run=True)
+        document = widget(spec={"size": 1})
+        request = ApiRequest(Verb.CREATE, WIDGETS, "default", body=document, field_manager="tool")
+        await store.send(request, user=User("me"))
+        await store.patch(WIDGETS, "w", {"status": {"x": 1}}, "default", type=MERGE, subresource="status", dry_run=True)
         await store.delete(WIDGETS, "w", "default")
         create, update, delete = reviewer.seen
         assert (create.operation, create.name, create.namespace, create.user.name) == ("CREATE", "w", "default", "me")
@@ -188,8 +191,8 @@ def test_a_patch_is_applied_to_what_came_in_between(run: Run) -> None:
 
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(data={"n": "0"}), "default")
-        meddler.meddle = lambda: store.patch(CONFIG_MAPS, "c", {"data": {"other": "1"}}, MERGE, "default")
-        await store.patch(CONFIG_MAPS, "c", {"data": {"n": "1"}}, MERGE, "default")
+        meddler.meddle = lambda: store.patch(CONFIG_MAPS, "c", {"data": {"other": "1"}}, "default", type=MERGE)
+        await store.patch(CONFIG_MAPS, "c", {"data": {"n": "1"}}, "default", type=MERGE)
         assert (await store.get(CONFIG_MAPS, "c", "default")).document()["data"] == {"n": "1", "other": "1"}
 
     run(scenario, chain=Chain(remote_validating=[meddler]))
@@ -200,7 +203,7 @@ def test_an_update_of_a_version_conflicts_with_what_came_in_between(run: Run) ->
 
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document
-        meddler.meddle = lambda: store.patch(CONFIG_MAPS, "c", {"data": {"other": "1"}}, MERGE, "default")
+        meddler.meddle = lambda: store.patch(CONFIG_MAPS, "c", {"data": {"other": "1"}}, "default", type=MERGE)
         with pytest.raises(Conflict):
             await store.update(CONFIG_MAPS, {**first, "data": {"n": "1"}}, "default")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.store.support import APPLY, MERGE
 
 from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, SERVICES
 from wharfinger.api.registry import Resource
 from wharfinger.store import field_sets
-from wharfinger.store.patches import APPLY, MERGE
 from wharfinger.store.store import Store
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
@@ -28,12 +28,14 @@ class Cluster:
         config = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "x"}, **body}
         config["metadata"] = {"name": "x", **config["metadata"]}
         written = await self.store.patch(
-            resource, "x", config, APPLY, "n", manager=manager, force=force, dry_run=dry_run
+            resource, "x", config, "n", type=APPLY, field_manager=manager, force=force, dry_run=dry_run
         )
         return written.document
 
     async def merge(self, resource: Resource, manager: str, patch: Any, subresource: str = "") -> dict[str, Any]:
-        written = await self.store.patch(resource, "x", patch, MERGE, "n", manager=manager, subresource=subresource)
+        written = await self.store.patch(
+            resource, "x", patch, "n", type=MERGE, field_manager=manager, subresource=subresource
+        )
         return written.document
 
 
@@ -165,7 +167,9 @@ def test_status_is_applied_apart() -> None:
         main = {"name": "main", "image": "a"}
         await cluster.apply(DEPLOYMENTS, "a", spec=deployment(main), status={"replicas": 3})
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "status": {"replicas": 3}}
-        written = await cluster.store.patch(DEPLOYMENTS, "x", body, APPLY, "n", subresource="status", manager="c")
+        written = await cluster.store.patch(
+            DEPLOYMENTS, "x", body, "n", type=APPLY, subresource="status", field_manager="c"
+        )
         assert written.document["status"]["replicas"] == 3
         entries = written.document["metadata"]["managedFields"]
         assert {(entry["manager"], entry.get("subresource", "")) for entry in entries} == {("a", ""), ("c", "status")}
@@ -242,7 +246,7 @@ def test_what_is_no_object_of_its_type_is_refused(config: dict[str, Any], text: 
     async def scenario(cluster: Cluster) -> None:
         document = {"apiVersion": "v1", "kind": "ConfigMap", **config}
         with pytest.raises(ApiError) as refused:
-            await cluster.store.patch(CONFIG_MAPS, "x", document, APPLY, "n", manager="a")
+            await cluster.store.patch(CONFIG_MAPS, "x", document, "n", type=APPLY, field_manager="a")
         assert (refused.value.code, refused.value.reason) == (500, "")
         assert refused.value.message == f"failed to create typed patch object (/x; /v1, Kind=ConfigMap): {text}"
 
@@ -272,7 +276,7 @@ def test_a_dry_run_stores_nothing() -> None:
 def test_a_configuration_that_makes_no_sense_is_refused(body: Any) -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(BadRequest):
-            await cluster.store.patch(CONFIG_MAPS, "x", body, APPLY, "n", manager="a")
+            await cluster.store.patch(CONFIG_MAPS, "x", body, "n", type=APPLY, field_manager="a")
 
     run(scenario)
 
@@ -295,7 +299,7 @@ def test_writers_with_a_name_own_what_they_create_and_change() -> None:
     async def scenario(cluster: Cluster) -> None:
         main = {"name": "main", "image": "a", "ports": [{"containerPort": 80}]}
         body = {"metadata": {"name": "x", "labels": {"l": "1"}}, "spec": deployment(main)}
-        made = (await cluster.store.create(DEPLOYMENTS, body, "n", manager="creator")).document
+        made = (await cluster.store.create(DEPLOYMENTS, body, "n", field_manager="creator")).document
         container = '.spec.template.spec.containers[name="main"]'
         mine = owned(made)["creator:Update"]
         assert {".metadata.labels", ".metadata.labels.l", container, f"{container}.image", f"{container}.ports"} <= mine
@@ -332,7 +336,7 @@ def test_writers_without_a_name_are_recorded_only_where_they_change_what_others_
 def test_a_client_may_rewrite_the_owners_or_have_them_forgotten() -> None:
     async def scenario(cluster: Cluster) -> None:
         body = {"metadata": {"name": "x"}, "data": {"k": "v"}}
-        made = (await cluster.store.create(CONFIG_MAPS, body, "n", manager="before")).document
+        made = (await cluster.store.create(CONFIG_MAPS, body, "n", field_manager="before")).document
         moved = [{**made["metadata"]["managedFields"][0], "manager": "after", "operation": "Apply"}]
         found = await cluster.merge(CONFIG_MAPS, "mover", {"metadata": {"managedFields": moved}})
         assert owned(found) == {"after:Apply": {".data", ".data.k"}}
@@ -346,7 +350,9 @@ def test_a_client_may_rewrite_the_owners_or_have_them_forgotten() -> None:
 
 def test_many_writers_become_one_of_old() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.store.create(CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {"a": "0"}}, "n", manager="m0")
+        await cluster.store.create(
+            CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {"a": "0"}}, "n", field_manager="m0"
+        )
         for number in range(1, 14):
             found = await cluster.merge(CONFIG_MAPS, f"m{number}", {"data": {f"k{number}": "v"}})
         assert len(owned(found)) == 10
@@ -362,7 +368,7 @@ def test_kubectl_keeps_the_annotation_of_client_side_apply_and_may_take_over_wha
 
     async def scenario(cluster: Cluster) -> None:
         made = {"metadata": {"name": "x", "annotations": {note: last}}, "data": {"a": "1", "b": "1"}}
-        await cluster.store.create(CONFIG_MAPS, made, "n", manager="kubectl-client-side-apply")
+        await cluster.store.create(CONFIG_MAPS, made, "n", field_manager="kubectl-client-side-apply")
         with pytest.raises(Conflict):
             await cluster.apply(CONFIG_MAPS, "other", data={"a": "<2>"})
         document = await cluster.apply(CONFIG_MAPS, "kubectl", data={"a": "<2>"})
@@ -377,7 +383,7 @@ def test_kubectl_keeps_the_annotation_of_client_side_apply_and_may_take_over_wha
 def test_who_merely_agrees_has_no_time_and_those_who_apply_stand_first() -> None:
     async def scenario(cluster: Cluster) -> None:
         made = {"metadata": {"name": "x"}, "data": {"a": "1"}}
-        await cluster.store.create(CONFIG_MAPS, made, "n", manager="creator")
+        await cluster.store.create(CONFIG_MAPS, made, "n", field_manager="creator")
         document = await cluster.apply(CONFIG_MAPS, "agrees", data={"a": "1"})
         owners = document["metadata"]["managedFields"]
         assert [(owner["manager"], "time" in owner) for owner in owners] == [("agrees", False), ("creator", True)]

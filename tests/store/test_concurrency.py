@@ -68,7 +68,7 @@ def test_one_of_many_bindings_wins(run: Run) -> None:
 def test_patches_of_different_fields_all_stay(run: Run) -> None:
     async def scenario(store: Store) -> dict[str, str]:
         await store.create(CONFIG_MAPS, config(), "default")
-        patches = [store.patch(CONFIG_MAPS, "c", {"data": {f"k{n}": "v"}}, MERGE, "default") for n in range(50)]
+        patches = [store.patch(CONFIG_MAPS, "c", {"data": {f"k{n}": "v"}}, "default", type=MERGE) for n in range(50)]
         written = await asyncio.gather(*patches)
         versions = [int(one.document["metadata"]["resourceVersion"]) for one in written]
         assert len(set(versions)) == 50

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.store.support import OLD_WIDGETS, START, WIDGETS, config, pod, registry, widget
+from tests.store.support import APPLY, JSON, OLD_WIDGETS, START, WIDGETS, config, pod, registry, widget
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.store import Store
-from wharfinger.store.patches import APPLY, JSON
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 
 Run = Callable[..., Any]
@@ -102,9 +102,7 @@ def test_objects_are_kept_in_the_storage_version_and_shown_in_the_one_asked_for(
         watch = store.watch(OLD_WIDGETS, "default", after=0)
         event = await watch.__anext__()
         assert event.object is not None and event.object.document() == listed
-        patched = await store.patch(
-            OLD_WIDGETS, "w", {"spec": {"length": 4}}, "application/merge-patch+json", "default"
-        )
+        patched = await store.patch(OLD_WIDGETS, "w", {"spec": {"length": 4}}, "default", type=PatchType.MERGE)
         assert patched.document["spec"] == {"length": 4}
         assert (await store.get(WIDGETS, "w", "default")).document()["spec"] == {"size": 4}
 
@@ -246,9 +244,9 @@ def test_nulls_that_mean_something_reach_validation(run: Run, resource: Resource
             await store.update(resource, {**policy, "metadata": newer}, name="p")
         with pytest.raises(ApiError, match="nodeSelectors"):
             applied = {**policy, "apiVersion": resource.api_version, "kind": resource.kind}
-            await store.patch(resource, "p", applied, APPLY, manager="m")
+            await store.patch(resource, "p", applied, type=APPLY, field_manager="m")
         with pytest.raises(ApiError, match="nodeSelectors"):
             operation = {"op": "add", "path": "/spec/allowed", "value": {"nodeSelectors": {"disk": None}}}
-            await store.patch(resource, "p", [operation], JSON)
+            await store.patch(resource, "p", [operation], type=JSON)
 
     run(scenario)

@@ -42,7 +42,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     async def body() -> None:
         await fill(path)
         store = open_store(path)
-        await store.patch(CONFIG_MAPS, "c1", {"metadata": {"labels": {"a": "b"}}}, MERGE, "default")
+        await store.patch(CONFIG_MAPS, "c1", {"metadata": {"labels": {"a": "b"}}}, "default", type=MERGE)
         await store.delete(CONFIG_MAPS, "c2", "default")
         await store.create(WIDGETS, widget(), "default")
         await store.delete(WIDGETS, "w", "default")
@@ -250,7 +250,7 @@ def test_a_write_that_cannot_be_made_durable_is_refused_and_forgotten(tmp_path: 
         connection.execute("PRAGMA query_only = ON")
         outcomes = await asyncio.gather(
             store.create(CONFIG_MAPS, config("lost"), "default"),
-            store.patch(CONFIG_MAPS, "kept", {"data": {"a": "2"}}, MERGE, "default"),
+            store.patch(CONFIG_MAPS, "kept", {"data": {"a": "2"}}, "default", type=MERGE),
             store.delete(CONFIG_MAPS, "kept", "default"),
             return_exceptions=True,
         )

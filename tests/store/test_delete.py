@@ -11,19 +11,15 @@ from tests.store.support import MERGE, Clock, bind, config, pod, set_status
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
 from wharfinger.api.selectors import parse_field_selector, parse_label_selector
-from wharfinger.store import DeleteOptions, Store
+from wharfinger.store import Store
 
 Run = Callable[..., Any]
-
-
-def options(**given: Any) -> DeleteOptions:
-    return DeleteOptions(**given)
 
 
 def test_most_objects_go_at_once(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(), "default")
-        written = await store.delete(CONFIG_MAPS, "c", "default", options=options(grace_period=30))
+        written = await store.delete(CONFIG_MAPS, "c", "default", grace_period=30)
         assert written.deleted
         assert written.document["metadata"]["name"] == "c"
         with pytest.raises(NotFound, match='configmaps "c" not found'):
@@ -57,7 +53,7 @@ def test_grace_of_pods(
         if bound:
             await bind(store)
         await set_status(store, phase=phase)
-        written = await store.delete(PODS, "p", "default", options=options(grace_period=asked))
+        written = await store.delete(PODS, "p", "default", grace_period=asked)
         assert written.deleted is (given is None)
         if given is not None:
             assert written.document["metadata"]["deletionGracePeriodSeconds"] == given
@@ -72,7 +68,7 @@ def test_a_grace_period_can_only_be_shortened(run: Run, clock: Clock) -> None:
         await bind(store)
 
         async def delete(period: int | None) -> dict[str, Any]:
-            written = await store.delete(PODS, "p", "default", options=options(grace_period=period))
+            written = await store.delete(PODS, "p", "default", grace_period=period)
             return dict(written.document["metadata"])
 
         first = await delete(100)
@@ -85,7 +81,7 @@ def test_a_grace_period_can_only_be_shortened(run: Run, clock: Clock) -> None:
         assert shorter["generation"] == first["generation"]
         over = await delete(5)
         assert (over["deletionTimestamp"], over["deletionGracePeriodSeconds"]) == ("2027-01-15T08:00:10Z", 1)
-        assert (await store.delete(PODS, "p", "default", options=options(grace_period=0))).deleted
+        assert (await store.delete(PODS, "p", "default", grace_period=0)).deleted
 
     run(scenario)
 
@@ -94,7 +90,7 @@ def test_a_deleted_pods_name_is_free_only_when_it_is_gone(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(PODS, pod(), "default")
         await bind(store)
-        await store.delete(PODS, "p", "default", options=options(grace_period=30))
+        await store.delete(PODS, "p", "default", grace_period=30)
         with pytest.raises(AlreadyExists, match=r'^object is being deleted: pods "p" already exists$'):
             await store.create(PODS, pod(), "default")
 
@@ -105,11 +101,11 @@ def test_conditions_on_uid_and_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document["metadata"]
         with pytest.raises(Conflict, match=r"the UID in the precondition .* does not match the UID in record"):
-            await store.delete(CONFIG_MAPS, "c", "default", options=options(uid="other"))
+            await store.delete(CONFIG_MAPS, "c", "default", uid="other")
         with pytest.raises(Conflict, match=r"the ResourceVersion in the precondition .* does not match"):
-            await store.delete(CONFIG_MAPS, "c", "default", options=options(resource_version="1"))
-        right = options(uid=first["uid"], resource_version=first["resourceVersion"])
-        assert (await store.delete(CONFIG_MAPS, "c", "default", options=right)).deleted
+            await store.delete(CONFIG_MAPS, "c", "default", resource_version="1")
+        right = {"uid": first["uid"], "resource_version": first["resourceVersion"]}
+        assert (await store.delete(CONFIG_MAPS, "c", "default", **right)).deleted
 
     run(scenario)
 
@@ -129,7 +125,7 @@ PROPAGATION: list[tuple[list[str], str, list[str] | None]] = [
 def test_propagation_sets_finalizers(run: Run, before: list[str], policy: str, after: list[str] | None) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(finalizers=before), "default")
-        written = await store.delete(CONFIG_MAPS, "c", "default", options=options(propagation=policy))
+        written = await store.delete(CONFIG_MAPS, "c", "default", propagation=policy)
         assert written.deleted is (after is None)
         if after is not None:
             assert written.document["metadata"]["finalizers"] == after
@@ -142,7 +138,7 @@ def test_an_unknown_policy_is_refused(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(), "default")
         with pytest.raises(ApiError, match="propagationPolicy: Unsupported value"):
-            await store.delete(CONFIG_MAPS, "c", "default", options=options(propagation="Sideways"))
+            await store.delete(CONFIG_MAPS, "c", "default", propagation="Sideways")
 
     run(scenario)
 
@@ -188,7 +184,7 @@ def test_a_namespace_ends_when_it_is_released(run: Run) -> None:
             "because it is being terminated"
         )
         assert caught.value.details["causes"][0]["reason"] == "NamespaceTerminating"
-        await store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, MERGE, "team")
+        await store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, "team", type=MERGE)
         kept = await store.update(NAMESPACES, {**going.document, "spec": {}}, name="team")
         assert kept.document["spec"] == {"finalizers": ["kubernetes"]}, "only finalize may release it"
         document = {**going.document, "spec": {"finalizers": []}, "metadata": {"name": "team"}}

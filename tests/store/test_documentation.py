@@ -1,4 +1,4 @@
-"""The example in docs/store.md runs and prints what the page says."""
+"""The example in docs/internals/store.md runs and prints what the page says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "store.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "store.md"
 
 
 def test_the_example_runs() -> None:

@@ -125,7 +125,7 @@ def test_pages_show_the_version_of_the_first(run: Run) -> None:
         assert first.remaining == 3
         await store.delete(CONFIG_MAPS, "c", "default")
         await fill(store, "bb", "f")
-        await store.patch(CONFIG_MAPS, "d", {"data": {"x": "new"}}, MERGE, "default")
+        await store.patch(CONFIG_MAPS, "d", {"data": {"x": "new"}}, "default", type=MERGE)
         second = await store.list(CONFIG_MAPS, "default", limit=2, continue_token=first.continue_token)
         assert [stored.name for stored in second.items] == ["c", "d"]
         assert not second.items[1].document()["data"]

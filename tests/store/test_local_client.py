@@ -13,8 +13,9 @@ from wharfinger.admission.request import PASS, Request, Review, User
 from wharfinger.api.errors import BadRequest, Expired, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, PODS
 from wharfinger.api.registry import Kind, Registry
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Pod
-from wharfinger.client.interface import Client, EventType, PatchType, WatchEvent
+from wharfinger.client.interface import Client, EventType, WatchEvent
 from wharfinger.client.local import LocalClient
 from wharfinger.store import Chain, Limits, Store
 

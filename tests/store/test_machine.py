@@ -17,7 +17,7 @@ from tests.store.support import MERGE, START, config, registry
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES
 from wharfinger.api.selectors import parse_label_selector
-from wharfinger.store import DeleteOptions, Store
+from wharfinger.store import Store
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 VALUES = st.sampled_from(["x", "y"])
@@ -110,7 +110,7 @@ class Histories(RuleBasedStateMachine):
         if present is not None and present["label"] != label:
             self.model.written(name, label=label)
         patch = {"metadata": {"labels": {"l": label}}}
-        self._both(lambda store: store.patch(CONFIG_MAPS, name, patch, MERGE, "default"), expected)
+        self._both(lambda store: store.patch(CONFIG_MAPS, name, patch, "default", type=MERGE), expected)
 
     @rule(name=NAMES, fitting=st.booleans())
     def delete(self, name: str, fitting: bool) -> None:
@@ -124,8 +124,7 @@ class Histories(RuleBasedStateMachine):
         else:
             expected = "written" if present["going"] else self.model.written(name, going=True)
         version = str(present["version"] if present and fitting else 1)
-        options = DeleteOptions(resource_version=version)
-        self._both(lambda store: store.delete(CONFIG_MAPS, name, "default", options=options), expected)
+        self._both(lambda store: store.delete(CONFIG_MAPS, name, "default", resource_version=version), expected)
 
     @rule(name=NAMES)
     def finalize(self, name: str) -> None:
@@ -139,7 +138,7 @@ class Histories(RuleBasedStateMachine):
         else:
             expected = "written"
         patch = {"metadata": {"finalizers": None}}
-        self._both(lambda store: store.patch(CONFIG_MAPS, name, patch, MERGE, "default"), expected)
+        self._both(lambda store: store.patch(CONFIG_MAPS, name, patch, "default", type=MERGE), expected)
 
     @rule()
     def restart(self) -> None:

@@ -11,7 +11,7 @@ from tests.store.support import JSON, MERGE, bind, pod, set_status
 from wharfinger.api.errors import ApiError, Conflict, TooManyRequests
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.registry import Document, Resource
-from wharfinger.store import DeleteOptions, Store
+from wharfinger.store import Store
 
 Run = Callable[..., Any]
 BINDINGS = Resource("", "v1", "bindings", "Binding")
@@ -49,7 +49,7 @@ async def prepare_bound(store: Store) -> None:
 
 
 async def prepare_going(store: Store) -> None:
-    await store.patch(PODS, "p", {"metadata": {"finalizers": ["a.example/x"]}}, MERGE, "default")
+    await store.patch(PODS, "p", {"metadata": {"finalizers": ["a.example/x"]}}, "default", type=MERGE)
     await store.delete(PODS, "p", "default")
 
 
@@ -111,7 +111,7 @@ async def budget(store: Store, name: str = "b", policy: str = "", **status: Any)
         spec["unhealthyPodEvictionPolicy"] = policy
     await store.create(POD_DISRUPTION_BUDGETS, {"metadata": {"name": name}, "spec": spec}, "default")
     given = {"status": {"observedGeneration": 1, **status}}
-    await store.patch(POD_DISRUPTION_BUDGETS, name, given, MERGE, "default", subresource="status")
+    await store.patch(POD_DISRUPTION_BUDGETS, name, given, "default", type=MERGE, subresource="status")
 
 
 def test_an_eviction_takes_one_disruption_and_deletes_gracefully(run: Run) -> None:
@@ -229,7 +229,7 @@ def test_ephemeral_containers_and_resize_write_only_their_part(run: Run) -> None
             {"op": "add", "path": "/spec/ephemeralContainers", "value": [debugger]},
             {"op": "replace", "path": "/spec/containers/0/image", "value": "registry.example/other:1"},
         ]
-        written = await store.patch(PODS, "p", patch, JSON, "default", subresource="ephemeralcontainers")
+        written = await store.patch(PODS, "p", patch, "default", type=JSON, subresource="ephemeralcontainers")
         spec = written.document["spec"]
         assert spec["ephemeralContainers"][0]["name"] == "d"
         assert spec["containers"][0]["image"] == "registry.example/app:1"
@@ -237,7 +237,7 @@ def test_ephemeral_containers_and_resize_write_only_their_part(run: Run) -> None
             {"op": "add", "path": "/spec/containers/0/resources", "value": {"requests": {"cpu": "2"}}},
             {"op": "replace", "path": "/spec/containers/0/image", "value": "registry.example/other:1"},
         ]
-        written = await store.patch(PODS, "p", patch, JSON, "default", subresource="resize")
+        written = await store.patch(PODS, "p", patch, "default", type=JSON, subresource="resize")
         container = written.document["spec"]["containers"][0]
         assert container["resources"]["requests"] == {"cpu": "2"}
         assert container["image"] == "registry.example/app:1"
@@ -264,7 +264,7 @@ def test_a_pods_status_keeps_its_owner_references_and_qos_class(run: Run) -> Non
 def test_a_deletion_under_way_goes_on_with_eviction_options(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await running(store)
-        await store.delete(PODS, "p", "default", options=DeleteOptions(grace_period=30))
+        await store.delete(PODS, "p", "default", grace_period=30)
         await evict(store, gracePeriodSeconds=0)
         assert store.peek(PODS, "p", "default") is None
 

@@ -11,10 +11,11 @@ from tests.store.support import registry
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import NAMESPACES, SERVICES
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 
-MERGE = "application/merge-patch+json"
+MERGE = PatchType.MERGE
 PORTS = [{"port": 80, "name": "a"}]
 
 
@@ -32,7 +33,7 @@ async def create(store: Store, name: str, **spec: Any) -> Document:
 
 
 async def change(store: Store, name: str, **spec: Any) -> Document:
-    written = await store.patch(SERVICES, name, {"spec": spec}, MERGE, "default")
+    written = await store.patch(SERVICES, name, {"spec": spec}, "default", type=MERGE)
     made: Document = written.document["spec"]
     return made
 

@@ -10,7 +10,8 @@ from tests.store.support import WIDGETS, bind, config, pod, widget
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, LEASES, NODES, PODS
-from wharfinger.store import DeleteOptions, Store
+from wharfinger.api.requests import PatchType
+from wharfinger.store import Store
 
 Run = Callable[..., Any]
 
@@ -63,13 +64,13 @@ def test_identity_cannot_be_changed(run: Run) -> None:
         assert written["metadata"]["creationTimestamp"] == first["metadata"]["creationTimestamp"]
         going = {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}}
         with pytest.raises(Invalid, match=r"metadata.deletionTimestamp: .* field is immutable"):
-            await store.patch(CONFIG_MAPS, "c", going, "application/merge-patch+json", "default")
+            await store.patch(CONFIG_MAPS, "c", going, "default", type=PatchType.MERGE)
         with pytest.raises(Conflict, match="Precondition failed: UID in precondition: other, UID in object meta"):
             await store.update(CONFIG_MAPS, config(uid="other"), "default")
         with pytest.raises(ApiError, match=r"the name of the object \(c\) does not match the name on the URL \(d\)"):
             await store.update(CONFIG_MAPS, config(), "default", name="d")
         with pytest.raises(Invalid, match=r"metadata.uid: Invalid value: \"x\": field is immutable"):
-            await store.patch(CONFIG_MAPS, "c", {"metadata": {"uid": "x"}}, "application/merge-patch+json", "default")
+            await store.patch(CONFIG_MAPS, "c", {"metadata": {"uid": "x"}}, "default", type=PatchType.MERGE)
         with pytest.raises(NotFound, match='configmaps "none" not found'):
             await store.update(CONFIG_MAPS, config("none"), "default")
 
@@ -98,7 +99,7 @@ def test_a_nodes_status_subresource_may_change_labels(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(NODES, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
         patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"unschedulable": None}, "status": {"phase": "x"}}
-        written = await store.patch(NODES, "n", patch, "application/merge-patch+json", subresource="status")
+        written = await store.patch(NODES, "n", patch, type=PatchType.MERGE, subresource="status")
         assert written.document["metadata"]["labels"]["a"] == "b"
         assert written.document["spec"]["unschedulable"] is True
 
@@ -107,7 +108,7 @@ def test_a_nodes_status_subresource_may_change_labels(run: Run) -> None:
 
 def test_generation_counts_what_is_neither_metadata_nor_status(run: Run) -> None:
     async def scenario(store: Store) -> list[int]:
-        merge = "application/merge-patch+json"
+        merge = PatchType.MERGE
         seen = [(await store.create(WIDGETS, widget(), "default")).document["metadata"]["generation"]]
         for patch, part in (
             ({"metadata": {"labels": {"a": "b"}, "generation": 40}}, ""),
@@ -116,7 +117,7 @@ def test_generation_counts_what_is_neither_metadata_nor_status(run: Run) -> None
             ({"spec": {"size": 2}}, ""),
             ({"other": 1}, ""),
         ):
-            written = await store.patch(WIDGETS, "w", patch, merge, "default", subresource=part)
+            written = await store.patch(WIDGETS, "w", patch, "default", type=merge, subresource=part)
             seen.append(written.document["metadata"]["generation"])
         return seen
 
@@ -166,11 +167,11 @@ def test_removing_finalizers_does_not_end_a_pods_grace(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(PODS, pod(finalizers=["a.example/x"]), "default")
         await bind(store)
-        await store.delete(PODS, "p", "default", options=DeleteOptions(grace_period=30))
+        await store.delete(PODS, "p", "default", grace_period=30)
         patch = {"metadata": {"finalizers": None}}
-        written = await store.patch(PODS, "p", patch, "application/merge-patch+json", "default")
+        written = await store.patch(PODS, "p", patch, "default", type=PatchType.MERGE)
         assert not written.deleted
-        assert (await store.delete(PODS, "p", "default", options=DeleteOptions(grace_period=0))).deleted
+        assert (await store.delete(PODS, "p", "default", grace_period=0)).deleted
 
     run(scenario)
 
@@ -188,7 +189,7 @@ def test_replicas_are_read_and_set_through_scale(run: Run) -> None:
         with pytest.raises(Conflict):
             await store.update(WIDGETS, scale, "default", name="w", subresource="scale")
         patched = await store.patch(
-            WIDGETS, "w", {"spec": {"replicas": 7}}, "application/merge-patch+json", "default", subresource="scale"
+            WIDGETS, "w", {"spec": {"replicas": 7}}, "default", type=PatchType.MERGE, subresource="scale"
         )
         assert patched.document["spec"] == {"replicas": 7}
         now = (await store.get(WIDGETS, "w", "default")).document()
@@ -196,7 +197,7 @@ def test_replicas_are_read_and_set_through_scale(run: Run) -> None:
         assert now["metadata"]["generation"] == first["metadata"]["generation"] + 2
         with pytest.raises(Invalid, match="must be greater than or equal to 0"):
             await store.patch(
-                WIDGETS, "w", {"spec": {"replicas": -1}}, "application/merge-patch+json", "default", subresource="scale"
+                WIDGETS, "w", {"spec": {"replicas": -1}}, "default", type=PatchType.MERGE, subresource="scale"
             )
 
     run(scenario)

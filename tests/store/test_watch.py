@@ -12,7 +12,7 @@ from tests.store.support import MERGE, Clock, bind, config, pod
 from wharfinger.api.errors import Expired, ServerTimeout
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
 from wharfinger.api.selectors import parse_field_selector, parse_label_selector
-from wharfinger.store import DeleteOptions, Limits, Store, StoreEvent, Watch
+from wharfinger.store import Limits, Store, StoreEvent, Watch
 
 Run = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def test_every_change_is_seen_in_order_with_its_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         watch = store.watch(CONFIG_MAPS, "default", after=store.version)
         await store.create(CONFIG_MAPS, config(), "default")
-        await store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, MERGE, "default")
+        await store.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, "default", type=MERGE)
         await store.delete(CONFIG_MAPS, "c", "default")
         events = [await watch.__anext__() for _ in range(3)]
         assert [event.type for event in events] == ["ADDED", "MODIFIED", "DELETED"]
@@ -103,7 +103,7 @@ def test_what_begins_or_ceases_to_match_comes_and_goes(run: Run) -> None:
         await store.create(CONFIG_MAPS, config(), "default")
         for label in ("web", "web", "db", "web"):
             patch = {"metadata": {"labels": {"app": label}}, "data": {"n": str(store.version)}}
-            await store.patch(CONFIG_MAPS, "c", patch, MERGE, "default")
+            await store.patch(CONFIG_MAPS, "c", patch, "default", type=MERGE)
         await store.delete(CONFIG_MAPS, "c", "default")
         events = [await watch.__anext__() for _ in range(5)]
         assert [event.type for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
@@ -122,7 +122,7 @@ def test_pods_of_one_node(run: Run) -> None:
             await store.create(PODS, pod(name), "default")
         await bind(store, "a", "n1")
         await bind(store, "b", "n2")
-        await store.delete(PODS, "a", "default", options=DeleteOptions(grace_period=0))
+        await store.delete(PODS, "a", "default", grace_period=0)
         return await take(watch, 3)
 
     assert run(scenario) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
@@ -262,7 +262,7 @@ def test_nothing_is_missed_under_load(run: Run) -> None:
                         assert "already exists" in str(error)
                 elif step % 3:
                     try:
-                        await store.patch(CONFIG_MAPS, name, {"data": {"s": f"{worker}-{step}"}}, MERGE, "default")
+                        await store.patch(CONFIG_MAPS, name, {"data": {"s": f"{worker}-{step}"}}, "default", type=MERGE)
                     except Exception as error:
                         assert "not found" in str(error)
                 else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.systems.scheduling_policy.policies import allowing_all, grant, pod, policy
 
 from wharfinger.admission.rbac import Attributes
@@ -26,8 +27,8 @@ from wharfinger.api.kinds.builtin import (
     ROLE_BINDINGS,
     SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.metrics import Metrics
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.store.store import Store
@@ -49,21 +50,21 @@ class Reviewing(LocalClient):
     slow = 0.0  # seconds that an answer takes
     asked = 0
 
-    async def create(self, resource: Resource, document: Document, namespace: str = "", **more: Any) -> Document:
-        if resource != SUBJECT_ACCESS_REVIEWS:
-            return await super().create(resource, document, namespace, **more)
+    async def send(self, request: ApiRequest[Any]) -> Any:
+        if request.resource != SUBJECT_ACCESS_REVIEWS:
+            return await super().send(request)
         self.asked += 1
         await asyncio.sleep(self.slow)
         if self.failing:
             raise ServiceUnavailable("the API server is away")
-        spec = document["spec"]
+        spec = request.body["spec"]
         what = spec["resourceAttributes"]
         user = User(spec["user"], tuple(spec.get("groups") or ()))
         question = Attributes(
             user, what["verb"], what["group"], what["resource"], name=what["name"], namespace=what["namespace"]
         )
         allowed = not self.denying and StoredRbac(self.store).index().allowed(question).allowed
-        return {**document, "status": {"allowed": allowed}}
+        return {**request.body, "status": {"allowed": allowed}}
 
 
 class Server:
@@ -131,7 +132,7 @@ async def serving(mode: Any = "enforce") -> AsyncIterator[Server]:
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     await provision(client)
     informers = InformerSet(client)
-    metrics = Metrics()
+    metrics = CollectorRegistry()
     configuration = Configuration().having(SchedulingPolicySettings(mode=mode))
     context = Context(client, informers, registry(), configuration, metrics, "wharfinger-system")
     application = Application(
@@ -314,7 +315,7 @@ def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monk
 
 def test_until_the_informers_know_everything_nothing_is_allowed() -> None:
     async def main() -> None:
-        application = Application([], registry(), Metrics(), lambda: "waiting for roles")
+        application = Application([], registry(), CollectorRegistry(), lambda: "waiting for roles")
         server = Server(application, None)  # type: ignore[arg-type]
         response = await server.review("/validate", document=pod())
         assert not response["allowed"] and "waiting for roles" in response["status"]["message"]
@@ -349,7 +350,7 @@ def broken(**changes: Any) -> bytes:
 )
 def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: str) -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         answer = await server.call("POST", "/validate", body)
         assert answer[0] == status
         assert words in answer[1].decode()
@@ -359,7 +360,7 @@ def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: s
 
 def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         assert (await server.call("POST", "/validate", b"{}", length=BODY_LIMIT + 1))[0] == 413
         assert (await server.call("POST", "/validate", b"x" * (BODY_LIMIT + 1), length=5))[0] == 413
         assert (await server.call("POST", "/validate", b"{}", kind=b"text/plain"))[0] == 415
@@ -379,7 +380,7 @@ def test_a_handler_that_fails_refuses() -> None:
             raise KeyError("oops")
 
     async def main() -> None:
-        server = Server(Application([Failing()], registry(), Metrics()), None)  # type: ignore[arg-type]
+        server = Server(Application([Failing()], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         response = await server.review("/validate", document=pod())
         assert not response["allowed"] and "cannot decide: KeyError" in response["status"]["message"]
         assert b'answer="undecided"' in (await server.call("GET", "/metrics"))[1]
@@ -389,7 +390,7 @@ def test_a_handler_that_fails_refuses() -> None:
 
 def test_conversion_answers_for_every_object_or_says_why_not() -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), Metrics()), None)  # type: ignore[arg-type]
+        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
 
         async def convert(version: str, *objects: Document) -> dict[str, Any]:
             request = {"uid": "c", "desiredAPIVersion": version, "objects": list(objects)}

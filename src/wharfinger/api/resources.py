@@ -1,25 +1,26 @@
-"""What a pod asks for: the one place that adds up containers, init containers, sidecars, overhead and resizes.
+"""What a pod requests: the sum over containers, init containers, sidecars and overhead, during resizes too.
 
-Everything that counts resources uses these, so that scheduler, quota and nodes agree. All are exact integers.
+Scheduler, quota and nodes all count with these functions. All amounts are exact integers.
 
     requests(pod)            scheduler units: cpu in thousandths, everything else whole
     limits(pod)              the same for limits
-    nonzero_requests(pod)    (milli cpu, memory bytes) with stand-ins for what containers leave out, for scoring
-    requests_nano(pod)       nano-units, as `api.quantity` holds them, for comparing with quota exactly
+    nonzero_requests(pod)    (milli cpu, memory bytes) with defaults for containers without requests, for scoring
+    requests_nano(pod)       nano-units, as in `api.quantity`, for exact comparison with quota
     limits_nano(pod)
+    sum_containers(spec, of) the sum of any amounts by container
     qos_class(pod)           Guaranteed, Burstable or BestEffort
     in_units(nano)           nano-units to scheduler units
 
 The rules are those of component-helpers' resource/helpers.go with in-place resize of containers and of pod-level
-resources enabled, as in Kubernetes 1.36. Quantities that cannot be parsed raise BadQuantity: validated pods have none.
+resources enabled, as in Kubernetes 1.36. Malformed quantities raise BadQuantity; validated pods have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from wharfinger.api.quantity import NANO, parse_nano
-from wharfinger.api.views.pods import Container, ContainerStatus, Pod, Quantities, Resources
+from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -29,11 +30,11 @@ Amounts = dict[str, int]
 
 _MILLI = NANO // 1000
 MOST = 1 << 53
-"""Amounts of more than this many units (8 Pi; cpu in thousandths) count as this many, so that what a node's pods take
-adds up within 64 bits. Upstream lets such sums overflow."""
+"""Larger amounts (8 Pi; cpu in thousandths) are clipped to this, so that the sum over a node's pods fits into 64 bits.
+Upstream lets such sums overflow."""
 
 NONZERO: Amounts = {CPU: 100 * _MILLI, MEMORY: 200 * 1024 * 1024 * NANO}
-"""What scoring assumes of a container that says nothing (a tenth of a core, 200 MiB); for `missing=`."""
+"""What scoring assumes for a container without requests: a tenth of a core and 200 MiB."""
 
 
 def requests(pod: Pod) -> Amounts:
@@ -45,10 +46,10 @@ def limits(pod: Pod) -> Amounts:
 
 
 def nonzero_requests(pod: Pod) -> tuple[int, int]:
-    """Thousandths of a core and bytes. A request of zero that is written out stays zero."""
+    """Thousandths of a core and bytes. An explicit request of zero stays zero."""
     plain = requests_nano(pod)
     if _pod_level(pod.spec.resources, "requests"):
-        # Pod-level requests cover all containers, so only what they leave out is assumed.
+        # Pod-level requests cover all containers: the defaults apply only to resources that they do not name.
         missing = {name: amount for name, amount in NONZERO.items() if name not in plain}
     else:
         missing = NONZERO
@@ -57,31 +58,23 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
 
 
 def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhead: bool = True) -> Amounts:
-    """`missing` gives what a container is taken to request of a resource it does not name."""
+    """`missing` has the request to assume for a resource that a container does not name."""
     if _is_plain(pod):
         plain = nano(pod.spec.containers[0].resources.requests)
         return {**missing, **plain} if missing else plain
     infeasible = _resize_infeasible(pod)
-    statuses = _statuses(pod)
+    statuses = _resizable_statuses(pod)
 
-    def of(container: Container, *, resizable: bool) -> Amounts:
+    def of(container: Container) -> Amounts:
         spec = nano(container.resources.requests)
-        status = statuses.get(container.name) if resizable else None
+        status = statuses.get(container.name)
         if status is not None and status.resources is not None:
             spec = _effective(
                 spec, nano(status.resources.requests), nano(status.allocated_resources or {}), infeasible=infeasible
             )
-        if missing:
-            spec = {**missing, **spec}
-        return spec
+        return {**missing, **spec} if missing else spec
 
-    total = _aggregate(
-        [of(container, resizable=True) for container in pod.spec.containers],
-        [
-            (of(c, resizable=c.restart_policy == "Always"), c.restart_policy == "Always")
-            for c in pod.spec.init_containers
-        ],
-    )
+    total = sum_containers(pod.spec, of)
     level = pod.spec.resources
     if level is not None and _pod_level(level, "requests"):
         stated = nano(level.requests)
@@ -91,12 +84,12 @@ def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhea
             effective = _effective(stated, actuated, allocated, infeasible=infeasible)
         total.update({name: effective.get(name, 0) for name in stated if is_pod_level(name)})
     if overhead:
-        _add(total, nano(pod.spec.overhead))
+        add_amounts(total, nano(pod.spec.overhead))
     return total
 
 
 def _is_plain(pod: Pod) -> bool:
-    """Whether one container has all that counts, and runs with what it asks for: true of most pods, and quickly told."""
+    """Whether the pod requests just what its only container requests. A shortcut: most pods are such."""
     spec, status = pod.spec, pod.status
     if len(spec.containers) != 1 or spec.init_containers or spec.resources is not None or spec.overhead:
         return False
@@ -112,22 +105,16 @@ def _is_plain(pod: Pod) -> bool:
 
 def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
     infeasible = _resize_infeasible(pod)
-    statuses = _statuses(pod)
+    statuses = _resizable_statuses(pod)
 
-    def of(container: Container, *, resizable: bool) -> Amounts:
+    def of(container: Container) -> Amounts:
         spec = nano(container.resources.limits)
-        status = statuses.get(container.name) if resizable else None
+        status = statuses.get(container.name)
         if status is not None and status.resources is not None:
             spec = _effective(spec, nano(status.resources.limits), {}, infeasible=infeasible)
         return spec
 
-    total = _aggregate(
-        [of(container, resizable=True) for container in pod.spec.containers],
-        [
-            (of(c, resizable=c.restart_policy == "Always"), c.restart_policy == "Always")
-            for c in pod.spec.init_containers
-        ],
-    )
+    total = sum_containers(pod.spec, of)
     level = pod.spec.resources
     if level is not None and (_pod_level(level, "requests") or _pod_level(level, "limits")):
         stated = nano(level.limits)
@@ -136,7 +123,7 @@ def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
             effective = _effective(stated, nano(pod.status.resources.limits), {}, infeasible=infeasible)
         total.update({name: effective.get(name, 0) for name in stated if is_pod_level(name)})
     if overhead:
-        # Overhead raises limits that exist; it makes none.
+        # Overhead is added to existing limits only.
         for name, amount in nano(pod.spec.overhead).items():
             if total.get(name):
                 total[name] += amount
@@ -144,16 +131,16 @@ def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
 
 
 def qos_class(pod: Pod) -> str:
-    """As pkg/apis/core/v1/helper/qos computes it; pod-level resources decide alone where they are given."""
+    """As in pkg/apis/core/v1/helper/qos; pod-level resources take precedence over those of containers."""
     level = pod.spec.resources
     parts = [level] if level is not None else [c.resources for c in (*pod.spec.containers, *pod.spec.init_containers)]
     asked: Amounts = {}
     bounded: Amounts = {}
     guaranteed = True
     for part in parts:
-        _add(asked, _compute(part.requests))
+        add_amounts(asked, _compute(part.requests))
         bound = _compute(part.limits)
-        _add(bounded, bound)
+        add_amounts(bounded, bound)
         if len(bound) < 2 and (level is None or level.limits):
             guaranteed = False
     if not asked and not bounded:
@@ -162,7 +149,7 @@ def qos_class(pod: Pod) -> str:
 
 
 def in_units(amounts: Mapping[str, int]) -> Amounts:
-    """Nano-units to what decisions compare: thousandths of cpu, whole units of the rest, rounded up."""
+    """Nano-units to scheduler units: thousandths of cpu, whole units of the rest, rounded up."""
     return {name: min(-(-amount // (_MILLI if name == CPU else NANO)), MOST) for name, amount in amounts.items()}
 
 
@@ -171,7 +158,7 @@ def nano(quantities: Quantities) -> Amounts:
 
 
 def is_pod_level(name: str) -> bool:
-    """Whether pod-level resources may name it."""
+    """Whether the resource may be set at pod level."""
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
@@ -184,28 +171,30 @@ def _compute(quantities: Quantities) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
-def _aggregate(containers: list[Amounts], inits: list[tuple[Amounts, bool]]) -> Amounts:
-    """Sum of containers and sidecars, or the most that any init step needs beside the sidecars started before it."""
+def sum_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
+    """What the pod needs at once, given the amounts `of` each container: the sum of containers and sidecars, or, if that is
+    more, what an init container needs together with the sidecars started before it."""
     total: Amounts = {}
-    for amounts in containers:
-        _add(total, amounts)
+    for container in spec.containers:
+        add_amounts(total, of(container))
     sidecars: Amounts = {}
     peak: Amounts = {}
-    for amounts, sidecar in inits:
-        if sidecar:
-            _add(total, amounts)
-            _add(sidecars, amounts)
+    for container in spec.init_containers:
+        amounts = of(container)
+        if container.restart_policy == "Always":
+            add_amounts(total, amounts)
+            add_amounts(sidecars, amounts)
             _raise(peak, sidecars)
         else:
             step = dict(amounts)
-            _add(step, sidecars)
+            add_amounts(step, sidecars)
             _raise(peak, step)
     _raise(total, peak)
     return total
 
 
 def _effective(spec: Amounts, actuated: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
-    """During a resize the largest of wanted, promised and in use counts; an infeasible wish does not."""
+    """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
     result = {} if infeasible else dict(spec)
     _raise(result, actuated)
     _raise(result, allocated)
@@ -217,11 +206,16 @@ def _resize_infeasible(pod: Pod) -> bool:
     return condition is not None and condition.reason == "Infeasible"
 
 
-def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
-    return {status.name: status for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+def _resizable_statuses(pod: Pod) -> dict[str, ContainerStatus]:
+    """By container name; init containers other than sidecars cannot be resized."""
+    found = {status.name: status for status in pod.status.container_statuses}
+    if pod.spec.init_containers:
+        sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
+        found.update((status.name, status) for status in pod.status.init_container_statuses if status.name in sidecars)
+    return found
 
 
-def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
+def add_amounts(total: Amounts, amounts: Mapping[str, int]) -> None:
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 

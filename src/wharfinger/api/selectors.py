@@ -149,6 +149,11 @@ def compile_label_selector(selector: LabelSelector) -> Requirements:
     return tuple(compiled)
 
 
+def exact_labels(labels: Mapping[str, str]) -> Requirements:
+    """Requirements for a plain map of labels, such as `nodeSelector`, which upstream does not validate."""
+    return tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in sorted(labels.items()))
+
+
 _TOKEN = re.compile(r"\s*(==|!=|=|!|,|\(|\)|>|<|[^\s=!,()<>]+)")
 
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 import wharfinger
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Kind
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
@@ -29,6 +29,7 @@ from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.target import Target, resource_target
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
 from wharfinger.apiserver.watching import Watchers
+from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Application:
         self.address = ""
         self.ready = False
         self.stopping = False
-        self.metrics = Metrics()
+        self.metrics = CollectorRegistry()
         self._authenticator = authenticator
         self._signer = signer
         self._rbac = rbac
@@ -66,22 +67,37 @@ class Application:
         self._structures = Structures(store.registry)
         self.max_inflight = max_inflight
         self._inflight = 0
-        self._requests = self.metrics.counter(
-            "apiserver_request_total",
-            "Requests by verb, resource and answer.",
-            ("verb", "group", "version", "resource", "subresource", "code"),
+        self._requests = LabelledSeries(
+            Counter(
+                "apiserver_request_total",
+                "Requests by verb, resource and response code.",
+                ("verb", "group", "version", "resource", "subresource", "code"),
+                registry=self.metrics,
+            )
         )
-        self._seconds = self.metrics.histogram(
-            "apiserver_request_duration_seconds", "Time to answer, watches not counted.", ("verb", "group", "resource")
+        self._seconds = LabelledSeries(
+            Histogram(
+                "apiserver_request_duration_seconds",
+                "Time to answer, without watches.",
+                ("verb", "group", "resource"),
+                registry=self.metrics,
+                buckets=LATENCY_BUCKETS,
+            )
         )
-        self.metrics.gauge(
-            "apiserver_current_inflight_requests", "Requests being answered.", source=lambda: self._inflight
+        Gauge("apiserver_current_inflight_requests", "Requests being answered.", registry=self.metrics).set_function(
+            lambda: self._inflight
         )
-        watching = self.metrics.gauge("apiserver_registered_watchers", "Open watches.", ("group", "version", "kind"))
-        self._rejected = self.metrics.counter(
-            "apiserver_request_terminations_total", "Requests refused because too many were in flight."
+        watching = Gauge(
+            "apiserver_registered_watchers", "Open watches.", ("group", "version", "kind"), registry=self.metrics
         )
-        self.metrics.gauge("apiserver_resource_version", "The latest version.", source=lambda: store.version)
+        self._rejected = Counter(
+            "apiserver_request_terminations_total",
+            "Requests refused because too many were in flight.",
+            registry=self.metrics,
+        )
+        Gauge("apiserver_resource_version", "The latest resource version.", registry=self.metrics).set_function(
+            lambda: store.version
+        )
         self.watchers = Watchers(watching, now)
         reviews = Reviews(rbac, authenticator, signer, lookup, now)
         self._resources = Resources(store, self._structures, reviews, self.watchers, now)
@@ -158,7 +174,7 @@ class Application:
     def _count(self, exchange: Exchange | None, target: Target | None, seconds: float) -> None:
         code = str(exchange.status) if exchange is not None else "400"
         if target is None:
-            self._requests.inc(exchange.method if exchange else "", "", "", "", "", code)
+            self._requests[exchange.method if exchange else "", "", "", "", "", code].inc()
             return
         kind = self.store.registry.of_plural(target.group, target.plural)
         if kind is not None and target.version in kind.versions:
@@ -168,9 +184,9 @@ class Application:
             # What does not exist has no name of its own here: names come from clients and would grow without bound.
             group = version = plural = subresource = ""
         verb = target.verb.upper()
-        self._requests.inc(verb, group, version, plural, subresource, code)
+        self._requests[verb, group, version, plural, subresource, code].inc()
         if verb != "WATCH":
-            self._seconds.observe(seconds, verb, group, plural)
+            self._seconds[verb, group, plural].observe(seconds)
 
     async def _dispatch(self, exchange: Exchange, target: Target | None) -> None:
         if target is not None:
@@ -253,7 +269,7 @@ class Application:
         )
 
     async def _metrics(self, exchange: Exchange) -> None:
-        await exchange.answer(200, self.metrics.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
+        await exchange.answer(200, exposition(self.metrics), CONTENT_TYPE)
 
     async def _serve_openapi(self, exchange: Exchange) -> None:
         await self._openapi.serve(exchange)

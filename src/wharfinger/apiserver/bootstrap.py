@@ -30,7 +30,7 @@ async def bootstrap(store: Store) -> None:
 async def _ensure(store: Store, resource: Resource, document: Document) -> None:
     if store.peek(resource, document["metadata"]["name"]) is None:
         with contextlib.suppress(AlreadyExists):
-            await store.create(resource, document, manager=_MANAGER)
+            await store.create(resource, document, field_manager=_MANAGER)
 
 
 async def _reconcile(store: Store, resource: Resource, wanted: Document) -> None:
@@ -42,4 +42,4 @@ async def _reconcile(store: Store, resource: Resource, wanted: Document) -> None
     merged = reconciled(wanted, found.document())
     if merged is not None:
         with contextlib.suppress(Conflict, NotFound):  # an administrator was faster; the next start looks again
-            await store.update(resource, merged, name=name, manager=_MANAGER)
+            await store.update(resource, merged, name=name, field_manager=_MANAGER)

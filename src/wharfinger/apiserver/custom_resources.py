@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from wharfinger.api.conditions import set_condition
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Kind
@@ -122,7 +123,7 @@ class CustomResources:
         if CLEANUP not in finalizers:
             definition["metadata"]["finalizers"] = [*finalizers, CLEANUP]
             written = await self._store.update(
-                CUSTOM_RESOURCE_DEFINITIONS, definition, name=metadata["name"], manager=_MANAGER
+                CUSTOM_RESOURCE_DEFINITIONS, definition, name=metadata["name"], field_manager=_MANAGER
             )
             definition = written.document
         status = dict(definition.get("status") or {})
@@ -152,7 +153,7 @@ class CustomResources:
                 {**definition, "status": status},
                 name=metadata["name"],
                 subresource="status",
-                manager=_MANAGER,
+                field_manager=_MANAGER,
             )
 
     async def _end(self, name: str) -> None:
@@ -168,7 +169,7 @@ class CustomResources:
             finalizers = [one for one in definition["metadata"].get("finalizers") or [] if one != CLEANUP]
             definition["metadata"]["finalizers"] = finalizers
             with contextlib.suppress(Conflict, NotFound):
-                await self._store.update(CUSTOM_RESOURCE_DEFINITIONS, definition, name=name, manager=_MANAGER)
+                await self._store.update(CUSTOM_RESOURCE_DEFINITIONS, definition, name=name, field_manager=_MANAGER)
                 return
 
     def _drop(self, name: str) -> None:
@@ -179,16 +180,8 @@ class CustomResources:
 
 
 def _conditions(present: list[Document], wanted: list[tuple[str, str, str, str]], now: str) -> list[Document]:
-    """The conditions with the wanted ones set; a transition time moves only with the status."""
-    kept = {condition.get("type"): condition for condition in present}
+    """The conditions with the wanted ones set."""
     for kind, status, reason, message in wanted:
-        before = kept.get(kind)
-        moment = before["lastTransitionTime"] if before is not None and before.get("status") == status else now
-        kept[kind] = {
-            "type": kind,
-            "status": status,
-            "lastTransitionTime": moment,
-            "reason": reason,
-            "message": message,
-        }
-    return list(kept.values())
+        condition = {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+        present = set_condition(present, condition)
+    return present

@@ -12,10 +12,10 @@ from wharfinger.api.errors import ApiError, BadRequest, Invalid, invalid_object
 from wharfinger.api.fields import invalid
 from wharfinger.api.go_text import plain
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.apiserver.exchange import decode_yaml
 from wharfinger.apiserver.go_json import syntax_error, unmarshalled
 from wharfinger.apiserver.structure import Structure, WrongType
-from wharfinger.store.patches import APPLY, JSON, MERGE, STRATEGIC
 
 Finish = Callable[[Document], None]
 """Looks at what a patch made, and may refuse or change it."""
@@ -23,22 +23,22 @@ Finish = Callable[[Document], None]
 _MAP = "map[string]interface {}"
 
 
-def decode_patch(data: bytes, media: str) -> Any:
+def decode_patch(data: bytes, type: PatchType) -> Any:
     """The patch: a list of operations, or an object."""
-    if media == APPLY:
+    if type is PatchType.APPLY:
         value = decode_yaml(data, "error decoding YAML: error converting YAML to JSON: ")
         prefix = "error decoding YAML: error unmarshaling JSON: while decoding JSON: "
     else:
-        prefix = "" if media == STRATEGIC else "error decoding patch: "
+        prefix = "" if type is PatchType.STRATEGIC else "error decoding patch: "
         try:
             value = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{prefix}{syntax_error(data) or error}") from None
-    if value is None and media != MERGE:
-        return [] if media == JSON else {}
+    if value is None and type is not PatchType.MERGE:
+        return [] if type is PatchType.JSON else {}
     if value is None:
         raise BadRequest("Invalid JSON Patch")
-    if media == JSON:
+    if type is PatchType.JSON:
         _check_operations(value, prefix)
     elif not isinstance(value, dict):
         raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into Go value of type {_MAP}")

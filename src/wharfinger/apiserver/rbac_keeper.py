@@ -101,7 +101,9 @@ class RbacKeeper:
                 document = documents[name]
                 document["rules"] = [_rule(rule) for rule in rules]
                 with contextlib.suppress(Conflict, NotFound):  # the next round, or the next event, sees to it
-                    await self._store.update(CLUSTER_ROLES, document, name=name, manager="clusterrole-aggregation")
+                    await self._store.update(
+                        CLUSTER_ROLES, document, name=name, field_manager="clusterrole-aggregation"
+                    )
                 changed = True
             if not changed:
                 return

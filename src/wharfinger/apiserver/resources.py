@@ -9,6 +9,7 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.requests import ApiRequest, DeleteOptions, PatchType, Verb
 from wharfinger.api.selectors import FieldRequirement
 from wharfinger.api.shapes import definition_name
 from wharfinger.apiserver import tables
@@ -23,14 +24,10 @@ from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied
-from wharfinger.store.objects import DeleteOptions, Stored, Written
+from wharfinger.store.objects import Stored, Written
 from wharfinger.store.store import Store
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+_PATCHES = tuple(type.value for type in PatchType)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
@@ -233,15 +230,9 @@ class Resources:
         if subresource == "token":
             await exchange.json(self._reviews.token_request(body.value, namespace, name), 201)
             return
-        written = await self._store.create(
-            at.resource,
-            body.value,
-            namespace,
-            name=name,
-            subresource=subresource,
+        written = await self._store.send(
+            _write(at, Verb.CREATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
-            dry_run=options.dry_run,
-            manager=options.manager,
         )
         await self._written(exchange, at, written, accepted, 201)
 
@@ -253,15 +244,9 @@ class Resources:
         structure = self._structure(at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
-        written = await self._store.update(
-            at.resource,
-            body.value,
-            _namespace(at),
-            name=at.target.name,
-            subresource=at.target.subresource,
+        written = await self._store.send(
+            _write(at, Verb.UPDATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
-            dry_run=options.dry_run,
-            manager=options.manager,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
@@ -269,23 +254,24 @@ class Resources:
         accepted = accept(exchange.header(b"accept"))
         media = content_type(exchange.header(b"content-type"))
         require_content(media, *_PATCHES)
+        type = PatchType(media)
         agent = exchange.header(b"user-agent")
-        options = write_options(exchange.query, "PatchOptions", agent, apply=media == APPLY_PATCH)
+        options = write_options(exchange.query, "PatchOptions", agent, apply=type is PatchType.APPLY)
         data = await exchange.body()
-        patch = decode_patch(data, media)
+        patch = decode_patch(data, type)
         structure = self._structure(at)
         finish: Finish | None = None
-        if media == JSON_PATCH and len(patch) > _MAX_OPERATIONS:
+        if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
-        if media == STRATEGIC_PATCH and rules.built_in(at.kind):
+        if type is PatchType.STRATEGIC and rules.built_in(at.kind):
             for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
                 if isinstance(patch.get(name), str | None):
                     patch.pop(name, None)
         if structure is None:
             pass
-        elif media == JSON_PATCH:
+        elif type is PatchType.JSON:
             finish = checked_result(structure, options.validation, exchange.warnings)
-        elif media == APPLY_PATCH:
+        elif type is PatchType.APPLY:
             if at.target.subresource:
                 await self._must_exist(at)
             exchange.warnings += self._check_applied(at, patch, structure, options)
@@ -294,27 +280,24 @@ class Resources:
                 faults = structure.walk(patch, patch=True)
                 why = f"strict decoding error: {', '.join(faults)}" if faults and options.validation == "Strict" else ""
             except WrongType as error:
-                faults, why = [], restored(error) if media == STRATEGIC_PATCH else str(error)
-            if why and media == STRATEGIC_PATCH:
+                faults, why = [], restored(error) if type is PatchType.STRATEGIC else str(error)
+            if why and type is PatchType.STRATEGIC:
                 await self._must_exist(at)
-                raise refused_merge(decode_patch(data, media), why)
+                raise refused_merge(decode_patch(data, type), why)
             if why:
-                patch, finish = decode_patch(data, media), refused_result(why)
+                patch, finish = decode_patch(data, type), refused_result(why)
             elif options.validation == "Warn":
                 exchange.warnings += faults
-        written = await self._store.patch(
-            at.resource,
-            at.target.name,
+        request = _write(
+            at,
+            Verb.PATCH,
             patch,
-            media,
-            _namespace(at),
-            subresource=at.target.subresource,
-            user=exchange.user,
-            dry_run=options.dry_run,
-            manager=options.manager,
+            patch_type=type,
+            field_manager=options.manager,
             force=options.force,
-            finish=finish,
+            dry_run=options.dry_run,
         )
+        written = await self._store.send(request, user=exchange.user, finish=finish)
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
     def _check_applied(self, at: Located, patch: Document, structure: Structure, options: WriteOptions) -> list[str]:
@@ -356,13 +339,9 @@ class Resources:
     async def _delete(self, exchange: Exchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        written = await self._store.delete(
-            at.resource,
-            at.target.name,
-            _namespace(at),
-            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
-            user=exchange.user,
-            dry_run=asked.dry_run,
+        options = DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version)
+        written = await self._store.send(
+            _write(at, Verb.DELETE, delete_options=options, dry_run=asked.dry_run), user=exchange.user
         )
         if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
             exchange.warnings += written.warnings
@@ -407,6 +386,11 @@ class Resources:
 
 def _namespace(at: Located) -> str:
     return at.target.namespace if at.kind.namespaced else ""
+
+
+def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequest[Document]:
+    target = at.target
+    return ApiRequest(verb, at.resource, _namespace(at), target.name, target.subresource, body, **options)
 
 
 def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:

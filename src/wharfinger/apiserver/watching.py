@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
+from prometheus_client import Gauge
 
 from wharfinger.api.errors import ApiError
-from wharfinger.api.metrics import Gauge
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.exchange import Exchange
@@ -66,7 +66,8 @@ class Watchers:
         leaving = asyncio.ensure_future(exchange.gone())
         leaving.add_done_callback(lambda _: watch.close())
         self._open.add(watch)
-        self._gauge.inc(resource.group, resource.version, resource.kind)
+        series = self._gauge.labels(resource.group, resource.version, resource.kind)
+        series.inc()
         try:
             # Headers go out at once: a client waits for them before it believes in its watch.
             await exchange.stream(b"")
@@ -81,7 +82,7 @@ class Watchers:
             async with asyncio.timeout(self.stuck):
                 await exchange.stream(_error_line(error), more=False)
         finally:
-            self._gauge.inc(resource.group, resource.version, resource.kind, by=-1)
+            series.dec()
             self._open.discard(watch)
             timer.cancel()
             leaving.cancel()

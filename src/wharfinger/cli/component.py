@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from wharfinger.api.configuration import Configuration
-    from wharfinger.api.metrics import Metrics
     from wharfinger.client.http import HttpClient
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
@@ -111,11 +112,11 @@ async def lead(
     `work` is started before, so that it can load the cluster while it waits for its turn; it is begun anew after a lease
     was lost.
     """
-    from wharfinger.client.fence import fenced
+    from wharfinger.client.fence import FencedClient
     from wharfinger.client.leases import Leader, process_identity
 
     leader = Leader(client, name, namespace, process_identity(), clock, **timing)  # type: ignore[arg-type]  # only floats
-    guarded = fenced(client, leader.check)
+    guarded = FencedClient(client, leader.check)
     while not await stand_by_and_lead(leader, lambda turn: work(guarded, turn)):
         pass
 
@@ -144,7 +145,11 @@ async def stand_by_and_lead(leader: Leader, work: Callable[[Turn], Awaitable[Non
 
 
 async def serving_health(
-    metrics: Metrics, host: str, port: int | None, ready: Callable[[], str], work: Callable[[], Awaitable[None]]
+    metrics: CollectorRegistry,
+    host: str,
+    port: int | None,
+    ready: Callable[[], str],
+    work: Callable[[], Awaitable[None]],
 ) -> None:
     """Works with a metrics and health endpoint beside it, where a port is given."""
     from wharfinger.client.metrics import HealthServer
@@ -166,7 +171,7 @@ async def run_component(
     work: Callable[[Client, InformerSet, Turn], Awaitable[None]],
     *,
     clock: Clock,
-    metrics: Metrics,
+    metrics: CollectorRegistry,
     running: Running,
 ) -> None:
     """Works with informers of its own until told to stop, as the leader where one is to be elected; closes the client.

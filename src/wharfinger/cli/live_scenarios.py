@@ -15,7 +15,7 @@ from wharfinger.cli.scenario_runs import Verdict, problem_lines
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
 if TYPE_CHECKING:
-    from wharfinger.api.configuration import Configuration, settings_by_key
+    from wharfinger.api.configuration import Configuration
     from wharfinger.client.access import ClusterAccess
     from wharfinger.scenario.document import Scenario
     from wharfinger.simulate.inputs import Inputs
@@ -109,6 +109,7 @@ def _other_configuration(wanted: Configuration, running: Configuration) -> str:
     how classes are named where an API server refuses their own names, nor as whom schedulers run."""
     from msgspec.structs import replace
 
+    from wharfinger.api.configuration import settings_by_key
     from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
     classes = running.of(ResourceClassSettings)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
 from wharfinger.api.wording import counted, listed
 from wharfinger.cli.output import paint, table
 
@@ -131,7 +132,7 @@ def _placements(objects: list[Document], limit: int | None) -> str:
     rows: list[tuple[Any, ...]] = []
     for document in _of(objects, "Placement"):
         conditions = (document.get("status") or {}).get("conditions") or ()
-        satisfied: Document = next((each for each in conditions if each.get("type") == "PlacementSatisfied"), {})
+        satisfied = find_condition(conditions, "PlacementSatisfied") or {}
         clusters = decided.get(_name(document), [])
         rows.append((_name(document), satisfied.get("reason"), listed(clusters, 10)))
     return _section("Placements", ("placement", "state", "clusters"), rows, limit)

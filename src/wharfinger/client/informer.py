@@ -25,7 +25,7 @@ from wharfinger.api.errors import (
 )
 from wharfinger.api.registry import Resource
 from wharfinger.client.backoff import Backoff
-from wharfinger.client.interface import Client, EventType, Page
+from wharfinger.client.interface import Client, EventType, ListPage
 from wharfinger.client.timers import background_sleep
 
 log = logging.getLogger(__name__)
@@ -265,7 +265,7 @@ class Informer(Generic[T]):
             if not token:
                 return items, page.resource_version
 
-    async def _page(self, token: str, limit: int) -> Page[T]:
+    async def _page(self, token: str, limit: int) -> ListPage[T]:
         return await self._client.list(
             self.resource,
             self._namespace,

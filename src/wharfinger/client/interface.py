@@ -1,26 +1,22 @@
-"""The client interface. Components take a `Client` and know nothing of where the API server is.
+"""The client interface. Components take a `Client` and do not know where the API server runs.
 
-Objects are read as documents, or straight into a typed view where `view` names one. Writes are documents, patches,
-bindings and evictions; a view is never written back.
+Objects are read as documents, or decoded into a typed view where `view` names one. Writes are documents, patches,
+bindings and evictions; a view is never written back. Every call becomes an `ApiRequest`, so an implementation or a
+wrapper overrides `send`, and `stream` for watches.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb, WriteVerbs
 
 T = TypeVar("T")
-
-
-class PatchType(Enum):
-    JSON = "application/json-patch+json"
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 class EventType(Enum):
@@ -31,8 +27,8 @@ class EventType(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One answer to a list: `continue_token` is empty on the last page."""
+class ListPage(Generic[T]):
+    """One response to a list; `continue_token` is empty on the last page."""
 
     items: Sequence[T]
     resource_version: str
@@ -41,7 +37,8 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """`object` is None for bookmarks. `initial_events_end` marks the bookmark that closes a watch-list's first part."""
+    """`object` is None for bookmarks. `initial_events_end` marks the bookmark that ends the initial events of a
+    watch-list."""
 
     type: EventType
     object: T | None
@@ -49,8 +46,19 @@ class WatchEvent(Generic[T]):
     initial_events_end: bool = False
 
 
-class Client(Protocol):
-    """All calls raise the exceptions of `wharfinger.api.errors`; a server that cannot be reached is ServiceUnavailable."""
+class Client(WriteVerbs[Document]):
+    """All calls raise the exceptions of `wharfinger.api.errors`; an unreachable server is ServiceUnavailable."""
+
+    @abstractmethod
+    async def send(self, request: ApiRequest[T]) -> T:
+        """Sends any request but a watch and returns the decoded response."""
+
+    @abstractmethod
+    def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
+        """Sends a watch and yields its events."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
     @overload
     async def get(self, resource: Resource, name: str, namespace: str = "", *, subresource: str = "") -> Document: ...
@@ -58,6 +66,17 @@ class Client(Protocol):
     async def get(
         self, resource: Resource, name: str, namespace: str = "", *, view: type[T], subresource: str = ""
     ) -> T: ...
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        view: type[Any] | None = None,
+        subresource: str = "",
+    ) -> Any:
+        request: ApiRequest[Any] = ApiRequest(Verb.GET, resource, namespace, name, subresource, view=view)
+        return await self.send(request)
 
     @overload
     async def list(
@@ -70,7 +89,7 @@ class Client(Protocol):
         limit: int = 0,
         continue_token: str = "",
         resource_version: str = "",
-    ) -> Page[Document]: ...
+    ) -> ListPage[Document]: ...
     @overload
     async def list(
         self,
@@ -83,7 +102,12 @@ class Client(Protocol):
         limit: int = 0,
         continue_token: str = "",
         resource_version: str = "",
-    ) -> Page[T]: ...
+    ) -> ListPage[T]: ...
+    async def list(
+        self, resource: Resource, namespace: str = "", *, view: type[Any] | None = None, **options: Any
+    ) -> ListPage[Any]:
+        request: ApiRequest[ListPage[Any]] = ApiRequest(Verb.LIST, resource, namespace, view=view, **options)
+        return await self.send(request)
 
     def watch(
         self,
@@ -96,61 +120,30 @@ class Client(Protocol):
         field_selector: str = "",
         timeout: float | None = None,
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Events after `resource_version`, bookmarks included; ends when the server closes. Expired when it is too old."""
-        ...
+        """Yields the events after `resource_version`, including bookmarks, until the server ends the watch.
 
-    async def create(
-        self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
-        *,
-        name: str = "",
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Document:
-        """Creates an object, or posts to a subresource of `name` (binding, eviction, token)."""
-        ...
-
-    async def update(
-        self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Document: ...
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str = "",
-        *,
-        type: PatchType = PatchType.MERGE,
-        subresource: str = "",
-        field_manager: str = "",
-        force: bool = False,
-        dry_run: bool = False,
-    ) -> Document: ...
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str = "",
-        *,
-        grace_period: int | None = None,
-        propagation: str = "",
-        uid: str = "",
-        resource_version: str = "",
-        dry_run: bool = False,
-    ) -> Document: ...
+        Raises Expired when the version is too old.
+        """
+        request: ApiRequest[WatchEvent[T]] = ApiRequest(
+            Verb.WATCH,
+            resource,
+            namespace,
+            view=view,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            resource_version=resource_version,
+            timeout=timeout,
+        )
+        return self.stream(request)
 
     async def delete_collection(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> None: ...
-
-    async def close(self) -> None: ...
+    ) -> None:
+        request: ApiRequest[object] = ApiRequest(
+            Verb.DELETE_COLLECTION,
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+        await self.send(request)

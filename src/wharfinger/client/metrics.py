@@ -1,32 +1,37 @@
-"""What live processes show of themselves: the observer that counts controllers' work, and the endpoint for metrics and health.
-
-The metrics themselves are values of `wharfinger.api.metrics`.
-"""
+"""What a live process exposes: metrics of its controllers, and the endpoint for metrics and health."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from wharfinger.api.metrics import Metrics
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
 
 
 class ControllerMetrics:
     """The observer of all controllers of one process."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._adds = metrics.counter("wharfinger_workqueue_adds_total", "Keys added to work queues.", ("controller",))
-        self._seconds = metrics.histogram(
-            "wharfinger_reconcile_duration_seconds", "Time to reconcile one key.", ("controller", "outcome")
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._adds = LabelledSeries(
+            Counter("wharfinger_workqueue_adds_total", "Keys added to work queues.", ("controller",), registry=registry)
+        )
+        self._seconds = LabelledSeries(
+            Histogram(
+                "wharfinger_reconcile_duration_seconds",
+                "Time to reconcile one key.",
+                ("controller", "outcome"),
+                registry=registry,
+                buckets=LATENCY_BUCKETS,
+            )
         )
 
     def added(self, controller: str) -> None:
-        self._adds.inc(controller)
+        self._adds[(controller,)].inc()
 
     def reconciled(self, controller: str, seconds: float, outcome: str) -> None:
-        self._seconds.observe(seconds, controller, outcome)
+        self._seconds[controller, outcome].observe(seconds)
 
 
 class HealthServer:
@@ -34,7 +39,7 @@ class HealthServer:
 
     def __init__(
         self,
-        metrics: Metrics,
+        registry: CollectorRegistry,
         *,
         healthy: Callable[[], str] = lambda: "",
         ready: Callable[[], str] = lambda: "",
@@ -42,7 +47,7 @@ class HealthServer:
         port: int = 0,
     ) -> None:
         self.port = port  # the real one after `start`
-        self._metrics = metrics
+        self._registry = registry
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
         self._host = host
         self._runner: Any = None
@@ -51,7 +56,7 @@ class HealthServer:
         from aiohttp import web
 
         async def metrics(request: web.Request) -> web.Response:
-            return web.Response(body=self._metrics.render().encode(), headers={"Content-Type": CONTENT_TYPE})
+            return web.Response(body=exposition(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
         async def check(request: web.Request) -> web.Response:
             wrong = self._checks[request.path]()

@@ -1,24 +1,141 @@
-"""What API servers answer, read into objects: lists, watch events, errors. Bytes go straight into views where they can."""
+"""The wire format of the Kubernetes API: requests encoded into HTTP; objects, lists, watch events and errors decoded.
+
+Nothing is sent here. Response bytes are decoded straight into views where possible.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from wharfinger.api.errors import ApiError, InternalError, from_status
+from wharfinger.api.errors import ApiError, BadRequest, InternalError, from_status
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.api.views import decode
-from wharfinger.client.interface import EventType, Page, WatchEvent
+from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.memory import gc_paused
 from wharfinger.client.transport import Response
 
 T = TypeVar("T")
 
+JSON = "application/json"
+
+BIG = 256 * 1024  # bytes of a list from which on garbage collection is paused during decoding
+
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
-BIG = 256 * 1024  # bytes of a list from which on the collector is kept out
+_is_plain = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*)?").fullmatch  # a name that needs no quoting: most do not
+_METHODS = {
+    Verb.GET: "GET",
+    Verb.LIST: "GET",
+    Verb.WATCH: "GET",
+    Verb.CREATE: "POST",
+    Verb.UPDATE: "PUT",
+    Verb.PATCH: "PATCH",
+    Verb.DELETE: "DELETE",
+    Verb.DELETE_COLLECTION: "DELETE",
+}
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    method: str
+    path: str  # with the query
+    body: bytes | None = None
+    content_type: str = JSON
+
+
+def encode_request(request: ApiRequest[Any], field_manager: str) -> HttpRequest:
+    """`field_manager` names the writer where the request does not. A watch must bring its timeout."""
+    verb, method = request.verb, _METHODS[request.verb]
+    if verb is Verb.GET:
+        return HttpRequest(method, _path(request))
+    if verb is Verb.DELETE:
+        return HttpRequest(method, _path(request), msgspec.json.encode(_delete_options(request)))
+    if verb is Verb.CREATE or verb is Verb.UPDATE or verb is Verb.PATCH:
+        query = _write_query(request.dry_run, request.field_manager or field_manager, request.force)
+        content_type = request.patch_type.value if verb is Verb.PATCH else JSON
+        return HttpRequest(method, _path(request) + query, msgspec.json.encode(request.body), content_type)
+    return HttpRequest(method, _path(request) + _query(_list_options(request)))
+
+
+def _path(request: ApiRequest[Any]) -> str:
+    namespace, name = request.namespace, request.name
+    if request.verb is Verb.CREATE or request.verb is Verb.UPDATE:
+        metadata = request.body.get("metadata") or {}
+        namespace = namespace or str(metadata.get("namespace") or "")
+        if request.verb is Verb.UPDATE:
+            name = name or str(metadata.get("name") or "")
+            if not name:
+                raise BadRequest("metadata.name: an update needs the name of its object")
+    return object_path(request.resource, namespace, name, request.subresource)
+
+
+def object_path(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    if not _is_plain(namespace) or not _is_plain(name):
+        for part in (namespace, name):
+            if part in (".", ".."):
+                raise BadRequest(f'"{part}" is not a name')
+        namespace, name = quote(namespace, safe=""), quote(name, safe=":")
+    return resource.path(namespace, name, subresource)
+
+
+def _query(parameters: dict[str, str]) -> str:
+    given = {name: value for name, value in parameters.items() if value}
+    return "?" + urlencode(given, quote_via=quote) if given else ""
+
+
+@lru_cache(maxsize=64)
+def _write_query(dry_run: bool, manager: str, force: bool) -> str:
+    return _query({"fieldManager": manager, "force": "true" if force else "", "dryRun": "All" if dry_run else ""})
+
+
+def _list_options(request: ApiRequest[Any]) -> dict[str, str]:
+    watch = request.verb is Verb.WATCH
+    return {
+        "watch": "true" if watch else "",
+        "allowWatchBookmarks": "true" if watch else "",
+        "timeoutSeconds": str(max(1, round(request.timeout))) if request.timeout is not None else "",
+        "labelSelector": request.label_selector,
+        "fieldSelector": request.field_selector,
+        "limit": str(request.limit) if request.limit else "",
+        "continue": request.continue_token,
+        "resourceVersion": request.resource_version,
+    }
+
+
+def _delete_options(request: ApiRequest[Any]) -> Document:
+    given = request.delete_options
+    options: Document = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if given.grace_period is not None:
+        options["gracePeriodSeconds"] = given.grace_period
+    if given.propagation:
+        options["propagationPolicy"] = given.propagation
+    conditions = (("uid", given.uid), ("resourceVersion", given.resource_version))
+    if preconditions := {key: value for key, value in conditions if value}:
+        options["preconditions"] = preconditions
+    if request.dry_run:
+        options["dryRun"] = ["All"]
+    return options
+
+
+def decode_response(request: ApiRequest[Any], body: bytes) -> Any:
+    """What the body of a successful response holds: a page for a list, otherwise one object."""
+    view: type[Any] = request.view if request.view is not None else dict
+    if request.verb is not Verb.LIST:
+        return read_object(body, view)
+    page = read_page(body, view)
+    if view is dict:
+        resource = request.resource
+        for item in page.items:
+            # API servers omit from the items what the list itself states.
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+    return page
 
 
 class _ListMeta(msgspec.Struct):
@@ -75,7 +192,7 @@ def read_object(body: bytes, view: type[T]) -> T:
         raise InternalError(f"the server's answer cannot be read: {error}") from error
 
 
-def read_page(body: bytes, view: type[T]) -> Page[T]:
+def read_page(body: bytes, view: type[T]) -> ListPage[T]:
     with gc_paused() if len(body) > BIG else nullcontext():
         try:
             try:
@@ -84,10 +201,10 @@ def read_page(body: bytes, view: type[T]) -> Page[T]:
             except msgspec.ValidationError:
                 raw = _raw_list_decoder.decode(body)  # some field is null: look at each item more patiently
                 items = [decode(item, view) for item in raw.items or ()]
-                return Page(tuple(items), raw.metadata.resource_version or "", raw.metadata.continue_token or "")
+                return ListPage(tuple(items), raw.metadata.resource_version or "", raw.metadata.continue_token or "")
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise InternalError(f"the server's list cannot be read: {error}") from error
-        return Page(tuple(items), found.metadata.resource_version or "", found.metadata.continue_token or "")
+        return ListPage(tuple(items), found.metadata.resource_version or "", found.metadata.continue_token or "")
 
 
 def read_event(line: bytes, view: type[T]) -> WatchEvent[T]:

@@ -8,25 +8,25 @@ from email.utils import format_datetime
 
 from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule, zone_of
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS
+from wharfinger.api.object_meta import controller_of, controller_reference, created_at
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import CronJob, Job, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.job_rules import COMPLETE, FAILED, finished
-from wharfinger.controllers.parts.base import is_terminating_namespace
-from wharfinger.controllers.parts.ownership import document_owner_index
-from wharfinger.controllers.parts.pods import controller_reference, created_at
-from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.controllers.job.rules import COMPLETE, FAILED, finished
+from wharfinger.controllers.ownership import document_owner_index
+from wharfinger.controllers.pod_owner import is_terminating_namespace
+from wharfinger.controllers.status_patches import patch_status
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 DELTA = 0.1  # seconds after the moment itself, so that a clock that is a little behind has it past
 
 
-class CronJobController(Controller[Key]):
+class CronJobController(Controller[ObjectKey]):
     name = "cronjob"
     workers = 2
 
@@ -40,7 +40,7 @@ class CronJobController(Controller[Key]):
         self.cron_jobs.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.jobs.add_handler(self._job_changed, lambda old, new: self._job_changed(new), self._job_changed)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.cron_jobs.get(key[1], key[0])
         if document is None:
             return
@@ -130,7 +130,7 @@ class CronJobController(Controller[Key]):
             return None
 
     async def _schedule(
-        self, key: Key, document: Document, cron: CronJob, schedule: Schedule, status: Document
+        self, key: ObjectKey, document: Document, cron: CronJob, schedule: Schedule, status: Document
     ) -> None:
         now = self.context.now()
         last = (document.get("status") or {}).get("lastScheduleTime")
@@ -218,9 +218,9 @@ class CronJobController(Controller[Key]):
         self.queue.add((metadata.get("namespace") or "", metadata["name"]))
 
     def _job_changed(self, document: Document) -> None:
-        for owner in document["metadata"].get("ownerReferences") or ():
-            if owner.get("controller") and owner["kind"] == "CronJob":
-                self.queue.add((document["metadata"].get("namespace") or "", owner["name"]))
+        owner = controller_of(document)
+        if owner is not None and owner["kind"] == "CronJob":
+            self.queue.add((document["metadata"].get("namespace") or "", owner["name"]))
 
 
 def _listed(document: Document) -> set[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
@@ -14,18 +16,18 @@ from wharfinger.api.kinds.builtin import (
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
 )
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import SOON
-from wharfinger.controllers.parts.numbers import scaled
-from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.controllers.int_or_percent import scaled
+from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.status_patches import patch_status
 
 DELETION_TIMEOUT = 120.0  # how long an evicted pod may take to show its deletion
 STALE_TARGET = 120.0  # how long a DisruptionTarget condition may stand on a pod that is not being deleted
@@ -81,7 +83,7 @@ def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: floa
     }
 
 
-class DisruptionController(Controller[Key]):
+class DisruptionController(Controller[ObjectKey]):
     name = "disruption"
     workers = 2
 
@@ -101,7 +103,7 @@ class DisruptionController(Controller[Key]):
         for informer in self.owners.values():
             informer.add_handler(on_update=self._owner_updated)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         if key[0].startswith("pod:"):
             await self._clear_stale_target((key[0].removeprefix("pod:"), key[1]))
             return
@@ -130,7 +132,7 @@ class DisruptionController(Controller[Key]):
                 locked=True,
             )
 
-    async def _sync(self, key: Key, document: Document, budget: PodDisruptionBudget) -> None:
+    async def _sync(self, key: ObjectKey, document: Document, budget: PodDisruptionBudget) -> None:
         now = self.context.now()
         pods = self._selected(budget)
         if not pods:
@@ -213,33 +215,20 @@ class DisruptionController(Controller[Key]):
         return owner.uid, int((scale.get("spec") or {}).get("replicas") or 0)
 
     def _deployment_of(self, replica_set: Document) -> Document | None:
-        for owner in replica_set["metadata"].get("ownerReferences") or ():
-            if owner.get("controller") and owner["kind"] == "Deployment":
-                found = self.owners["Deployment"].get(owner["name"], replica_set["metadata"]["namespace"])
-                if found is not None and found["metadata"]["uid"] == owner["uid"]:
-                    return found
-        return None
+        owner = controller_of(replica_set)
+        if owner is None or owner["kind"] != "Deployment":
+            return None
+        found = self.owners["Deployment"].get(owner["name"], replica_set["metadata"]["namespace"])
+        return found if found is not None and found["metadata"]["uid"] == owner["uid"] else None
 
     def _conditions(
         self, document: Document, generation: int, status: str, reason: str, message: str
     ) -> list[Document]:
-        conditions: list[Document] = list((document.get("status") or {}).get("conditions") or [])
-        current = condition_of(conditions, "DisruptionAllowed")
-        fresh: Document = {
-            "type": "DisruptionAllowed",
-            "status": status,
-            "observedGeneration": generation,
-            "lastTransitionTime": format_time(self.context.now()),
-            "reason": reason,
-            "message": message,
-        }
-        if current is not None:
-            if current["status"] == status:
-                fresh["lastTransitionTime"] = current["lastTransitionTime"]
-            return [fresh if condition is current else condition for condition in conditions]
-        return [*conditions, fresh]
+        condition = new_condition("DisruptionAllowed", status, reason, message, self.context.now())
+        condition["observedGeneration"] = generation
+        return set_condition((document.get("status") or {}).get("conditions") or (), condition)
 
-    async def _clear_stale_target(self, key: Key) -> None:
+    async def _clear_stale_target(self, key: ObjectKey) -> None:
         """An eviction that was announced and never carried out must not stand on the pod for ever."""
         pod = self.pods.get(key[1], key[0])
         left = stale_target_in(pod, self.context.now()) if pod is not None else None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import ApiError, Conflict, MethodNotAllowed, NotFound
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import format_time
 from wharfinger.api.views import Metadata
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.collections import Collections
-from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.controllers.deletable_resources import DeletableResources
+from wharfinger.controllers.status_patches import patch_status
 
 FINALIZER = "kubernetes"
 FIRST_WAIT, LONGEST_WAIT = 1.0, 32.0
@@ -40,7 +40,7 @@ class NamespaceController(Controller[str]):
         super().__init__(observer=context.observer)
         self.context = context
         self.client = context.client
-        self.collections = Collections(context)
+        self.collections = DeletableResources(context)
         self.namespaces = context.documents(NAMESPACES)
         self._waits: dict[str, float] = {}
         self.namespaces.add_handler(self._seen, lambda old, new: self._seen(new))
@@ -94,24 +94,11 @@ class NamespaceController(Controller[str]):
         return (await self.client.list(resource, name, view=Metadata)).items
 
     async def _report(self, namespace: Document, remains: Remains) -> None:
-        conditions = conditions_for(remains)
-        old = (namespace.get("status") or {}).get("conditions") or []
-        stamp = format_time(self.context.now())
-        fresh = []
-        for type, status, reason, message in conditions:
-            current = condition_of(old, type)
-            turned = current["lastTransitionTime"] if current and current["status"] == status else stamp
-            fresh.append(
-                {
-                    "type": type,
-                    "status": status,
-                    "lastTransitionTime": turned,
-                    "reason": reason,
-                    "message": message,
-                }
-            )
+        conditions: list[Document] = (namespace.get("status") or {}).get("conditions") or []
+        for verdict in conditions_for(remains):
+            conditions = set_condition(conditions, new_condition(*verdict, self.context.now()))
         try:
-            await patch_status(self.client, NAMESPACES, namespace, {"conditions": fresh})
+            await patch_status(self.client, NAMESPACES, namespace, {"conditions": conditions})
         except NotFound:
             return
 

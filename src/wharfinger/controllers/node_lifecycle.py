@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 
+from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Lease, Node, Pod
 from wharfinger.client.controller import Controller
-from wharfinger.client.interface import PatchType
+from wharfinger.client.pod_status import patch_pod_status
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.taints import is_managed, wanted_taints
+from wharfinger.controllers.node_taints import is_managed, wanted_taints
 
 GRACE = 50.0  # seconds without a sign of life; kube-controller-manager's --node-monitor-grace-period
 LEASE_NAMESPACE = "kube-node-lease"
@@ -65,27 +67,20 @@ class NodeLifecycleController(Controller[str]):
 
     @staticmethod
     def _says_alive(node: Node) -> bool:
-        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+        ready = node.status.condition("Ready")
         return ready is None or ready.status != "Unknown"
 
     async def _declare_unknown(self, node: Node, now: float) -> None:
-        stamp = format_time(now)
         conditions = []
         for type in _KUBELET_CONDITIONS:
-            before = next((condition for condition in node.status.conditions if condition.type == type), None)
-            if before is not None and before.status == "Unknown":
+            before = node.status.condition(type)
+            if before is None:
+                reason, message = "NodeStatusNeverUpdated", "Kubelet never posted node status."
+            elif before.status == "Unknown":
                 continue
-            conditions.append(
-                {
-                    "type": type,
-                    "status": "Unknown",
-                    "reason": "NodeStatusUnknown" if before is not None else "NodeStatusNeverUpdated",
-                    "message": "Kubelet stopped posting node status."
-                    if before is not None
-                    else "Kubelet never posted node status.",
-                    "lastTransitionTime": stamp,
-                }
-            )
+            else:
+                reason, message = "NodeStatusUnknown", "Kubelet stopped posting node status."
+            conditions.append(new_condition(type, "Unknown", reason, message, now))
         self.context.recorder.event(
             NODES, node, "Normal", "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady"
         )
@@ -93,7 +88,7 @@ class NodeLifecycleController(Controller[str]):
 
     async def _mark_pods(self, node: Node, now: float) -> None:
         """Pods of a node that is not ready are not ready either; their kubelet says otherwise when it is back."""
-        ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+        ready = node.status.condition("Ready")
         if ready is None or ready.status == "True":
             return
         stamp = format_time(now)
@@ -102,14 +97,7 @@ class NodeLifecycleController(Controller[str]):
                 condition = {"type": "Ready", "status": "False", "lastTransitionTime": stamp}
                 self.context.recorder.event(PODS, pod, "Warning", "NodeNotReady", "Node is not ready")
                 try:
-                    await self.client.patch(
-                        PODS,
-                        pod.metadata.name,
-                        {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}},
-                        pod.metadata.namespace,
-                        type=PatchType.STRATEGIC,
-                        subresource="status",
-                    )
+                    await patch_pod_status(self.client, pod.metadata, {"conditions": [condition]})
                 except NotFound:
                     continue
 
@@ -193,7 +181,7 @@ def _is_down(node: Node) -> bool:
 
 def _heartbeat(node: Node) -> tuple[str, str]:
     """What the kubelet itself writes on the Ready condition; what we wrote ourselves is no sign of life."""
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    ready = node.status.condition("Ready")
     if ready is None or ready.status == "Unknown":
         return "", ""
     return ready.status, ready.last_heartbeat_time

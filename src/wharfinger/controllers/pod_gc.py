@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 
+from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.api.times import format_time
+from wharfinger.api.object_meta import created_at
+from wharfinger.api.taints import OUT_OF_SERVICE
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
+from wharfinger.client.pod_status import patch_pod_status
 from wharfinger.client.timers import background_sleep
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.pods import created_at
-from wharfinger.controllers.parts.taints import OUT_OF_SERVICE
 
 QUARANTINE = 40.0  # seconds a node must be gone before its pods are
 SWEEP = 20.0
 FINISHED_LIMIT = 12_500
 
 
-class PodGarbageCollector(Controller[Key]):
+class PodGarbageCollector(Controller[ObjectKey]):
     """Keys are pods; those that look abandoned come from events and from a sweep."""
 
     name = "podgc"
@@ -35,7 +35,7 @@ class PodGarbageCollector(Controller[Key]):
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
         self._missing: dict[str, float] = {}  # nodes that pods name and that are not there: since when
-        self._surplus: set[Key] = set()
+        self._surplus: set[ObjectKey] = set()
         self.nodes.add_handler(on_add=self._node_came, on_delete=self._node_gone)
         self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new))
 
@@ -47,7 +47,7 @@ class PodGarbageCollector(Controller[Key]):
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         pod = self.pods.get(key[1], key[0])
         if pod is None:
             self._surplus.discard(key)
@@ -64,13 +64,13 @@ class PodGarbageCollector(Controller[Key]):
         found = self.nodes.get(node)
         if found is not None:
             lost = any(taint.key == OUT_OF_SERVICE for taint in found.spec.taints)
-            ready = any(c.type == "Ready" and c.status == "True" for c in found.status.conditions)
+            ready = found.ready
             if pod.terminating and lost and not ready:
                 await self._remove(pod, "")
             return
         await self._node_is_missing(key, pod, node)
 
-    async def _node_is_missing(self, key: Key, pod: Pod, node: str) -> None:
+    async def _node_is_missing(self, key: ObjectKey, pod: Pod, node: str) -> None:
         now = self.context.now()
         left = self._missing.setdefault(node, now) + QUARANTINE - now
         if left > 0:
@@ -88,23 +88,9 @@ class PodGarbageCollector(Controller[Key]):
             if not pod.terminal and pod.spec.node_name:
                 status: dict[str, object] = {"phase": "Failed"}
                 if why:
-                    status["conditions"] = [
-                        {
-                            "type": "DisruptionTarget",
-                            "status": "True",
-                            "reason": "DeletionByPodGC",
-                            "message": why,
-                            "lastTransitionTime": format_time(self.context.now()),
-                        }
-                    ]
-                await self.client.patch(
-                    PODS,
-                    metadata.name,
-                    {"metadata": {"uid": metadata.uid}, "status": status},
-                    metadata.namespace,
-                    type=PatchType.STRATEGIC,
-                    subresource="status",
-                )
+                    now = self.context.now()
+                    status["conditions"] = [new_condition("DisruptionTarget", True, "DeletionByPodGC", why, now)]
+                await patch_pod_status(self.client, metadata, status)
             await self.client.delete(PODS, metadata.name, metadata.namespace, grace_period=0, uid=metadata.uid)
         except NotFound:
             return

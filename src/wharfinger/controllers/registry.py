@@ -17,18 +17,18 @@ from wharfinger.client.events import EventRecorder, Speaker
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
-from wharfinger.controllers.daemon_set import DaemonSetController
-from wharfinger.controllers.deployment import DeploymentController
+from wharfinger.controllers.daemon_set.controller import DaemonSetController
+from wharfinger.controllers.deployment.controller import DeploymentController
 from wharfinger.controllers.disruption import DisruptionController
-from wharfinger.controllers.garbage_collector import GarbageCollector
-from wharfinger.controllers.job import JobController
+from wharfinger.controllers.garbage_collector.controller import GarbageCollector
+from wharfinger.controllers.job.controller import JobController
 from wharfinger.controllers.namespaces import NamespaceController
 from wharfinger.controllers.node_lifecycle import NodeLifecycleController
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
 from wharfinger.controllers.service_account import ServiceAccountController
-from wharfinger.controllers.stateful_set import StatefulSetController
+from wharfinger.controllers.stateful_set.controller import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
 from wharfinger.controllers.ttl_after_finished import TTLAfterFinishedController
 from wharfinger.controllers.volumes import ClaimProtection, EphemeralVolumes, VolumeBinder, VolumeProtection

@@ -6,27 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from wharfinger.api.conditions import find_condition, new_condition, without_condition
 from wharfinger.api.errors import ApiError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from wharfinger.api.object_meta import controller_reference
+from wharfinger.api.pod_state import is_active, is_available, next_availability
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import Requirements, matches
-from wharfinger.api.times import format_time
 from wharfinger.api.views import ObjectMeta, Pod, view
-from wharfinger.client.informer import Key
+from wharfinger.controllers.batches import BURST, slow_start
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import PodOwner, selector_of
-from wharfinger.controllers.parts.batches import BURST, slow_start
-from wharfinger.controllers.parts.ownership import claim, document_owner_index
-from wharfinger.controllers.parts.pods import (
-    active,
-    available,
-    controller_reference,
-    generated_prefix,
-    next_availability,
-    pod_from_template,
-)
-from wharfinger.controllers.parts.scale_in import pods_to_delete
-from wharfinger.controllers.parts.statuses import condition_of, patch_status, with_condition, without_condition
+from wharfinger.controllers.ownership import claim, document_owner_index
+from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.pod_templates import pod_from_template
+from wharfinger.controllers.scale_in import pods_to_delete
+from wharfinger.controllers.status_patches import patch_status
 
 
 class ReplicaSetController(PodOwner):
@@ -38,7 +33,7 @@ class ReplicaSetController(PodOwner):
         super().__init__(context)
         self._siblings = document_owner_index(self.owners)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.owners.get(key[1], key[0])
         if document is None:
             self.expectations.forget(key)
@@ -54,7 +49,7 @@ class ReplicaSetController(PodOwner):
             owner=metadata,
             owner_resource=self.resource,
             resource=PODS,
-            candidates=[pod for pod in everything if active(pod)],
+            candidates=[pod for pod in everything if is_active(pod)],
             matches=lambda pod: matches(selector, pod.metadata.labels),
         )
         failure = None
@@ -65,7 +60,7 @@ class ReplicaSetController(PodOwner):
             raise failure
 
     async def _manage(
-        self, key: Key, document: Document, metadata: ObjectMeta, pods: Sequence[Pod]
+        self, key: ObjectKey, document: Document, metadata: ObjectMeta, pods: Sequence[Pod]
     ) -> Exception | None:
         surplus = len(pods) - _replicas(document)
         if surplus < 0:
@@ -74,12 +69,12 @@ class ReplicaSetController(PodOwner):
             return await self._delete(key, document, metadata, pods, min(surplus, BURST))
         return None
 
-    async def _create(self, key: Key, document: Document, metadata: ObjectMeta, count: int) -> Exception | None:
+    async def _create(self, key: ObjectKey, document: Document, metadata: ObjectMeta, count: int) -> Exception | None:
         owner = controller_reference(self.resource, metadata)
         template = document["spec"].get("template") or {}
 
         async def create(index: int) -> None:
-            pod = pod_from_template(template, owner, prefix=generated_prefix(metadata.name))
+            pod = pod_from_template(template, owner)
             if await self.create_pod(document, pod) is None:
                 self.expectations.creation_observed(key)
 
@@ -90,7 +85,7 @@ class ReplicaSetController(PodOwner):
         return failure
 
     async def _delete(
-        self, key: Key, document: Document, metadata: ObjectMeta, pods: Sequence[Pod], count: int
+        self, key: ObjectKey, document: Document, metadata: ObjectMeta, pods: Sequence[Pod], count: int
     ) -> Exception | None:
         leaving = pods_to_delete(pods, self._related(document), count, self.context.now())
         self.expectations.expect_deletions(key, (pod.metadata.name for pod in leaving), self.context.now())
@@ -123,7 +118,7 @@ class ReplicaSetController(PodOwner):
 
     async def _report(
         self,
-        key: Key,
+        key: ObjectKey,
         document: Document,
         metadata: ObjectMeta,
         selector: Requirements,
@@ -161,27 +156,18 @@ def replica_status(document: Document, pods: Sequence[Pod], failure: Exception |
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     seconds = int(spec.get("minReadySeconds") or 0)
     conditions: list[Document] = list((document.get("status") or {}).get("conditions") or [])
-    failed = condition_of(conditions, "ReplicaFailure")
+    failed = find_condition(conditions, "ReplicaFailure")
     if failure is not None and failed is None:
         surplus = len(pods) - _replicas(document)
         reason = "FailedCreate" if surplus < 0 else "FailedDelete" if surplus > 0 else ""
-        conditions = with_condition(
-            conditions,
-            {
-                "type": "ReplicaFailure",
-                "status": "True",
-                "lastTransitionTime": format_time(now),
-                "reason": reason,
-                "message": str(failure),
-            },
-        )
+        conditions = [*conditions, new_condition("ReplicaFailure", True, reason, str(failure), now)]
     elif failure is None and failed is not None:
         conditions = without_condition(conditions, "ReplicaFailure")
     return {
         "replicas": len(pods),
         "fullyLabeledReplicas": sum(labels.items() <= pod.metadata.labels.items() for pod in pods),
         "readyReplicas": sum(pod.ready for pod in pods),
-        "availableReplicas": sum(available(pod, seconds, now) for pod in pods),
+        "availableReplicas": sum(is_available(pod, seconds, now) for pod in pods),
         "observedGeneration": int(document["metadata"].get("generation") or 0),
         "conditions": conditions,
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from wharfinger.admission.quota import QuotaExtensions
 from wharfinger.api import quota as rules
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -22,10 +23,10 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Index, Informer, Key
+from wharfinger.client.informer import Index, Informer
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import SOON
-from wharfinger.controllers.parts.statuses import patch_status
+from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.status_patches import patch_status
 from wharfinger.system import systems
 
 _PLAIN = {
@@ -38,7 +39,7 @@ _PLAIN = {
 }
 
 
-class ResourceQuotaController(Controller[Key]):
+class ResourceQuotaController(Controller[ObjectKey]):
     """Informers of counted kinds are started when the first quota names them."""
 
     name = "resourcequota"
@@ -57,7 +58,7 @@ class ResourceQuotaController(Controller[Key]):
         found = (system.quota(context, self._extension_changed) for system in systems())
         self._extension = QuotaExtensions(each for each in found if each is not None)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.quotas.get(key[1], key[0])
         if document is None:
             return

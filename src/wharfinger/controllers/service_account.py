@@ -7,7 +7,7 @@ from wharfinger.api.kinds.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from wharfinger.api.views import Namespace, ServiceAccount
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import is_terminating_namespace
+from wharfinger.controllers.pod_owner import is_terminating_namespace
 
 NAME = "default"
 

@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.api.times import format_time
+from wharfinger.api.taints import NO_EXECUTE, tolerates
+from wharfinger.api.times import parse_time
 from wharfinger.api.views import Node, Pod
+from wharfinger.api.views.nodes import Taint
+from wharfinger.api.views.pods import Toleration
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
-from wharfinger.client.interface import PatchType
+from wharfinger.client.pod_status import delete_disrupted_pod
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.taints import evicted_at
 
 
-class TaintEvictionController(Controller[Key]):
+def evicted_at(
+    tolerations: Sequence[Toleration],
+    taints: Iterable[Taint],
+    now: float,
+    seen: Mapping[tuple[str, str], float] = MappingProxyType({}),
+) -> float | None:
+    """When a pod must leave a node with these taints; None for never.
+
+    `tolerationSeconds` counts from `timeAdded` of the taint, so that a restarted controller keeps the deadline. For a taint
+    without one it counts from when the controller first saw the taint: `seen`, by key and value.
+    """
+    deadlines = []
+    for taint in taints:
+        if taint.effect != NO_EXECUTE:
+            continue
+        matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+        if not matching:
+            return now
+        limits = [each.toleration_seconds for each in matching if each.toleration_seconds is not None]
+        if limits:
+            first = seen.get((taint.key, taint.value), now)
+            added = parse_time(taint.time_added) if taint.time_added else first
+            deadlines.append(added + max(0, min(limits)))
+    return min(deadlines, default=None)
+
+
+class TaintEvictionController(Controller[ObjectKey]):
     name = "tainteviction"
     workers = 4
 
@@ -24,12 +56,12 @@ class TaintEvictionController(Controller[Key]):
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self._waiting: set[Key] = set()  # pods that will leave unless the taint does
+        self._waiting: set[ObjectKey] = set()  # pods that will leave unless the taint does
         self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: since when we know its NoExecute taints
         self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)
         self.pods.add_handler(self._pod_seen, self._pod_updated, self._pod_gone)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         pod = self.pods.get(key[1], key[0])
         node = self.nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
         if pod is None or node is None or pod.terminating or pod.terminal:
@@ -55,30 +87,17 @@ class TaintEvictionController(Controller[Key]):
     async def _evict(self, pod: Pod, now: float) -> None:
         metadata = pod.metadata
         self._tell(pod, "Marking for deletion Pod")
-        condition = {
-            "type": "DisruptionTarget",
-            "observedGeneration": metadata.generation,
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": format_time(now),
-        }
+        message = "Taint manager: deleting due to NoExecute taint"
+        condition = new_condition("DisruptionTarget", True, "DeletionByTaintManager", message, now)
+        condition["observedGeneration"] = metadata.generation
         try:
-            await self.client.patch(
-                PODS,
-                metadata.name,
-                {"metadata": {"uid": metadata.uid}, "status": {"conditions": [condition]}},
-                metadata.namespace,
-                type=PatchType.STRATEGIC,
-                subresource="status",
-            )
-            await self.client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+            await delete_disrupted_pod(self.client, metadata, condition)
         except NotFound:
             return
 
     def _node_seen(self, node: Node) -> None:
         before = self._seen.pop(node.metadata.name, {})
-        taints = [(taint.key, taint.value) for taint in node.spec.taints if taint.effect == "NoExecute"]
+        taints = [(taint.key, taint.value) for taint in node.spec.taints if taint.effect == NO_EXECUTE]
         if taints:
             now = self.context.now()
             self._seen[node.metadata.name] = {taint: before.get(taint, now) for taint in taints}
@@ -95,7 +114,7 @@ class TaintEvictionController(Controller[Key]):
 
     def _pod_seen(self, pod: Pod) -> None:
         node = self.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
-        if node is not None and any(taint.effect == "NoExecute" for taint in node.spec.taints):
+        if node is not None and any(taint.effect == NO_EXECUTE for taint in node.spec.taints):
             self.queue.add(pod.metadata.key)
 
     def _pod_gone(self, pod: Pod) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from wharfinger.api.errors import Conflict, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import JOBS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, view
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
 
 
@@ -22,7 +22,7 @@ def expires_at(job: Job) -> float | None:
     return parse_time(finished.last_transition_time) + job.spec.ttl_seconds_after_finished
 
 
-class TTLAfterFinishedController(Controller[Key]):
+class TTLAfterFinishedController(Controller[ObjectKey]):
     name = "ttlafterfinished"
 
     def __init__(self, context: ControllerContext) -> None:
@@ -32,7 +32,7 @@ class TTLAfterFinishedController(Controller[Key]):
         self.jobs = context.documents(JOBS)
         self.jobs.add_handler(self._seen, lambda old, new: self._seen(new))
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         document = self.jobs.get(key[1], key[0])
         moment = expires_at(view(document, Job)) if document is not None else None
         if moment is None:

@@ -9,7 +9,7 @@ if decision.node:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,15 +33,17 @@ from wharfinger.api.views import (
     view,
 )
 from wharfinger.engine import evaluation, preemption
-from wharfinger.engine.answers import REFUSED, SHIFT, Answers
+from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
+from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.profile import Profile, ProfileLike, default_profile
 from wharfinger.engine.registry import known_plugins
+from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import EVERY_NAMESPACE, Key, PodOnNode, Tables
 
 VIEWS: dict[str, type[Any]] = {
     "CSIDriver": CSIDriver,
@@ -148,7 +150,7 @@ class Engine:
         else:
             self.tables.namespaces[name] = labels
         # Terms with namespace selectors select other namespaces now.
-        self.tables.invalidate()
+        self.tables.changed(namespace=EVERY_NAMESPACE)
 
     def set_nominated(self, pod: Pod, node_name: str | None) -> None:
         """Room on a node is being made for a waiting pod (or, with None, no longer is)."""
@@ -179,75 +181,73 @@ class Engine:
             return Decision(error=NO_NODES)
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         answers = chosen.answers_for(pod)
-        if answers.refusal is not None:
-            if answers.refusal.code is Code.ERROR:
-                text = f'running PreFilter plugin "{answers.refusal.plugin}": {answers.refusal.message}'
+        prepared = answers.prepared
+        if prepared.refusal is not None:
+            if prepared.refusal.code is Code.ERROR:
+                text = f'running PreFilter plugin "{prepared.refusal.plugin}": {prepared.refusal.message}'
                 return Decision(error=text)
-            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
-        if answers.fails:
-            fault = evaluation.broken(tables, answers, pod)
+            return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
+        if prepared.fails:
+            fault = evaluation.broken(tables, prepared, pod)
             if fault is not None:
                 return Decision(error=fault.message)
         if pod.status.nominated_node_name:
             row = tables.row_of.get(pod.status.nominated_node_name)
-            if row is not None and self._feasible(answers, pod, row):
+            if row is not None and self._feasible(prepared, pod, row):
                 return Decision(pod.status.nominated_node_name, row, 1, 1)
-        if answers.only is not None:
-            return self._among(answers, pod)
-        answers.refresh()
-        row = self._best_imagined(answers, pod) if tables.nominated or answers.overlaying else answers.best()
+        if prepared.only is not None:
+            return self._among(prepared, prepared.only, pod)
+        values = answers.values
+        values.refresh()
+        row = self._best_imagined(answers, pod) if tables.nominated or prepared.overlays else values.best()
         if row < 0:
-            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
-        if answers.score_fault and self._several(answers, pod):
-            return Decision(error=answers.score_fault)
+            return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
+        if prepared.score_fault and self._several(answers, pod):
+            return Decision(error=prepared.score_fault)
         return Decision(tables.names[row], row, 0, len(tables.row_of))
 
     def _best_imagined(self, answers: Answers, pod: Pod) -> int:
         """The best row where nominated pods or overlays have a say on some; -1 where none is feasible."""
         accepted = evaluation.imagined(self.tables, answers, pod)
         if accepted is None:
-            return answers.best()
-        values = answers.values(accepted)
+            return answers.values.best()
+        values = answers.values.among(accepted)
         row = int(values.argmax())
         return row if values[row] != REFUSED else -1
 
     def _several(self, answers: Answers, pod: Pod) -> bool:
         """Whether there is a choice, so that scores matter."""
         accepted = evaluation.imagined(self.tables, answers, pod)
-        return int(np.count_nonzero(answers.accepted() if accepted is None else accepted)) > 1
+        return int(np.count_nonzero(answers.values.accepted() if accepted is None else accepted)) > 1
 
-    def _feasible(self, answers: Answers, pod: Pod, row: int) -> bool:
-        if answers.only is not None and self.tables.name(row) not in answers.only:
+    def _feasible(self, prepared: PreparedShape, pod: Pod, row: int) -> bool:
+        if prepared.only is not None and self.tables.name(row) not in prepared.only:
             return False
-        filters = evaluation.active_filters(answers)
-        return evaluation.judge(self.tables, answers, filters, pod, row) is None
+        filters = evaluation.active_filters(prepared)
+        return evaluation.judge(self.tables, prepared, filters, pod, row) is None
 
-    def _among(self, answers: Answers, pod: Pod) -> Decision:
+    def _among(self, prepared: PreparedShape, names: Collection[str], pod: Pod) -> Decision:
         """The best of the few nodes that plugins narrowed the choice to; nothing is kept for such a shape."""
         tables = self.tables
-        assert answers.only is not None
-        rows = [tables.row_of[name] for name in answers.only if name in tables.row_of]
-        feasible = [row for row in rows if self._feasible(answers, pod, row)]
+        rows = [tables.row_of[name] for name in names if name in tables.row_of]
+        feasible = [row for row in rows if self._feasible(prepared, pod, row)]
         if not feasible:
-            return Decision(diagnosis=evaluation.diagnose(tables, answers, pod))
+            return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
         best = feasible[0]
         if len(feasible) > 1:
-            if answers.score_fault:
-                return Decision(error=answers.score_fault)
+            if prepared.score_fault:
+                return Decision(error=prepared.score_fault)
             chosen = np.array(sorted(feasible))
             total = np.zeros(len(chosen), dtype=np.int64)
-            for scorer in answers.scorers:
-                if scorer.prepared.scoring():
-                    raw = scorer.prepared.score(chosen)
-                    final = scorer.prepared.normalize(raw, chosen) if scorer.prepared.normalizes else raw
-                    total += final * scorer.weight
+            for _, scores in evaluation.final_scores(prepared, chosen):
+                total += scores
             best = int(chosen[((total << SHIFT) - tables.turn.view[chosen]).argmax()])
         return Decision(tables.name(best), best, len(feasible), len(rows))
 
     def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
         """Every node's verdict and scores, computed afresh."""
         chosen = self.profile(pod, profile)
-        return evaluation.explain(self.tables, chosen.answers_for(pod), pod)
+        return evaluation.explain(self.tables, chosen.answers_for(pod).prepared, pod)
 
     def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
         """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt, and is told what the
@@ -255,7 +255,7 @@ class Engine:
         chosen = self.profile(pod, profile)
         answers = chosen.answers_for(pod)
         if diagnosis is None:
-            diagnosis = evaluation.diagnose(self.tables, answers, pod)
+            diagnosis = evaluation.diagnose(self.tables, answers.prepared, pod)
         plugins: Sequence[Plugin] = [
             plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
         ]
@@ -272,7 +272,7 @@ class Engine:
                     return result
                 words.append(f"preemption: {result.message}")
                 continue
-            status = plugin.post_filter(pod, asked=plugin.name not in answers.unasked)
+            status = plugin.post_filter(pod, asked=plugin.name not in answers.prepared.skipped)
             if status.code is Code.ERROR:
                 diagnosis.post_filter = status.message
                 return PreemptionResult(True, status.message)
@@ -288,10 +288,11 @@ class Engine:
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         answers = chosen.answers_for(pod)
         row = tables.row_of[node_name]
-        for index, (plugin, prepared) in enumerate(answers.reserving):
+        reservers = answers.prepared.reservers
+        for index, (plugin, prepared) in enumerate(reservers):
             status = plugin.reserve(pod, row, prepared)
             if not status.ok:
-                for earlier, _ in reversed(answers.reserving[: index + 1]):
+                for earlier, _ in reversed(reservers[: index + 1]):
                     earlier.unreserve(pod, row)
                 return status.by(plugin.name)
         record = tables.record(pod, node_name, None if pod.spec.node_name else answers.shape.plain)

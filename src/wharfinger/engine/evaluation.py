@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
-from wharfinger.framework.columns import Bools, Rows
+from wharfinger.engine.preparation import Filters, PreparedShape
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
 
-Filters = Sequence[tuple[str, Prepared]]
 
-
-def active_filters(answers: Answers) -> Filters:
-    return [(name, prepared) for name, prepared in answers.filters if prepared.filtering()]
+def active_filters(shape: PreparedShape) -> Filters:
+    return [(name, prepared) for name, prepared in shape.filters if prepared.filtering()]
 
 
 def simulating(filters: Filters) -> list[Prepared]:
@@ -38,32 +37,32 @@ def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
     ]
 
 
-def special_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools:
+def special_rows(tables: Tables, shape: PreparedShape, pod: Pod) -> Bools:
     """Which rows the arrays alone do not decide for this pod."""
     rows = np.zeros(tables.capacity, dtype=np.bool_)
-    for prepared in answers.overlaying:
-        rows |= prepared.overlaid_mask(tables.capacity)
+    for overlays in shape.overlays:
+        rows |= overlays.overlaid_mask(tables.capacity)
     for name in tables.nominated:
         if name in tables.row_of and nominated_on(tables, pod, name):
             rows[tables.row_of[name]] = True
     return rows
 
 
-def overlays_on(answers: Answers, row: int, *, evicting: bool = False) -> Sequence[Overlay | None]:
+def overlays_on(shape: PreparedShape, row: int, *, evicting: bool = False) -> Sequence[Overlay | None]:
     """What the pod may imagine on a row; None for the row as it is."""
     found = [
         overlay
-        for each in answers.overlaying
+        for each in shape.overlays
         if row in each.overlaid
-        for overlay in each.overlays(row, evicting=evicting)
+        for overlay in each.overlays_on(row, evicting=evicting)
     ]
     return found or (None,)
 
 
-def judge(tables: Tables, answers: Answers, filters: Filters, pod: Pod, row: int) -> Status | None:
+def judge(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row: int) -> Status | None:
     """The refusal of a row, or None: with overlays, and both with and without the pods nominated there."""
     refusal: Status | None = None
-    for overlay in overlays_on(answers, row):
+    for overlay in overlays_on(shape, row):
         simulation = Simulation(tables, row, simulating(filters))
         if overlay is not None:
             overlay(simulation)
@@ -98,19 +97,19 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(tables: Tables, answers: Answers, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
+def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
     """The refused rows by their first refusal, and the rows that are feasible. Computed afresh, over arrays."""
-    filters = active_filters(answers)
+    filters = active_filters(shape)
     groups: list[tuple[Status, list[int]]] = []
     left = tables.rows
-    if answers.only is not None:
-        inside = np.isin(left, [tables.row_of[name] for name in answers.only if name in tables.row_of])
-        outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(answers.narrowed_by))}]")
+    if shape.only is not None:
+        inside = np.isin(left, [tables.row_of[name] for name in shape.only if name in tables.row_of])
+        outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(shape.narrowed_by))}]")
         groups.append((outside.by(NARROWED), left[~inside].tolist()))
         left = left[inside]
     apart: list[int] = []
-    if tables.nominated or answers.overlaying:
-        special = special_rows(tables, answers, pod)[left]
+    if tables.nominated or shape.overlays:
+        special = special_rows(tables, shape, pod)[left]
         apart, left = left[special].tolist(), left[~special]
     for name, prepared in filters:
         if not len(left):
@@ -125,7 +124,7 @@ def refusals(tables: Tables, answers: Answers, pod: Pod) -> tuple[list[tuple[Sta
             left = left[~refused]
     passed = []
     for row in apart:
-        refusal = judge(tables, answers, filters, pod, row)
+        refusal = judge(tables, shape, filters, pod, row)
         if refusal is None:
             passed.append(row)
         else:
@@ -134,61 +133,69 @@ def refusals(tables: Tables, answers: Answers, pod: Pod) -> tuple[list[tuple[Sta
     return [(status, rows) for status, rows in groups if rows], feasible
 
 
-def diagnose(tables: Tables, answers: Answers, pod: Pod) -> Diagnosis:
+def diagnose(tables: Tables, shape: PreparedShape, pod: Pod) -> Diagnosis:
     count = tables.node_count
-    if answers.refusal is not None:
-        status = answers.refusal
+    if shape.refusal is not None:
+        status = shape.refusal
         return Diagnosis(count, absent=status, pre_filter=status.message, plugins=frozenset((status.plugin,)))
-    groups, _ = refusals(tables, answers, pod)
+    groups, _ = refusals(tables, shape, pod)
     plugins = {status.plugin for status, _ in groups} - {NARROWED}
-    plugins.update(answers.narrowed_by)
+    plugins.update(shape.narrowed_by)
     return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
 
 
-def broken(tables: Tables, answers: Answers, pod: Pod) -> Status | None:
+def broken(tables: Tables, shape: PreparedShape, pod: Pod) -> Status | None:
     """What broke while rows were filtered, if anything did."""
-    return next((status for status, _ in refusals(tables, answers, pod)[0] if status.code is Code.ERROR), None)
+    return next((status for status, _ in refusals(tables, shape, pod)[0] if status.code is Code.ERROR), None)
 
 
-def explain(tables: Tables, answers: Answers, pod: Pod) -> Explanation:
-    if answers.refusal is not None:
-        return Explanation({}, {}, answers.refusal)
-    groups, feasible = refusals(tables, answers, pod)
+def final_scores(shape: PreparedShape, feasible: Rows) -> Iterator[tuple[str, Ints]]:
+    """Every scoring plugin with its normalized and weighted scores of the feasible rows."""
+    for scorer in shape.scorers:
+        prepared = scorer.prepared
+        if prepared.scoring():
+            scores = prepared.score(feasible)
+            if prepared.normalizes:
+                scores = prepared.normalize(scores, feasible)
+            yield scorer.plugin, scores * scorer.weight
+
+
+def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
+    if shape.refusal is not None:
+        return Explanation({}, {}, shape.refusal)
+    groups, feasible = refusals(tables, shape, pod)
     names = [tables.name(row) for row in feasible.tolist()]
     scores: dict[str, dict[str, int]] = {name: {} for name in names}
     if names:
-        for scorer in answers.scorers:
-            if not scorer.prepared.scoring():
-                continue
-            raw = scorer.prepared.score(feasible)
-            final = scorer.prepared.normalize(raw, feasible) if scorer.prepared.normalizes else raw
-            for name, score in zip(names, (final * scorer.weight).tolist(), strict=True):
-                scores[name][scorer.plugin] = score
+        for plugin, final in final_scores(shape, feasible):
+            for name, score in zip(names, final.tolist(), strict=True):
+                scores[name][plugin] = score
     return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
 
 
 def imagined(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
-    if not tables.nominated and not answers.overlaying:
+    shape = answers.prepared
+    if not tables.nominated and not shape.overlays:
         return None
-    special = special_rows(tables, answers, pod)
-    accepted = answers.accepted()
-    if not tables.nominated and all(each.widens for each in answers.overlaying):
+    special = special_rows(tables, shape, pod)
+    accepted = answers.values.accepted()
+    if not tables.nominated and all(each.widens for each in shape.overlays):
         special = special & ~accepted  # the others are feasible as they are
         if not special.any():
-            return accepted if answers.overlaying else None
-    filters = active_filters(answers)
-    judged = answers.judged
-    judged.catch_up(tables)
+            return accepted if shape.overlays else None
+    filters = active_filters(shape)
+    verdicts = answers.verdicts
+    verdicts.catch_up(tables)
     if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
-        judged.forget()
-    by_row = judged.by_row
+        verdicts.drop(None)
+    by_row = verdicts.by_row
     unknown = special & (by_row < 0)
     # What follows from the node alone is the same whatever is imagined there.
     narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
     for row in np.flatnonzero(unknown).tolist():
-        by_row[row] = answers.node_accepts(row) and judge(tables, answers, narrow, pod, row) is None
-    before = None if answers.overlaying else accepted.copy()
+        by_row[row] = answers.values.node_accepts(row) and judge(tables, shape, narrow, pod, row) is None
+    before = None if shape.overlays else accepted.copy()
     np.copyto(accepted, by_row > 0, where=special)
     return None if before is not None and np.array_equal(before, accepted) else accepted
 

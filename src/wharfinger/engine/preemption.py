@@ -11,9 +11,11 @@ from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
-from wharfinger.engine.answers import Answers, KeptVictims
-from wharfinger.engine.evaluation import Filters, active_filters, check, overlays_on, simulating, unschedulable_rows
+from wharfinger.engine.answers import Answers
+from wharfinger.engine.caches import CandidateCache
+from wharfinger.engine.evaluation import active_filters, check, overlays_on, simulating, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
+from wharfinger.engine.preparation import Filters
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -61,37 +63,36 @@ def preempt(
 
 def _dry_run(
     tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, eligible: Eligible
-) -> KeptVictims:
+) -> CandidateCache:
     """What evictions would do on each of the rows. Kept for the shape where that follows from the row alone."""
-    filters = active_filters(answers)
-    local = not answers.overlaying and all(prepared.scope is not Scope.CLUSTER for _, prepared in filters)
-    kept = answers.victims.setdefault(pod.spec.priority or 0, KeptVictims()) if local else KeptVictims()
-    if kept.budgets_version != source.budgets_version:
-        kept.forget(None)
-        kept.budgets_version = source.budgets_version
-    kept.catch_up(tables)
+    shape = answers.prepared
+    filters = active_filters(shape)
+    local = not shape.overlays and all(prepared.scope is not Scope.CLUSTER for _, prepared in filters)
+    cache = answers.candidates.setdefault(pod.spec.priority or 0, CandidateCache()) if local else CandidateCache()
+    cache.budgets_changed(source.budgets_version)
+    cache.catch_up(tables)
     narrow = filters
-    if answers.only is None:
-        answers.refresh()
+    if shape.only is None:
+        answers.values.refresh()
         narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
     budgets = source.budgets
     for row in rows:
-        if row in kept.by_row:
+        if row in cache.by_row:
             continue
         # What follows from the node alone needs no simulation.
-        chosen = narrow if narrow is filters or answers.node_accepts(row) else filters
+        chosen = narrow if narrow is filters or answers.values.node_accepts(row) else filters
         answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
-        for overlay in overlays_on(answers, row, evicting=True):
+        for overlay in overlays_on(shape, row, evicting=True):
             answer = victims_on(tables, chosen, pod, row, budgets, eligible, overlay)
             if not isinstance(answer, Status):
                 break
         if isinstance(answer, Status):
-            kept.by_row[row] = answer
+            cache.by_row[row] = answer
         else:
             victims, violations = answer
             pods = [each.pod for each in victims]
-            kept.by_row[row] = Candidate(tables.name(row), pods, violations, _rank(pods, violations))
-    return kept
+            cache.by_row[row] = Candidate(tables.name(row), pods, violations, _rank(pods, violations))
+    return cache
 
 
 def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligible) -> str:

@@ -7,7 +7,16 @@ The engine and the plugins both build on this. Pure: no I/O, no clock, no global
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import Action, ClusterEvent, WakeUp, node_changes, pod_changes
 from wharfinger.framework.nodewise import NodeInfo, NodePlugin
-from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope, normalize_by_max
+from wharfinger.framework.plugin import (
+    MAX_SCORE,
+    Args,
+    Overlays,
+    Plugin,
+    Prepared,
+    RowFunctions,
+    Scope,
+    normalize_by_max,
+)
 from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -26,10 +35,12 @@ __all__ = [
     "NodeInfo",
     "NodePlugin",
     "Overlay",
+    "Overlays",
     "Plugin",
     "PodOnNode",
     "Preparation",
     "Prepared",
+    "RowFunctions",
     "Rows",
     "Scope",
     "Shape",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
-from wharfinger.framework.selecting import AffinityTerm, PodSelector
+from wharfinger.framework.pod_selectors import AffinityTerm, PodSelector
 
 if TYPE_CHECKING:
     from wharfinger.framework.shapes import Shape

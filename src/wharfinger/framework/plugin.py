@@ -8,6 +8,7 @@ may have changed, which the plugin declares by a `Scope`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -44,6 +45,44 @@ class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=Tr
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class RowFunctions:
+    """Functions for single rows. They are used only until a column grows, so they may hold on to the cells of columns.
+
+    `inputs` are all columns that the answer depends on, besides the node's allocatable resources; rows with equal cells
+    there are then evaluated only once. None: the answer depends on something else.
+    """
+
+    refuses: Callable[[int], object]
+    score: Callable[[int], int]
+    inputs: Sequence[Column] | None = None
+
+
+class Overlays:
+    """Rows on which a pod may see other pods or resources than the tables have.
+
+    An overlay changes a fresh simulation of such a row; the row is feasible if it is with one of its overlays. Verdicts
+    are cached while the row does not change: a plugin whose overlays of a row change calls `Tables.changed(rows=…)`.
+    """
+
+    widens: bool = False  # whether a row that is feasible as it is stays so, so that overlays only add feasible rows
+
+    @property
+    def overlaid(self) -> Collection[int]:
+        """The rows that have overlays."""
+        raise NotImplementedError
+
+    def overlaid_mask(self, capacity: int) -> Bools:
+        """The same as a read-only array over all rows."""
+        mask = np.zeros(capacity, dtype=np.bool_)
+        mask[list(self.overlaid)] = True
+        return mask
+
+    def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+        """The overlays of a row. `evicting` includes those that only pass after evictions from the row."""
+        raise NotImplementedError
+
+
 class Prepared:
     """One plugin's answers for one shape.
 
@@ -60,7 +99,6 @@ class Prepared:
     fails: bool = False  # whether filtering a row may break, which as upstream breaks the whole attempt
     score_fault: str = ""  # why rows cannot be scored; as upstream, that matters only where there is a choice
     follows_pods: bool = False  # for cluster scope: rows whose pods changed are asked for again, whatever the version
-    widens: bool = False  # every row with overlays also counts as it is, so that they can only add feasible rows
     replaces: frozenset[str] = frozenset()  # plugins whose filters this one stands in for
 
     def __init__(self) -> None:
@@ -71,7 +109,7 @@ class Prepared:
     @property
     def version(self) -> Hashable:
         """For cluster scope: moves when answers for all rows may have changed. Only looked at after pods counted by the
-        tables or nodes changed, or the plugin said so by `Tables.moved`."""
+        tables or nodes changed, or after `Tables.changed(versions=True)`."""
         return 0
 
     @property
@@ -113,19 +151,9 @@ class Prepared:
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         return int(self.filter(np.array([row]))[0])
 
-    def row_filter(self) -> Callable[[int], object]:
-        """A function that tells of single rows whether they are refused, for those that can tell so faster than
-        `filter_row`. It is used while no column grows, so that it may hold on to their cells."""
-        return self.filter_row
-
-    def row_scorer(self) -> Callable[[int], int]:
-        """The same for `score_row`."""
-        return self.score_row
-
-    def row_inputs(self) -> Sequence[Column] | None:
-        """For row scope: the columns that its answer for a row follows from, besides the node's allocatable resources,
-        where these are all; rows that are alike in them then get the same answer without being asked for."""
-        return None
+    def row_functions(self) -> RowFunctions:
+        """For row scope: the fastest way to answer for single rows."""
+        return RowFunctions(self.filter_row, self.score_row)
 
     def status(self, code: int) -> Status:
         return self._statuses[code]
@@ -157,23 +185,9 @@ class Prepared:
         """A pod is imagined on the simulation's node (1) or away from it (-1)."""
 
     @property
-    def overlaid(self) -> Collection[int]:
-        """The rows where the pod may see other pods or resources than are there."""
-        return ()
-
-    def overlaid_mask(self, capacity: int) -> Bools:
-        """The same as an array over all rows, which is not changed by whoever asks."""
-        mask = np.zeros(capacity, dtype=np.bool_)
-        mask[list(self.overlaid)] = True
-        return mask
-
-    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
-        """What the pod may imagine on a row that is overlaid. The row is feasible if one of them passes.
-
-        Kept while the row does not change; a plugin whose overlays of a row change says so by `Tables.touch`. `evicting`
-        asks also for those that only pass when pods leave the row.
-        """
-        return ()
+    def overlays(self) -> Overlays | None:
+        """Rows on which the pod may see other pods or resources than are there."""
+        return None
 
     def close(self) -> None:
         """The answers are no longer kept."""
@@ -235,7 +249,7 @@ class Plugin:
 
     def key_is_shared(self, shape: Shape) -> bool:
         """Whether all pods of a plain shape that have neither annotations nor volumes have the same `shape_key`, until
-        `Tables.keys_version` moves; then it is asked for once."""
+        `Tables.changed(keys=True)`; then it is asked for once."""
         return False
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from wharfinger.api import resources
+from wharfinger.api.node_affinity import RequiredNodeAffinity, required_node_affinity
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import PodStatus
 from wharfinger.framework.counters import Counting, TermCounter, TermKind
-from wharfinger.framework.selecting import AffinityTerm, RequiredNodeAffinity, affinity_term, required_node_affinity
+from wharfinger.framework.pod_selectors import AffinityTerm, affinity_term
 
 HostPort = tuple[str, str, int]
 """(address, protocol, port); the address 0.0.0.0 stands for all."""
@@ -104,7 +105,7 @@ class Shape:
 
     @cached_property
     def node_affinity(self) -> RequiredNodeAffinity:
-        return required_node_affinity(self.pod)
+        return required_node_affinity(self.pod.spec)
 
     @cached_property
     def required_affinity(self) -> tuple[AffinityTerm, ...]:

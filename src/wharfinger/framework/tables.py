@@ -8,7 +8,7 @@ something computed from rows recomputes only those that changed. Pods bound to n
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ Charge = tuple[tuple[int, int], ...]
 """What a pod takes of its node: (resource number, amount)."""
 
 PODS = "pods"
+
+EVERY_NAMESPACE = "*"
+"""Stands for all namespaces in `Tables.changed`."""
 
 
 class PodOnNode:
@@ -65,8 +68,8 @@ class PodListener(Protocol):
     """Told of pods that come to known nodes and leave them."""
 
     def concerned(self, shape: Shape) -> bool:
-        """Whether pods of a shape matter to it that have no annotations; those that have some always may. Where that
-        changes, `Tables.listeners_changed` is called."""
+        """Whether to be told of pods of this shape that have no annotations; pods with annotations are always reported.
+        When the answer changes, call `Tables.changed(listeners=True)`."""
         ...
 
     def pod_added(self, pod: PodOnNode) -> None: ...
@@ -123,13 +126,14 @@ class Tables:
         self.node_log = Log()  # rows whose node changed
         self.pod_log = Log()  # rows whose pods changed
         self.keys_version = 0  # moves when plugins may give another `shape_key` for the same pod
-        self.epoch = 0  # moves when everything computed from the tables must be computed again
-        self.renewals = 0  # moves when that is so for the shapes of one namespace
-        self.renewed: dict[str, int] = {}  # namespace to its last one of `renewals`
+        self.epoch = 0  # moves when everything prepared for shapes is stale
+        self.renewals = 0  # moves when everything prepared for shapes of one namespace is stale
+        self.renewed: dict[str, int] = {}  # namespace to its latest number in `renewals`
+        self._reported = 0  # moves when a plugin reports new versions
+        self._preparations = 0  # moves with `keys_version`, `epoch` and `renewals`
         self.work = Work()
         self._everywhere: dict[int, bool] = {}
         self._everywhere_at = -1
-        self._moved = 0
         self._turns = 0
         self._random = random.Random(seed)
 
@@ -329,7 +333,7 @@ class Tables:
         for labels in self._labels.values():
             labels.codes.grow(self.capacity, -1)
         self.counters.grow(self.capacity)
-        self.epoch += 1
+        self.changed(namespace=EVERY_NAMESPACE)  # prepared answers may hold on to the old columns
 
     # -- listeners
 
@@ -339,11 +343,7 @@ class Tables:
             self._listeners.insert(0, listener)
         else:
             self._listeners.append(listener)
-        self.listeners_changed()
-
-    def listeners_changed(self) -> None:
-        """Some listener is concerned with other pods than before."""
-        self._listeners_version += 1
+        self.changed(listeners=True)
 
     def _concerned(self, pod: PodOnNode) -> list[PodListener]:
         if pod.pod.metadata.annotations:
@@ -444,44 +444,69 @@ class Tables:
         """Sets or, with None, clears the node that is being freed for a waiting pod."""
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
-                self.keys_version += bool(pods[key].pod.spec.volumes)
+                self.changed(keys=bool(pods[key].pod.spec.volumes))
                 del pods[key]
                 if not pods:
                     del self.nominated[node_name]
         if pod is not None:
             self.nominated.setdefault(pod.node_name, {})[key] = pod
-            self.keys_version += bool(pod.pod.spec.volumes)
+            self.changed(keys=bool(pod.pod.spec.volumes))
 
     def take_turn(self, row: int) -> None:
         """The row was chosen: among equals it comes last now."""
         self._turns += 1
         self.turn.cells[row] = self._turns
 
-    def touch(self, row: int) -> None:
-        """Something plugins compute of the row's pods changed."""
-        self.pod_log.append(row)
+    # -- reporting changes
 
-    def moved(self) -> None:
-        """The `version` of some prepared answers of cluster scope moved, by no pod or node."""
-        self._moved += 1
+    def changed(
+        self,
+        *,
+        rows: Iterable[int] = (),
+        nodes: Iterable[int] = (),
+        versions: bool = False,
+        keys: bool = False,
+        listeners: bool = False,
+        namespace: str | None = None,
+    ) -> None:
+        """Reports that state which a plugin keeps beside the tables changed, so that answers computed from it are stale.
+
+        rows: rows whose answers of row scope, or whose overlays, are stale
+        nodes: rows whose answers of every scope are stale
+        versions: the `version` of some answers of cluster scope moved for a reason other than pods and nodes
+        keys: `Plugin.shape_key` may give another key for the same pod
+        listeners: `PodListener.concerned` may give another answer for the same shape
+        namespace: everything prepared for shapes of the namespace is stale; `EVERY_NAMESPACE` means all shapes, which
+            is expensive and rarely needed
+        """
+        for row in rows:
+            self.pod_log.append(row)
+        for row in nodes:
+            self.node_log.append(row)
+        if versions:
+            self._reported += 1
+        if keys:
+            self.keys_version += 1
+            self._preparations += 1
+        if listeners:
+            self._listeners_version += 1
+        if namespace is not None:
+            self._preparations += 1
+            if namespace == EVERY_NAMESPACE:
+                self.epoch += 1
+            else:
+                self.renewals += 1
+                self.renewed[namespace] = self.renewals
 
     @property
     def version(self) -> int:
         """Moves whenever the `version` of prepared answers of cluster scope may have."""
-        return self.counters.version + self.node_log.position + self._moved
+        return self.counters.version + self.node_log.position + self._reported
 
     @property
     def preparation_version(self) -> int:
         """Moves whenever a pod may get another shape, or its shape other answers than were prepared."""
-        return self.keys_version + self.epoch + self.renewals + self.node_log.position
-
-    def invalidate(self, namespace: str | None = None) -> None:
-        """Everything prepared for shapes, or for those of a namespace, must be prepared again."""
-        if namespace is None:
-            self.epoch += 1
-        else:
-            self.renewals += 1
-            self.renewed[namespace] = self.renewals
+        return self._preparations + self.node_log.position
 
     def _attach(self, pod: PodOnNode, row: int) -> None:
         pod.row = row

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_micro_time, format_time
 from wharfinger.api.views import Node
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import InformerSet
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background_sleep
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.kubelet import Managed, is_down
@@ -76,12 +78,12 @@ class Heartbeats(Controller[str]):
             return
         now = self._clock.now()
         stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
-        if is_ready(node) and node.status.addresses and not stale:
+        if node.ready and node.status.addresses and not stale:
             return
         await self._report(node, now)
 
     def _changed(self, node: Node) -> None:
-        if self._managed(node) and not is_down(node) and not is_ready(node):
+        if self._managed(node) and not is_down(node) and not node.ready:
             self.queue.add(node.metadata.name)
 
     async def _report(self, node: Node, now: float) -> None:
@@ -166,20 +168,14 @@ class Heartbeats(Controller[str]):
                 return
 
 
-def is_ready(node: Node) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
-
-
 def _condition(node: Node, type: str, status: str, reason: str, message: str, stamp: str) -> Document:
-    before = next((condition for condition in node.status.conditions if condition.type == type), None)
-    turned = before.last_transition_time if before is not None and before.status == status else stamp
     return {
         "type": type,
         "status": status,
         "reason": reason,
         "message": message,
         "lastHeartbeatTime": stamp,
-        "lastTransitionTime": turned or stamp,
+        "lastTransitionTime": transition_time(node.status.condition(type), status, stamp),
     }
 
 

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 import msgspec
 
 from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.pods import PodStatus
 from wharfinger.client.controller import Controller, Observer
-from wharfinger.client.informer import Index, Informer, InformerSet, Key
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.informer import Index, Informer, InformerSet
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import Addresses
@@ -46,7 +48,7 @@ def pods_by_node(pods: Informer[Pod]) -> Index[Pod]:
     return pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
 
-class Kubelets(Controller[Key]):
+class Kubelets(Controller[ObjectKey]):
     name = "kubelet"
     workers = 16
 
@@ -74,7 +76,7 @@ class Kubelets(Controller[Key]):
         self._nodes.add_handler(self._node_added, self._node_updated)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         node = self._nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
         if pod is None or node is None or not self._managed(node) or is_down(node):

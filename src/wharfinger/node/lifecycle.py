@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from wharfinger.api.conditions import transition_time
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Pod
@@ -319,11 +320,10 @@ def _conditions(pod: Pod, stamp: str, *, ready: bool, containers: bool, why: str
 def _condition(pod: Pod, stamp: str, type: str, holds: bool, reason: str, message: str) -> Document:
     before = pod.status.condition(type)
     status = "True" if holds else "False"
-    turned = before.last_transition_time if before is not None and before.status == status else ""
     made: Document = {
         "type": type,
         "status": status,
-        "lastTransitionTime": turned or stamp,
+        "lastTransitionTime": transition_time(before, status, stamp),
         "observedGeneration": pod.metadata.generation,
     }
     # A patch removes what it names as null; naming what is not there would leave nulls behind.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
 
 from wharfinger.api.fields import FieldError, duplicate, invalid
-from wharfinger.framework.columns import Bools, Column, Floats, Ints, Rows
-from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
+from wharfinger.framework.columns import Bools, Floats, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
@@ -75,11 +75,9 @@ class _Balance(Prepared):
         half = MAX_SCORE // 2
         return half + (half + _evenness_of_one(after) - _evenness_of_one(before)) // 2
 
-    def row_scorer(self) -> Callable[[int], int]:
-        return self.score_row if len(self._used) != 2 else _pair_scorer(*self._used)
-
-    def row_inputs(self) -> Sequence[Column] | None:
-        return [each.requested for each in self._used]
+    def row_functions(self) -> RowFunctions:
+        score = self.score_row if len(self._used) != 2 else _pair_scorer(*self._used)
+        return RowFunctions(self.filter_row, score, [each.requested for each in self._used])
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
         """Two resources that all the nodes have, as is usual."""

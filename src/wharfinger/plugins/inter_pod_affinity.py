@@ -18,7 +18,7 @@ from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import DomainCounter, PodCounter, Selection, TermCounter, TermKind, any_on
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
-from wharfinger.framework.selecting import NOTHING, AffinityTerm
+from wharfinger.framework.pod_selectors import NOTHING, AffinityTerm
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unresolvable, unschedulable

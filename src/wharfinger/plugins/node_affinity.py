@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.fields import FieldError
-from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirements
-from wharfinger.api.views import Pod
-from wharfinger.api.views.pods import NodeAffinity as Affinity
-from wharfinger.framework.columns import Bools, Ints, Rows
-from wharfinger.framework.events import NODE, Action, WakeUp
-from wharfinger.framework.plugin import Args, Plugin, Prepared, normalize_by_max
-from wharfinger.framework.selecting import (
+from wharfinger.api.node_affinity import (
     NodeTerm,
     NodeTerms,
     RequiredNodeAffinity,
@@ -22,6 +16,12 @@ from wharfinger.framework.selecting import (
     preferred_terms,
     required_node_affinity,
 )
+from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirements
+from wharfinger.api.views import Pod
+from wharfinger.api.views.pods import NodeAffinity as Affinity
+from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.events import NODE, Action, WakeUp
+from wharfinger.framework.plugin import Args, Plugin, Prepared, normalize_by_max
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
@@ -94,7 +94,7 @@ class NodeAffinity(Plugin):
     def _node_matches(self, pod: Pod, old: Any, new: Any) -> bool:
         if self._enforced is not None and not any(term.matches(new) for term in self._enforced):
             return False
-        wanted = required_node_affinity(pod)
+        wanted = required_node_affinity(pod.spec)
         return wanted.matches(new) and (old is None or not wanted.matches(old))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Args, Plugin, Prepared, Scope
+from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
@@ -135,7 +134,7 @@ class _Fit(Prepared):
                 code |= bit | 1 if allocatable < amount else bit
         return code
 
-    def row_filter(self) -> Callable[[int], object]:
+    def row_functions(self) -> RowFunctions:
         count, limit = self._tables.pod_count.cells, self._tables.pod_limit.cells
         wanted = [(has.cells, used.cells, amount) for _, has, used, amount, _ in self._wanted]
 
@@ -147,7 +146,9 @@ class _Fit(Prepared):
                     return True
             return False
 
-        return refuses
+        requested = [used for _, _, used, _, _ in self._wanted]
+        inputs = [self._tables.pod_count, *requested, *(each.requested for each in self._score.used)]
+        return RowFunctions(refuses, self._score.row_scorer(), inputs)
 
     def status(self, code: int) -> Status:
         found = self._known.get(code)
@@ -164,13 +165,6 @@ class _Fit(Prepared):
 
     def score_row(self, row: int) -> int:
         return self._score.score_row(row)
-
-    def row_scorer(self) -> Callable[[int], int]:
-        return self._score.row_scorer()
-
-    def row_inputs(self) -> Sequence[Column] | None:
-        requested = [used for _, _, used, _, _ in self._wanted]
-        return [self._tables.pod_count, *requested, *(each.requested for each in self._score.used)]
 
 
 def _ignored(name: str, args: NodeResourcesFitArgs) -> bool:

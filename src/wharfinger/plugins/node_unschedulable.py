@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from wharfinger.api.taints import any_tolerates
 from wharfinger.api.views import Pod
 from wharfinger.api.views.nodes import Taint
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Plugin, Prepared
-from wharfinger.framework.selecting import tolerates
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
@@ -26,7 +26,7 @@ class NodeUnschedulable(Plugin):
     position = 30
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
-        if tolerates(shape.pod.spec.tolerations, TAINT):
+        if any_tolerates(shape.pod.spec.tolerations, TAINT):
             return None
         return _Cordoned(self.tables)
 
@@ -54,7 +54,7 @@ def _node_opened(pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _pod_tolerates(pod: Pod, old: Any, new: Any) -> bool:
-    return pod.metadata.uid == new.metadata.uid and tolerates(new.spec.tolerations, TAINT)
+    return pod.metadata.uid == new.metadata.uid and any_tolerates(new.spec.tolerations, TAINT)
 
 
 plugins = (NodeUnschedulable,)

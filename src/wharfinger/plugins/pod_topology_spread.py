@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, not_supported, required
 from wharfinger.api.names import qualified_name
-from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, matches
+from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, exact_labels, matches
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import TopologySpreadConstraint
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared
-from wharfinger.framework.selecting import PodSelector, exact
+from wharfinger.framework.pod_selectors import PodSelector
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, error
 from wharfinger.framework.tables import Tables
@@ -85,7 +85,7 @@ class PodTopologySpread(Plugin):
         else:
             owners[kind, metadata.name] = after
         self.versions[metadata.namespace] = self.versions.get(metadata.namespace, 0) + 1
-        self.tables.moved()
+        self.tables.changed(versions=True)
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         try:
@@ -123,21 +123,21 @@ class PodTopologySpread(Plugin):
         owners = self._selectors.get(metadata.namespace, {})
         labels: dict[str, str] = {}
         for (kind, _), selector in owners.items():
-            if kind == "Service" and selector and matches(exact(selector), metadata.labels):
+            if kind == "Service" and selector and matches(exact_labels(selector), metadata.labels):
                 labels |= selector
         owner = metadata.controller
         if owner is None:
-            return exact(labels)
+            return exact_labels(labels)
         found = owners.get((owner.kind, owner.name))
         if owner.kind == "ReplicationController" and owner.api_version == "v1" and isinstance(found, Mapping):
-            return exact(labels | dict(found))
+            return exact_labels(labels | dict(found))
         if owner.kind in ("ReplicaSet", "StatefulSet") and owner.api_version == "apps/v1":
             if isinstance(found, LabelSelector):
                 try:
-                    return (*exact(labels), *found.compile())
+                    return (*exact_labels(labels), *found.compile())
                 except BadSelector:
                     pass
-        return exact(labels)
+        return exact_labels(labels)
 
     # queueing hints
 

@@ -8,11 +8,13 @@ from math import floor, log
 
 import numpy as np
 
+from wharfinger.api.selectors import exact_labels
+from wharfinger.api.taints import has_untolerated_taint
 from wharfinger.api.views.pods import TopologySpreadConstraint
 from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import RowCounter, Selection
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
-from wharfinger.framework.selecting import NOTHING, PodSelector, exact, pod_selector, untolerated
+from wharfinger.framework.pod_selectors import NOTHING, PodSelector, pod_selector
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
@@ -52,7 +54,7 @@ def constraints(
         own = pod_selector(each.label_selector)
         same = {key: labels[key] for key in each.match_label_keys if key in labels}
         if same and own.requirements is not None:
-            own = PodSelector((*exact(same), *own.requirements))
+            own = PodSelector((*exact_labels(same), *own.requirements))
         found.append(
             Constraint(
                 each.max_skew,
@@ -264,7 +266,7 @@ class Spread(Prepared):
             included &= matching(self._tables, self._shape.node_affinity, rows)
         if constraint.honor_taints:
             tolerations = self._shape.pod.spec.tolerations
-            kept_off = np.array([untolerated(tolerations, taints) for taints in self._tables.taint_lists])
+            kept_off = np.array([has_untolerated_taint(tolerations, taints) for taints in self._tables.taint_lists])
             included &= ~kept_off[self._tables.taints.view[rows]]
         return included
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from wharfinger.api.taints import any_tolerates, has_untolerated_taint
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Plugin, Prepared, normalize_by_max
-from wharfinger.framework.selecting import tolerates, untolerated
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
@@ -63,9 +63,9 @@ class _Taints(Prepared):
         lists = self._tables.taint_lists
         new = lists[len(self._verdicts) :]
         if new:
-            verdicts = [self._code if untolerated(self._tolerations, taints) else 0 for taints in new]
+            verdicts = [self._code if has_untolerated_taint(self._tolerations, taints) else 0 for taints in new]
             counts = [
-                sum(taint.effect == "PreferNoSchedule" and not tolerates(self._soft, taint) for taint in taints)
+                sum(taint.effect == "PreferNoSchedule" and not any_tolerates(self._soft, taint) for taint in taints)
                 for taints in new
             ]
             self._verdicts = np.concatenate((self._verdicts, np.array(verdicts, dtype=np.int64)))
@@ -73,8 +73,8 @@ class _Taints(Prepared):
 
 
 def _node_tolerated(pod: Pod, old: Any, new: Any) -> bool:
-    before = old is None or untolerated(pod.spec.tolerations, old.spec.taints)
-    return before and not untolerated(pod.spec.tolerations, new.spec.taints)
+    before = old is None or has_untolerated_taint(pod.spec.tolerations, old.spec.taints)
+    return before and not has_untolerated_taint(pod.spec.tolerations, new.spec.taints)
 
 
 plugins = (TaintToleration,)

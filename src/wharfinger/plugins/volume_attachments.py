@@ -120,7 +120,7 @@ class Attachments:
             if users == 1:
                 rows = self.rows_of.setdefault(volume, set())
                 if not rows:
-                    self._tables.keys_version += 1
+                    self._tables.changed(keys=True)
                 rows.add(row)
                 if volume not in stated:
                     self._column(self._counts, volume[0], 0).cells[row] += 1
@@ -139,7 +139,7 @@ class Attachments:
                 rows.discard(row)
                 if not rows:
                     del self.rows_of[volume]
-                    self._tables.keys_version += 1
+                    self._tables.changed(keys=True)
                 if volume not in stated:
                     self._column(self._counts, volume[0], 0).cells[row] -= 1
         if not used:
@@ -182,7 +182,7 @@ class Attachments:
             if self._pods.get(pod.key, (-1, []))[1] != volumes:
                 self._unuse(pod.key)
                 self._use(pod.key, pod.row, volumes)
-                self._tables.touch(pod.row)
+                self._tables.changed(rows=(pod.row,))
 
     def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
         for each, present in ((old, False), (new, True)):
@@ -216,7 +216,7 @@ class Attachments:
         row = self._tables.row_of.get(node_name)
         if row is not None:
             self._recount(row)
-            self._tables.touch(row)
+            self._tables.changed(rows=(row,))
 
     def _attached(self, attachment: VolumeAttachment) -> CsiVolume | None:
         spec = attachment.spec
@@ -237,7 +237,7 @@ class Attachments:
         row = self._tables.row_of.get(known.metadata.name)
         if row is not None:
             self._set_limits(row)
-            self._tables.touch(row)
+            self._tables.changed(rows=(row,))
 
     def _catch_up(self) -> None:
         """Rows that got another node have other limits and other attachments."""

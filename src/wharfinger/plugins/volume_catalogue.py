@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.node_affinity import NodeTerms
 from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import (
     CSIDriver,
@@ -25,7 +26,6 @@ from wharfinger.api.views import (
 )
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.framework.selecting import NodeTerms
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.tables import Key, PodOnNode, Tables
@@ -136,11 +136,11 @@ class Catalogue:
         elif kind == CSI_NODE:
             row = self.tables.row_of.get(key)
             if row is not None and migrated_plugins(known) != migrated_plugins(new):
-                self.tables.node_log.append(row)  # where bound volumes can be used follows from the node
+                self.tables.changed(nodes=(row,))  # where bound volumes can be used follows from the node
         elif kind in (CLASS, DRIVER, CAPACITY):
             self.provision_version += 1
-            self.tables.moved()
-        self.tables.keys_version += 1
+            self.tables.changed(versions=True)
+        self.tables.changed(keys=True)
         for watcher in self.watchers:
             watcher(kind, known, new)
 
@@ -193,7 +193,7 @@ class Catalogue:
         claim = self.claims.get(key)
         if claim is None or READ_WRITE_ONCE_POD in claim.spec.access_modes:
             self.exclusive_version += 1
-            self.tables.moved()
+            self.tables.changed(versions=True)
 
     # -- assuming
 
@@ -207,7 +207,7 @@ class Catalogue:
         )
         self._refer(name, before, self._assumed_claims[name])
         self._supply_changed(name, volume, volume)
-        self.tables.keys_version += 1
+        self.tables.changed(keys=True)
 
     def forget_volume(self, name: str, claim: ClaimKey) -> None:
         assumed = self._assumed_claims.get(name)
@@ -217,16 +217,16 @@ class Catalogue:
         volume = self.volumes.get(name)
         self._refer(name, assumed, self._reference(name, volume))
         self._supply_changed(name, volume, volume)
-        self.tables.keys_version += 1
+        self.tables.changed(keys=True)
 
     def assume_node(self, claim: ClaimKey, node_name: str) -> None:
         """The claim is to be provisioned for a node."""
         self._assumed_nodes[claim] = node_name
-        self.tables.keys_version += 1
+        self.tables.changed(keys=True)
 
     def forget_node(self, claim: ClaimKey) -> None:
         if self._assumed_nodes.pop(claim, None) is not None:
-            self.tables.keys_version += 1
+            self.tables.changed(keys=True)
 
     # -- questions
 
@@ -326,11 +326,10 @@ class Catalogue:
         for affinity in affinities:
             rows = tables.rows[on_rows(tables, self._affinities[affinity], tables.rows)]
             if len(rows) <= NARROW:
-                for row in rows.tolist():
-                    tables.touch(row)
+                tables.changed(rows=rows.tolist())
             else:
                 supply.version += 1
-                tables.moved()
+                tables.changed(versions=True)
 
 
 class Supply:

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from wharfinger.api.node_affinity import NodeTerm, NodeTerms, node_terms
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.selectors import NodeSelector, Operator, Requirement, Requirements, matches
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.api.views.pods import Volume
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.framework.selecting import NodeTerm, NodeTerms, node_terms
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Tables
 

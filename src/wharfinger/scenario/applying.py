@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.requests import PatchType
 from wharfinger.api.views import strip_nulls
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # In a simulation no time passes while others have their turn; a real server may take some.
@@ -70,9 +72,7 @@ async def _established(client: Client, name: str) -> None:
         await asyncio.sleep(delay)
         definition = await _get(client, CUSTOM_RESOURCE_DEFINITIONS, name, "")
         conditions = ((definition or {}).get("status") or {}).get("conditions") or ()
-        if definition is None or any(
-            each.get("type") == "Established" and each.get("status") == "True" for each in conditions
-        ):
+        if definition is None or is_true(conditions, "Established"):
             return
 
 

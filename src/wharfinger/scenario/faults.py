@@ -1,19 +1,21 @@
-"""Faults on purpose: bindings that fail or come late, and a client that lets them."""
+"""Injected faults: bindings that fail or take long, and the client that injects them."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 from wharfinger.api.errors import InternalError
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import Fault
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 
+T = TypeVar("T")
+
 
 class BindFaults:
-    """What is still to go wrong; shared between a scenario and whoever every binding passes."""
+    """The faults still to inject; shared by a scenario and the clients that bind."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -26,8 +28,8 @@ class BindFaults:
         else:
             self._delays, self._delay = self._delays + fault.count, fault.delay
 
-    async def go_wrong(self) -> None:
-        """To be called for each binding: fails, or returns late, as long as that is wanted."""
+    async def inject(self) -> None:
+        """Called once for each binding: raises, or delays it, while faults are left."""
         if self._failures > 0:
             self._failures -= 1
             raise InternalError("the binding was made to fail")
@@ -43,17 +45,19 @@ class FaultyClient(LocalClient):
         super().__init__(client.store, client.user)
         self._faults = faults
 
-    async def create(self, resource: Resource, document: Document, namespace: str = "", **options: Any) -> Document:
-        if options.get("subresource") == "binding":
-            await self._faults.go_wrong()
-        return await super().create(resource, document, namespace, **options)
+    async def send(self, request: ApiRequest[T]) -> T:
+        if _binds(request):
+            await self._faults.inject()
+        return await super().send(request)
 
-    async def patch(self, resource: Resource, name: str, patch: Any, namespace: str = "", **options: Any) -> Document:
-        # A reservation is bound by its status.
-        if (
-            resource == RESERVATIONS
-            and options.get("subresource") == "status"
-            and "nodeName" in patch.get("status", {})
-        ):
-            await self._faults.go_wrong()
-        return await super().patch(resource, name, patch, namespace, **options)
+
+def _binds(request: ApiRequest[Any]) -> bool:
+    """Pods are bound by their binding subresource, reservations by their status."""
+    if request.verb is Verb.CREATE:
+        return request.subresource == "binding"
+    return (
+        request.verb is Verb.PATCH
+        and request.resource == RESERVATIONS
+        and request.subresource == "status"
+        and "nodeName" in request.body.get("status", {})
+    )

@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import PODS
-from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
 from wharfinger.client.events import EventRecorder
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
+from wharfinger.client.pod_status import delete_disrupted_pod
 from wharfinger.client.timers import Clock
 
 log = logging.getLogger(__name__)
@@ -32,23 +33,10 @@ class Evictor:
         metadata = victim.metadata
         if victim.terminating:
             return True
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": format_time(self._clock.now()),
-        }
+        message = f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod"
+        condition = new_condition("DisruptionTarget", True, "PreemptionByScheduler", message, self._clock.now())
         try:
-            await self._client.patch(
-                PODS,
-                metadata.name,
-                {"metadata": {"uid": metadata.uid}, "status": {"conditions": [condition]}},
-                metadata.namespace,
-                type=PatchType.STRATEGIC,
-                subresource="status",
-            )
-            await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+            await delete_disrupted_pod(self._client, metadata, condition)
         except (NotFound, Conflict):
             return True  # gone, or replaced by another pod of that name
         except ApiError as error:

@@ -22,6 +22,7 @@ from wharfinger.scheduler.instructions import (
     Evict,
     Forget,
     Instruction,
+    Metric,
     PatchPodStatus,
     PatchStatus,
     RecordEvent,
@@ -62,6 +63,11 @@ class Executor:
         self._pod_statuses = PodStatusWriter(client, clock)
         self._object_statuses = ObjectStatusWriter(client, clock, self._start, self._carry_out_all)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counters = {
+            Metric.POD_ADDED: metrics.incoming["active", "PodAdd"],
+            Metric.FOREIGN_POD: metrics.foreign,
+            Metric.PREEMPTION: metrics.preemption_attempts,
+        }
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Wake: lambda wake: self.work.set(),
             Bind: self._on_bind,
@@ -71,7 +77,7 @@ class Executor:
             PatchStatus: self._object_statuses.submit,
             RecordEvent: self._on_record_event,
             Forget: self._on_forget,
-            Count: lambda count: getattr(metrics, count.metric).inc(*count.labels),
+            Count: lambda count: self._counters[count.metric].inc(),
         }
 
     def carry_out(self) -> None:
@@ -130,13 +136,13 @@ class Executor:
         else:
             now = _now()
             self._metrics.pod_attempts.observe(item.attempts)
-            self._metrics.sli_seconds.observe(now - item.arrived, str(min(item.attempts, 16)))
+            self._metrics.sli_seconds[(str(min(item.attempts, 16)),)].observe(now - item.arrived)
             self._state.bound(binding, now)
             self.carry_out()
 
     def _bind_failed(self, binding: Bind, message: str, *, gone: bool = False) -> None:
         if self._state.bind_failed(binding, message, _now(), gone=gone):
-            self._metrics.attempts.inc("error", binding.item.pod.spec.scheduler_name)
+            self._metrics.attempts["error", binding.item.pod.spec.scheduler_name].inc()
         self.carry_out()
 
     # -- evictions

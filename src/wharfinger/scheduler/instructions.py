@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from wharfinger.api.keys import ObjectKey
@@ -91,12 +92,19 @@ class Forget:
     key: ObjectKey
 
 
+class Metric(Enum):
+    """What is counted."""
+
+    POD_ADDED = "an item was added to the queue"
+    FOREIGN_POD = "another scheduler bound a pod to a node of ours"
+    PREEMPTION = "preemption was tried"
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Add one to a metric of `SchedulerMetrics`."""
+    """Add one to a metric."""
 
-    metric: Literal["incoming", "foreign", "preemption_attempts"]
-    labels: tuple[str, ...] = ()
+    metric: Metric
 
 
 Instruction = Wake | Bind | Evict | PatchPodStatus | ClearNomination | PatchStatus | RecordEvent | Forget | Count

@@ -9,13 +9,15 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 
+from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class PodStatusWriter:
 
     def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
         known = pod.status.condition("PodScheduled")
-        since = known.last_transition_time if known is not None and known.status == "False" else ""
+        since = transition_time(known, "False", "")
         key = pod.metadata.key
         if nominated_node is None and key in self._wanted:
             nominated_node = self._wanted[key].nominated_node  # not sent yet

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Registry
 from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Pod
@@ -63,7 +64,7 @@ class Scheduler:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self._options = options = options or SchedulerOptions()
-        self.metrics = metrics or SchedulerMetrics(Metrics())
+        self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
         self.engine = Engine(configuration.profiles, seed=options.seed)
         self._informers = InformerSet(client, rng=options.rng)
         self._feed = Feed(self._informers, registry, self.engine, self, nodes=options.nodes)
@@ -140,8 +141,8 @@ class Scheduler:
         metrics.algorithm_seconds.observe(time.perf_counter() - began)
         result = self.state.conclude(item, decision, assumed, now)
         self._executor.carry_out()
-        metrics.attempts.inc(result, profile)
-        metrics.attempt_seconds.observe(time.perf_counter() - began, result, profile)
+        metrics.attempts[result, profile].inc()
+        metrics.attempt_seconds[result, profile].observe(time.perf_counter() - began)
 
     async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until something is queued, or the first back-off ends."""
@@ -168,7 +169,7 @@ class Scheduler:
             self.state.flush(loop.time())
             self._executor.carry_out()
             for place, count in self.state.queue.counts().items():
-                self.metrics.pending.set(count, place)
+                self.metrics.pending[(place,)].set(count)
 
     # -- events of the feed
 

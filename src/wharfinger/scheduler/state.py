@@ -33,6 +33,7 @@ from wharfinger.scheduler.instructions import (
     Evict,
     Forget,
     Instruction,
+    Metric,
     RecordEvent,
 )
 from wharfinger.scheduler.queue import Place, QueuedPod, SchedulingQueue
@@ -46,9 +47,9 @@ Result = Literal["scheduled", "unschedulable", "error"]
 
 NEEDS_NODES = "(no nodes)"  # filed like a plugin: the pod was refused because there was no node at all
 
-_POD_ADDED = Count("incoming", ("active", "PodAdd"))
-_PREEMPTION = Count("preemption_attempts")
-_FOREIGN = Count("foreign")
+_POD_ADDED = Count(Metric.POD_ADDED)
+_PREEMPTION = Count(Metric.PREEMPTION)
+_FOREIGN = Count(Metric.FOREIGN_POD)
 
 
 class SchedulingState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.client.interface import Client
 from wharfinger.scenario.runner import Rejection
@@ -36,11 +37,10 @@ async def drain(world: World, client: Client, node: str, user: str) -> list[Reje
 
 def _leaves(pod: Document) -> bool:
     metadata = pod["metadata"]
-    owners = metadata.get("ownerReferences") or ()
     return not (
         metadata.get("deletionTimestamp")
         or _MIRROR in (metadata.get("annotations") or {})
-        or any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+        or is_controlled_by(pod, "DaemonSet")
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.fields import show
 from wharfinger.api.kinds.builtin import (
@@ -19,6 +20,7 @@ from wharfinger.api.kinds.builtin import (
     STATEFUL_SETS,
 )
 from wharfinger.api.manifests import Manifest, Source
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.scenario import runner
@@ -176,7 +178,7 @@ def _state(world: World) -> dict[Key, dict[str, Any]]:
     state: dict[Key, dict[str, Any]] = {}
     for resource in _WORKLOADS:
         for document in world.objects(resource):
-            if not any(owner.get("controller") for owner in document["metadata"].get("ownerReferences") or ()):
+            if controller_of(document) is None:
                 state[resource.kind, document["metadata"]["namespace"], document["metadata"]["name"]] = _replicas(
                     document
                 )
@@ -185,9 +187,7 @@ def _state(world: World) -> dict[Key, dict[str, Any]]:
         facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
         if facts["node"] is None:
             conditions = status.get("conditions") or ()
-            facts["message"] = next(
-                (each.get("message") for each in conditions if each.get("type") == "PodScheduled"), None
-            )
+            facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
         state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
     for document in world.objects(RESERVATIONS):
         status = document.get("status") or {}
@@ -213,11 +213,11 @@ def _state(world: World) -> dict[Key, dict[str, Any]]:
 def _replicas(workload: Document) -> dict[str, Any]:
     """How many pods a workload wants and has, and why the API lets it have no more."""
     status = workload.get("status") or {}
-    failure = (each for each in status.get("conditions") or () if each.get("type") == "ReplicaFailure")
+    failure = find_condition(status.get("conditions") or (), "ReplicaFailure") or {}
     return {
         "wanted": (workload.get("spec") or {}).get("replicas", status.get("desiredNumberScheduled", 0)),
         "ready": status.get("readyReplicas", status.get("numberReady", 0)),
-        "message": next((each.get("message") for each in failure if each.get("status") == "True"), None),
+        "message": failure.get("message") if failure.get("status") == "True" else None,
     }
 
 

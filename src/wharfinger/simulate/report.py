@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.scenario.runner import Results
@@ -71,7 +72,7 @@ def _unscheduled(
         metadata = document["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         conditions = (document.get("status") or {}).get("conditions") or ()
-        message = next((each.get("message", "") for each in conditions if each.get("type") == "PodScheduled"), "")
+        message = (find_condition(conditions, "PodScheduled") or {}).get("message", "")
         scheduler = document["spec"].get("schedulerName")
         if not message and scheduler not in schedulers:
             message = f"waits for the scheduler {scheduler}, which does not run here"

@@ -6,13 +6,12 @@ parameter and knows no HTTP.
 
 from wharfinger.store.chain import Chain, RemoteMutator, RemoteReviewer
 from wharfinger.store.collection import Limits
-from wharfinger.store.objects import DeleteOptions, Listing, Stored, StoreEvent, Written
+from wharfinger.store.objects import Listing, Stored, StoreEvent, Written
 from wharfinger.store.store import Store
 from wharfinger.store.watch import Watch
 
 __all__ = [
     "Chain",
-    "DeleteOptions",
     "Limits",
     "Listing",
     "RemoteMutator",

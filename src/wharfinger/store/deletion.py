@@ -10,9 +10,10 @@ from dataclasses import replace
 from wharfinger.api.errors import conflict, forbidden, invalid_object
 from wharfinger.api.fields import invalid, not_supported
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.store import namespaces, rules
-from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
+from wharfinger.store.objects import Stored, Written, encode
 from wharfinger.store.versions import outgoing
 from wharfinger.store.writes import Call, Overtaken, Writer
 

@@ -6,7 +6,8 @@ Emptying a namespace and releasing it through `namespaces/finalize` is a control
 from __future__ import annotations
 
 from wharfinger.api.registry import Document
-from wharfinger.store.objects import DeleteOptions, Stored
+from wharfinger.api.requests import DeleteOptions
+from wharfinger.store.objects import Stored
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 FINALIZER = "kubernetes"

@@ -136,11 +136,3 @@ class Written:
     @property
     def document(self) -> Document:
         return self.known if self.known is not None else cast("Document", decode_document(self.data))
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    grace_period: int | None = None
-    propagation: str = ""  # Orphan, Background, Foreground; empty: as the object's finalizers say
-    uid: str = ""
-    resource_version: str = ""

@@ -10,29 +10,25 @@ import jsonpointer
 
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
 from wharfinger.api.registry import Document, Kind
+from wharfinger.api.requests import PatchType
 from wharfinger.store import rules, strategic
 from wharfinger.store.versions import copy
-
-JSON = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 _MOST_OPERATIONS = 10_000
 
 
-def apply_patch(kind: Kind, document: Document, patch: Any, media_type: str, *, plain: bool = False) -> Document:
+def apply_patch(kind: Kind, document: Document, patch: Any, type: PatchType, *, plain: bool = False) -> Document:
     """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
     members that direct a merge."""
-    if media_type == JSON:
+    if type is PatchType.JSON:
         return _json_patched(document, patch if kind.keeps_nulls else copy({"patch": patch})["patch"])
-    if media_type == MERGE:
+    if type is PatchType.MERGE:
         return dict(merged(document, _object(patch)))
-    if media_type == STRATEGIC and rules.built_in(kind):
+    if type is PatchType.STRATEGIC and rules.built_in(kind):
         return strategic.merged(document, _object(patch), kind.kind, plain=plain)
-    accepted = [JSON, MERGE, *([STRATEGIC] if rules.built_in(kind) else [])]
+    accepted = [PatchType.JSON, PatchType.MERGE, *([PatchType.STRATEGIC] if rules.built_in(kind) else [])]
     raise UnsupportedMediaType(
-        f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(each.value for each in accepted)}"
     )
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
+from wharfinger.api.conditions import find_condition, is_true, set_condition
 from wharfinger.api.errors import ApiError, BadRequest, TooManyRequests, conflict, forbidden, invalid_object
 from wharfinger.api.fields import FieldError, not_supported, required
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS
 from wharfinger.api.registry import Document, Kind
+from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.store.deletion import Deleter, check_preconditions
-from wharfinger.store.objects import DeleteOptions, Stored, Written, encode
+from wharfinger.store.objects import Stored, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
 
@@ -28,17 +30,8 @@ def success(call: Call) -> Written:
     return Written(status, encode(status), True, tuple(call.warnings))
 
 
-def set_condition(status: Document, condition: Document, now: str) -> None:
-    """Sets a pod condition as upstream's UpdatePodCondition: the transition time moves with the status only."""
-    conditions = list(status.get("conditions") or ())
-    for position, present in enumerate(conditions):
-        if present.get("type") == condition["type"]:
-            same = present.get("status") == condition["status"]
-            moment = present.get("lastTransitionTime") if same else now
-            conditions[position] = {"lastProbeTime": None, "lastTransitionTime": moment, **condition}
-            break
-    else:
-        conditions.append({"lastProbeTime": None, "lastTransitionTime": now, **condition})
+def _set_pod_condition(status: Document, condition: Document, now: str) -> None:
+    conditions = set_condition(status.get("conditions") or (), {**condition, "lastTransitionTime": now})
     status["conditions"] = [{key: value for key, value in item.items() if value is not None} for item in conditions]
 
 
@@ -79,7 +72,7 @@ class Pods:
             complete(pod)
         status = pod.setdefault("status", {})
         status.pop("nominatedNodeName", None)
-        set_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
+        _set_pod_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
         if not call.dry_run:
             self._writer.ledger.put(call.kind, pod, stored)
             await self._writer.ledger.settled()
@@ -136,7 +129,7 @@ class Pods:
                 "reason": "EvictionByEvictionAPI",
                 "message": "Eviction API: evicting",
             }
-            set_condition(status, condition, self._writer.identities.time())
+            _set_pod_condition(status, condition, self._writer.identities.time())
             pod, stored = self._writer.ledger.put(call.kind, pod, stored)
         await self._deleter.carry_out(call, pod, stored, options)
         return success(call)
@@ -196,7 +189,7 @@ def _beyond_budgets(pod: Document) -> bool:
 
 def _ready(pod: Document) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+    return is_true(conditions, "Ready")
 
 
 def _selects(budget: Stored, pod: Stored) -> bool:
@@ -228,7 +221,7 @@ def _check_budget(budget: Document, status: Document, healthy: int, desired: int
     if allowed:
         return
     conditions = status.get("conditions") or ()
-    condition: Document = next((item for item in conditions if item.get("type") == "DisruptionAllowed"), {})
+    condition = find_condition(conditions, "DisruptionAllowed") or {}
     told = condition.get("status") == "False" and condition.get("message")
     if told and condition.get("reason") == "SyncFailed":
         why = f"does not allow evicting pods currently because it failed sync: {told}"
@@ -248,17 +241,6 @@ def _set_disruption_allowed(budget: Document, status: Document, now: str) -> Non
         "observedGeneration": status.get("observedGeneration", 0),
         "reason": "InsufficientPods",
         "message": "",
+        "lastTransitionTime": now,
     }
-    conditions = list(status.get("conditions") or ())
-    for position, present in enumerate(conditions):
-        if present.get("type") == "DisruptionAllowed":
-            same = present.get("status") == "False"
-            conditions[position] = {
-                **present,
-                **condition,
-                "lastTransitionTime": present.get("lastTransitionTime", now) if same else now,
-            }
-            break
-    else:
-        conditions.append({**condition, "lastTransitionTime": now})
-    status["conditions"] = conditions
+    status["conditions"] = set_condition(status.get("conditions") or (), condition)

@@ -16,6 +16,7 @@ from typing import Any
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest, NotFound, not_found
 from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.requests import NO_DELETE_OPTIONS, ApiRequest, DeleteOptions, PatchType, Verb, WriteVerbs
 from wharfinger.api.selectors import FieldRequirement, Requirements
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
@@ -25,8 +26,8 @@ from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import DeleteOptions, Listing, Stored, Written, decode_document, encode, key_of
-from wharfinger.store.patches import APPLY, apply_patch
+from wharfinger.store.objects import Listing, Stored, Written, decode_document, encode, key_of
+from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import Selection
@@ -34,10 +35,8 @@ from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present,
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
-NO_OPTIONS = DeleteOptions()
 
-
-class Store:
+class Store(WriteVerbs[Written]):
     """One for each API server or simulation; all calls belong to one event loop."""
 
     def __init__(
@@ -193,23 +192,32 @@ class Store:
         prefix = _prefix(kind, namespace)
         return sorted(key[len(prefix) :] for key in keys if key.startswith(prefix))
 
-    async def create(
+    async def send(
         self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
+        request: ApiRequest[Document],
         *,
-        name: str = "",
-        subresource: str = "",
         user: User = SYSTEM,
-        dry_run: bool = False,
-        manager: str = "",
+        finish: Callable[[Document], None] | None = None,
     ) -> Written:
-        """Creates an object, or posts to a subresource of `name`: a Binding or an Eviction."""
-        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
-        if call.kind.kind == "Binding" and not call.kind.group and not subresource:
-            pods = replace(resource, plural="pods", kind="Pod")
-            call = self._call(pods, namespace, name, "binding", user, dry_run, manager)
+        """Carries out one write: create, update, patch or delete.
+
+        `finish` receives the result of a patch, in the requested version, and may change or refuse it.
+        """
+        call = self._call(request, user)
+        if request.verb is Verb.CREATE:
+            return await self._create(call, request.body)
+        if request.verb is Verb.UPDATE:
+            return await self._update(call, request.body)
+        if request.verb is Verb.PATCH:
+            return await self._patch(call, request, finish)
+        assert request.verb is Verb.DELETE, f"{request.verb.value} is not a write of one object"
+        return await self._deleter.delete(call, request.delete_options)
+
+    async def _create(self, call: Call, document: Document) -> Written:
+        kind = call.kind
+        if kind.kind == "Binding" and not kind.group and not call.subresource:
+            call.resource = replace(call.resource, plural="pods", kind="Pod")
+            call.kind, call.subresource = kind_of(self.registry, call.resource), "binding"
         if not call.subresource:
             return await self._writer.create(call, document)
         self._check_subresource(call.kind, call.subresource)
@@ -221,51 +229,25 @@ class Store:
             return await self._pods.evict(call, document)
         raise NotFound("the server could not find the requested resource")
 
-    async def update(
-        self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
-        *,
-        name: str = "",
-        subresource: str = "",
-        user: User = SYSTEM,
-        dry_run: bool = False,
-        manager: str = "",
-    ) -> Written:
-        """Replaces an object, or the part of it that a subresource stands for."""
-        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
-        if subresource == "scale":
-            call.name = name or (document.get("metadata") or {}).get("name") or ""
+    async def _update(self, call: Call, document: Document) -> Written:
+        if call.subresource == "scale":
+            call.name = call.name or (document.get("metadata") or {}).get("name") or ""
             given = copy(document)
             return await self._scale(call, lambda _: given)
-        if subresource:
-            self._check_subresource(call.kind, subresource)
+        if call.subresource:
+            self._check_subresource(call.kind, call.subresource)
         return await self._writer.update(call, document)
 
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        type: str,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        user: User = SYSTEM,
-        dry_run: bool = False,
-        manager: str = "",
-        force: bool = False,
-        finish: Callable[[Document], None] | None = None,
+    async def _patch(
+        self, call: Call, request: ApiRequest[Document], finish: Callable[[Document], None] | None
     ) -> Written:
-        """Applies a patch of the named media type to the present object, however often that changes meanwhile. `finish`
-        looks at what the patch made, in the version asked for, and may refuse or change it."""
-        call = self._call(resource, namespace, name, subresource, user, dry_run, manager)
-        if type == APPLY and subresource in ("", "status"):
-            return await self._apply(call, patch, manager, force)
-        if force:
+        """Applies a patch to the current object, again if the object changes meanwhile."""
+        patch, type = request.body, request.patch_type
+        if type is PatchType.APPLY and call.subresource in ("", "status"):
+            return await self._apply(call, patch, request.field_manager, request.force)
+        if request.force:
             raise BadRequest("force may be set for server-side apply only")
-        if subresource == "scale":
+        if call.subresource == "scale":
 
             def rescale(scale: Document) -> Document:
                 changed = apply_patch(call.kind, scale, patch, type)
@@ -274,10 +256,10 @@ class Store:
                 return changed
 
             return await self._scale(call, rescale)
-        if subresource:
-            self._check_subresource(call.kind, subresource)
+        if call.subresource:
+            self._check_subresource(call.kind, call.subresource)
         given = encoded(patch)
-        nulls = b"null" in given  # all that a document can come to hold come from the patch
+        nulls = b"null" in given  # stored documents hold none, so the patched one can get them only from the patch
         plain = not nulls and b'"$' not in given
 
         def change(present: Document) -> Document:
@@ -311,20 +293,6 @@ class Store:
         scale = scale_of(kind, written.document)
         return replace(written, known=scale, data=encode(scale))
 
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str = "",
-        *,
-        options: DeleteOptions = NO_OPTIONS,
-        user: User = SYSTEM,
-        dry_run: bool = False,
-    ) -> Written:
-        """Removes an object, or marks it as going; `deleted` tells which."""
-        call = self._call(resource, namespace, name, "", user, dry_run, "")
-        return await self._deleter.delete(call, options)
-
     async def delete_collection(
         self,
         resource: Resource,
@@ -332,17 +300,20 @@ class Store:
         *,
         labels: Requirements = (),
         fields: Sequence[FieldRequirement] = (),
-        options: DeleteOptions = NO_OPTIONS,
+        options: DeleteOptions = NO_DELETE_OPTIONS,
         user: User = SYSTEM,
         dry_run: bool = False,
     ) -> Sequence[Stored]:
-        """Deletes everything selected, one by one; the answer is what was selected."""
+        """Deletes the selected objects one by one and returns them."""
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
         for stored in listing.items:
+            request: ApiRequest[Document] = ApiRequest(
+                Verb.DELETE, resource, stored.namespace, stored.name, delete_options=options, dry_run=dry_run
+            )
             try:
-                await self.delete(resource, stored.name, stored.namespace, options=options, user=user, dry_run=dry_run)
+                await self.send(request, user=user)
             except NotFound:
-                continue  # someone else was faster
+                continue  # already deleted by somebody else
         return listing.items
 
     async def expire(self, resource: Resource, stored: Iterable[Stored]) -> int:
@@ -360,19 +331,18 @@ class Store:
         """Ends all watches and lets go of the back end; what was acknowledged is on disk."""
         await self._ledger.close()
 
-    def _call(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        subresource: str,
-        user: User,
-        dry_run: bool,
-        manager: str,
-    ) -> Call:
-        kind = kind_of(self.registry, resource)
-        options: dict[str, object] = {"fieldManager": manager} if manager else {}
-        return Call(resource, kind, namespace if kind.namespaced else "", name, user, subresource, dry_run, options)
+    def _call(self, request: ApiRequest[Document], user: User) -> Call:
+        kind = kind_of(self.registry, request.resource)
+        return Call(
+            request.resource,
+            kind,
+            request.namespace if kind.namespaced else "",
+            request.name,
+            user,
+            request.subresource,
+            request.dry_run,
+            {"fieldManager": request.field_manager} if request.field_manager else {},
+        )
 
     @staticmethod
     def _check_subresource(kind: Kind, subresource: str) -> None:

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from wharfinger.admission.request import Request
 from wharfinger.api.errors import ApiError, InternalError
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Registry
+from wharfinger.http.metrics import CONTENT_TYPE, LabelledSeries, exposition
 from wharfinger.webhook.handler import Handler, Operation
 from wharfinger.webhook.reviews import (
     AdmissionRequest,
@@ -38,7 +40,11 @@ class Application:
     """`not_ready` says what is missing before reviews can be decided; empty when nothing is."""
 
     def __init__(
-        self, handlers: list[Handler], registry: Registry, metrics: Metrics, not_ready: Callable[[], str] = lambda: ""
+        self,
+        handlers: list[Handler],
+        registry: Registry,
+        metrics: CollectorRegistry,
+        not_ready: Callable[[], str] = lambda: "",
     ) -> None:
         self._handlers = handlers
         self._registry = registry
@@ -46,11 +52,17 @@ class Application:
         self._not_ready = not_ready
         self.stopping = False
         self._known: dict[tuple[str, str, str, str, bool], list[Handler]] = {}
-        self._seconds = metrics.histogram(
-            "wharfinger_webhook_duration_seconds", "Time to answer a review.", ("phase",), _BUCKETS
+        self._seconds = LabelledSeries(
+            Histogram(
+                "wharfinger_webhook_duration_seconds",
+                "Time to answer a review.",
+                ("phase",),
+                registry=metrics,
+                buckets=_BUCKETS,
+            )
         )
-        self._answers = metrics.counter(
-            "wharfinger_webhook_answers_total", "Reviews answered, by what came out.", ("phase", "answer")
+        self._answers = LabelledSeries(
+            Counter("wharfinger_webhook_answers_total", "Reviews by answer.", ("phase", "answer"), registry=metrics)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +85,7 @@ class Application:
             wrong = "shutting down" if self.stopping else self._not_ready()
             await _reply(send, 500 if wrong else 200, wrong or "ok")
         elif path == "/metrics":
-            await _reply(send, 200, self._metrics.render(), b"text/plain; version=0.0.4; charset=utf-8")
+            await _reply(send, 200, exposition(self._metrics), CONTENT_TYPE.encode())
         else:
             await _reply(send, 404, f"{path} is not served here")
 
@@ -101,8 +113,8 @@ class Application:
                 return
             await _reply(send, 200, reply, b"application/json")
         finally:
-            self._seconds.observe(loop.time() - started, phase)
-            self._answers.inc(phase, answer)
+            self._seconds[(phase,)].observe(loop.time() - started)
+            self._answers[phase, answer].inc()
 
     def _concerned(self, request: Request, mutating: bool) -> list[Handler]:
         """Whom a request concerns; what decides that is the same for most of them."""

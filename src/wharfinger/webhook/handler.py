@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Document, Registry
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
@@ -68,7 +68,7 @@ class Context:
     informers: InformerSet
     registry: Registry
     configuration: Configuration = field(default_factory=Configuration)
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: CollectorRegistry = field(default_factory=CollectorRegistry)
     namespace: str = ""  # our own; never judged
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as known_kinds
-from wharfinger.api.metrics import Metrics
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.memory import settle_heap
@@ -55,7 +55,7 @@ class WebhookServer:
         self._client = client
         self._settings = settings
         self._clock = SystemClock() if clock is None else clock
-        self.metrics = Metrics()
+        self.metrics = CollectorRegistry()
         self.informers = InformerSet(client)
         self.registry = known_kinds()
         self.context = Context(

@@ -7,11 +7,12 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from wharfinger.admission.rbac import Attributes
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import parse_time
 from wharfinger.client.controller import run_controllers
@@ -151,7 +152,7 @@ class Hub:
         self.chain.validating += validating
         self.client = LocalClient(self.store)
         self.controllers_client: Client = self.client  # what the controllers write through
-        self.metrics = Metrics()
+        self.metrics = CollectorRegistry()
         self.measured = PlacementMetrics(self.metrics)
         self._implicit = implicit
         self._configuration = configuration or Configuration()

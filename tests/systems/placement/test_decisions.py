@@ -9,6 +9,7 @@ import pytest
 from tests.systems.placement.hub import Hub, P, add_on, binding, cluster, cluster_set, exact, placement, score
 
 from wharfinger.client.interface import EventType
+from wharfinger.http.metrics import exposition
 from wharfinger.systems.placement.kinds.names import (
     MANAGED_CLUSTER_SET_BINDINGS,
     MANAGED_CLUSTER_SETS,
@@ -299,7 +300,7 @@ def check_steps(existing: dict[str, tuple[str, ...]], wanted: list[Page]) -> Non
 
 def test_metrics_tell_what_takes_time(hub: Hub) -> None:
     hub.apply(placement(predicates=[{"requiredClusterSelector": {"celSelector": {"celExpressions": ["true"]}}}]))
-    text = hub.metrics.render()
+    text = exposition(hub.metrics).decode()
     for name in ("scheduling_duration", "bind_duration", "cel_runtime_duration"):
         assert f"scheduling_{name}_seconds_count" in text
     assert 'scheduling_plugin_duration_seconds_count{plugin_type="prioritizer",plugin_name="Balance"}' in text

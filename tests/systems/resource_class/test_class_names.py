@@ -7,13 +7,13 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.systems.resource_class.device_objects import GPU, Document, as_pod, klass, machine, pod, resource
 from tests.systems.resource_class.test_plugin import Cluster
 
 from wharfinger.admission.request import SYSTEM, Request
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
-from wharfinger.api.metrics import Metrics
 from wharfinger.api.views import view
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
@@ -166,7 +166,7 @@ def test_the_webhook_asks_for_what_its_settings_need() -> None:
     def rules(**settings: bool) -> dict[str, list[str]]:
         client = LocalClient(Store(registry()))
         configuration = Configuration().having(ResourceClassSettings(**settings))
-        context = Context(client, InformerSet(client), registry(), configuration, Metrics())
+        context = Context(client, InformerSet(client), registry(), configuration, CollectorRegistry())
         made = configurations(resource_class.handlers(context), Target(url="https://127.0.0.1:1"), b"")
         return {rule["resources"][0]: rule["operations"] for rule in made[0][1]["webhooks"][0]["rules"]}
 

@@ -402,7 +402,7 @@ def test_scores_over_arrays_and_single_rows_agree() -> None:
     for wanted in ({"any": 3}, {"ab": 1, "c": 2}, {GPU: 5}):
         shape = as_pod(pod("p", wanted))
         profile = cluster.engine.profile(shape)
-        prepared = profile.answers(profile.shape(shape)).prepared["resourceclass"]
+        prepared = profile.answers(profile.shape(shape)).prepared.by_plugin["resourceclass"]
         rows = cluster.engine.tables.rows
         assert prepared.score(rows).tolist() == [prepared.score_row(int(row)) for row in rows]
         assert prepared.filter(rows).tolist() == [prepared.filter_row(int(row)) for row in rows]

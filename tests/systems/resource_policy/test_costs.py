@@ -11,7 +11,7 @@ from tests.controllers.world import World
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.registry import Document
-from wharfinger.controllers.parts.scale_in import DELETION_COST
+from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.systems.resource_policy.controllers.world import World as PolicyWorld
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import MARKER, POLICY, change

@@ -17,6 +17,7 @@ from wharfinger.api.columns.cells import (
     status,
     template_columns,
 )
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Column, Document
 from wharfinger.api.times import BadTime, human_duration, parse_time
 
@@ -67,12 +68,12 @@ STATEFUL_SET_COLUMNS = (computed("Ready", _ready), AGE, *template_columns(_templ
 
 
 def _controller(document: Document) -> str:
-    for owner in (document.get("metadata") or {}).get("ownerReferences") or ():
-        if owner.get("controller"):
-            group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-            kind = str(owner.get("kind", "")).lower()
-            return f"{kind}.{group}/{owner.get('name')}" if group else f"{kind}/{owner.get('name')}"
-    return NONE
+    owner = controller_of(document)
+    if owner is None:
+        return NONE
+    group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+    kind = str(owner.get("kind", "")).lower()
+    return f"{kind}.{group}/{owner.get('name')}" if group else f"{kind}/{owner.get('name')}"
 
 
 CONTROLLER_REVISION_COLUMNS = (

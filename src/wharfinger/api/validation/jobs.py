@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from wharfinger.api.conditions import is_true
 from wharfinger.api.cron import BadSchedule, parse_schedule
 from wharfinger.api.fields import (
     FieldError,
@@ -333,7 +334,7 @@ def _update_faults(spec: Mapping[str, Any], old: Document) -> Iterator[FieldErro
 def _template_is_adjustable(old: Document) -> bool:
     """While a job is suspended and no pod of it is left, directives for the scheduler and resources may change."""
     status = old.get("status") or {}
-    suspended = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in status.get("conditions") or ())
+    suspended = is_true(status.get("conditions") or (), "Suspended")
     waits = not status.get("startTime") or suspended
     return (old.get("spec") or {}).get("suspend") is True and waits and not status.get("active")
 

@@ -52,8 +52,16 @@ class NodeStatus(View, frozen=True):
     declared_features: tuple[str, ...] = ()
     compute_resources: tuple[ComputeResource, ...] = ()  # embedded server only; elsewhere NodeComputeResources
 
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
 
 class Node(View, frozen=True):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
+
+    @property
+    def ready(self) -> bool:
+        condition = self.status.condition("Ready")
+        return condition is not None and condition.status == "True"

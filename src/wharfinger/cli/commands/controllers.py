@@ -64,8 +64,9 @@ def command(
 
 
 async def _run(client: HttpClient, names: list[str], configuration: Configuration, running: Running) -> None:
+    from prometheus_client import CollectorRegistry
+
     from wharfinger.api.kinds import registry
-    from wharfinger.api.metrics import Metrics
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet
@@ -75,7 +76,7 @@ async def _run(client: HttpClient, names: list[str], configuration: Configuratio
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.controllers.registry import make_controllers
 
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), CollectorRegistry()
     observer = ControllerMetrics(metrics)
 
     async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:

@@ -120,7 +120,8 @@ async def _run(
     everything: bool,
     running: Running,
 ) -> None:
-    from wharfinger.api.metrics import Metrics
+    from prometheus_client import CollectorRegistry
+
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.metrics import ControllerMetrics
@@ -128,7 +129,7 @@ async def _run(
     from wharfinger.node.heartbeats import Heartbeats
     from wharfinger.node.kubelet import Kubelets, Managed
 
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), CollectorRegistry()
     observer = ControllerMetrics(metrics)
     settings = configuration.nodes
     managed = Managed(everything)

@@ -114,8 +114,9 @@ async def _run(
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
+    from prometheus_client import CollectorRegistry
+
     from wharfinger.api.kinds import registry
-    from wharfinger.api.metrics import Metrics
     from wharfinger.cli.component import Turn, at_once, lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
@@ -123,7 +124,7 @@ async def _run(
     from wharfinger.scheduler.metrics import SchedulerMetrics
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), CollectorRegistry()
     measured = SchedulerMetrics(metrics)
     current: list[Scheduler] = []
     name = configuration.profiles[0].scheduler_name

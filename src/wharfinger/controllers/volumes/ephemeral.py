@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
-from wharfinger.api.views import PersistentVolumeClaim, Pod
+from wharfinger.api.views import ObjectMeta, PersistentVolumeClaim, Pod, view
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.plugins.volume_rules import claim_name, not_created_for
 
 
-class EphemeralVolumes(Controller[Key]):
+class EphemeralVolumes(Controller[ObjectKey]):
     """Keys are pods."""
 
     name = "ephemeral-volume"
@@ -26,7 +27,7 @@ class EphemeralVolumes(Controller[Key]):
         self._pods.add_handler(self._seen)
         self._claims.add_handler(on_delete=self._claim_gone)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         if pod is None or pod.terminating or pod.terminal:
             return
@@ -59,16 +60,7 @@ class EphemeralVolumes(Controller[Key]):
             "namespace": pod["metadata"]["namespace"],
             "labels": given.get("labels") or {},
             "annotations": given.get("annotations") or {},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "name": pod["metadata"]["name"],
-                    "uid": pod["metadata"]["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [controller_reference(PODS, view(pod["metadata"], ObjectMeta))],
         }
         claim = {
             "apiVersion": "v1",

@@ -7,20 +7,25 @@ import asyncio
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import msgspec
+
+from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
-from wharfinger.client.interface import PatchType
 from wharfinger.scenario.running.agents import Agents
 from wharfinger.scenario.running.reading import ClassNames
 from wharfinger.scenario.running.rules import is_shipped
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
 from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
+
+T = TypeVar("T")
 
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
@@ -77,21 +82,29 @@ class ScenarioClient(HttpClient):
         self._names = names
         self._agents = agents
 
-    async def create(
-        self, resource: Resource, document: Document, namespace: str = "", *, subresource: str = "", **options: Any
-    ) -> Document:
+    async def send(self, request: ApiRequest[T]) -> T:
+        if request.verb is Verb.CREATE:
+            return cast("T", await self._create(cast("ApiRequest[Document]", request)))
+        if request.verb is Verb.PATCH:
+            return await self._patch(request)
+        if request.verb is Verb.DELETE:
+            self._check_deletion(request)
+        return await super().send(request)
+
+    async def _create(self, request: ApiRequest[Document]) -> Document:
+        resource = request.resource
         await self._let_others_see(resource)
-        tries = 0.0
+        waited = 0.0
         while True:
             try:
-                written = await super().create(resource, document, namespace, subresource=subresource, **options)
+                written = await super().send(request)
                 break
             except ApiError as error:
-                if not any(text in error.message for text in _NOT_YET) or tries > PATIENCE:
+                if not any(text in error.message for text in _NOT_YET) or waited > PATIENCE:
                     raise self._plain(error) from None
-                tries += 0.25
+                waited += 0.25
                 await asyncio.sleep(0.25)
-        if not subresource and "uid" in (written.get("metadata") or {}):
+        if not request.subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
             if resource.group_plural == MANAGED_CLUSTERS.group_plural:
                 await self._agents.join(resource, written)
@@ -120,59 +133,51 @@ class ScenarioClient(HttpClient):
                 return
             taints = (node.get("spec") or {}).get("taints") or ()
             conditions = (node.get("status") or {}).get("conditions") or ()
-            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            ready = is_true(conditions, "Ready")
             if ready and not any(each["key"] == NOT_READY for each in taints):
                 return
             await asyncio.sleep(0.1)
 
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str = "",
-        *,
-        type: PatchType = PatchType.MERGE,
-        **options: Any,
-    ) -> Document:
-        self._footprint.change((resource, namespace, name))
-        if resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
+    async def _patch(self, request: ApiRequest[T]) -> T:
+        patch = request.body
+        self._footprint.change((request.resource, request.namespace, request.name))
+        if request.resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
             devices = status.get("computeResources")
-            patch = {**patch, "status": {key: value for key, value in status.items() if key != "computeResources"}}
+            status = {key: value for key, value in status.items() if key != "computeResources"}
+            request = msgspec.structs.replace(request, body={**patch, "status": status})
             if devices is not None:
-                await self._publish(name, devices)
+                await self._publish(request.name, devices)
         try:
-            return await super().patch(resource, name, patch, namespace, type=type, **options)
+            return await super().send(request)
         except ApiError as error:
             raise self._plain(error) from None
 
     async def _publish(self, node: str, devices: list[Any]) -> None:
-        """Real API servers drop the ComputeResources of a node; an object named after it and owned by it has them."""
+        """Real API servers drop the compute resources of a node; they go to an object named after and owned by it."""
         owner = await self.get(NODES, node)
         reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner["metadata"]["uid"]}
         name_compute_resources(devices := deepcopy(devices))
-        spec = {"computeResources": devices}
+        resource, spec = NODE_COMPUTE_RESOURCES, {"computeResources": devices}
+        document = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": node, "ownerReferences": [reference]},
+            "spec": spec,
+        }
+        create: ApiRequest[Document] = ApiRequest(Verb.CREATE, resource, body=document)
+        patch: ApiRequest[Document] = ApiRequest(Verb.PATCH, resource, name=node, body={"spec": spec})
         try:
-            written = await super().create(
-                NODE_COMPUTE_RESOURCES,
-                {
-                    "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
-                    "kind": NODE_COMPUTE_RESOURCES.kind,
-                    "metadata": {"name": node, "ownerReferences": [reference]},
-                    "spec": spec,
-                },
-            )
-            self._footprint.create(NODE_COMPUTE_RESOURCES, written)
+            self._footprint.create(resource, await super().send(create))
         except AlreadyExists:
-            await super().patch(NODE_COMPUTE_RESOURCES, node, {"spec": spec})
+            await super().send(patch)
 
     def _plain(self, error: ApiError) -> ApiError:
-        """A refusal in the scenario's own names."""
+        """The error with the scenario's own names in its message."""
         error.message = self._names.plain(error.message)
         return error
 
-    async def delete(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Document:
-        if not self._footprint.may_delete((resource, namespace, name)):
+    def _check_deletion(self, request: ApiRequest[Any]) -> None:
+        resource, name = request.resource, request.name
+        if not self._footprint.may_delete((resource, request.namespace, name)):
             raise Forbidden(f"{resource.kind} {name} was on the cluster before the scenario, which must not delete it")
-        self._footprint.change((resource, namespace, name))
-        return await super().delete(resource, name, namespace, **options)
+        self._footprint.change((resource, request.namespace, name))

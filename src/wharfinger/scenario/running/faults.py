@@ -134,7 +134,7 @@ class BindWebhook:
             self._probed.set()
         elif _binds(asked):
             try:
-                await self._faults.go_wrong()
+                await self._faults.inject()
             except InternalError as error:
                 return deny(asked.uid, error)
         return allow(asked.uid, (), (), {})

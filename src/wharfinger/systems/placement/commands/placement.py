@@ -58,8 +58,9 @@ async def _run(
     metrics_host: str,
     debug_port: int | None,
 ) -> None:
+    from prometheus_client import CollectorRegistry
+
     from wharfinger.api.kinds import registry
-    from wharfinger.api.metrics import Metrics
     from wharfinger.client.controller import run_controllers
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet
@@ -69,7 +70,7 @@ async def _run(
     from wharfinger.systems.placement.controllers import PlacementController, PlacementMetrics, placement_controllers
     from wharfinger.systems.placement.controllers.debug import DebugServer, PlacementDebug
 
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), CollectorRegistry()
     measured = PlacementMetrics(metrics)
 
     async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTER_SETS
 from wharfinger.systems.placement.kinds.views import ManagedClusterSet, ManagedClusterSetBinding
 from wharfinger.systems.placement.rules.conditions import Verdict, changed
 
 
-class BindingController(Controller[Key]):
+class BindingController(Controller[ObjectKey]):
     name = "managedclustersetbinding"
 
     def __init__(self, context: ControllerContext) -> None:
@@ -29,7 +29,7 @@ class BindingController(Controller[Key]):
         for binding in self._by_set.get(cluster_set.metadata.name):
             self.queue.add(binding.metadata.key)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         binding = self.bindings.get(key[1], key[0])
         if binding is None or binding.metadata.deletion_timestamp:
             return

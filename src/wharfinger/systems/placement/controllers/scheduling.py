@@ -7,8 +7,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Histogram
+
 from wharfinger.api.errors import AlreadyExists, NotFound
-from wharfinger.api.metrics import Histogram, Metrics
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.controller import Controller
@@ -44,9 +46,9 @@ _BUCKETS = tuple(10.0**power for power in range(-6, 4))
 class PlacementMetrics:
     """Upstream's histograms, from a microsecond to a thousand seconds."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Histogram:
-            return metrics.histogram(f"scheduling_{name}_seconds", help, labels, _BUCKETS)
+            return Histogram(f"scheduling_{name}_seconds", help, labels, registry=registry, buckets=_BUCKETS)
 
         self.scheduling = histogram("scheduling_duration", "How long deciding a placement takes.")
         self.bind = histogram("bind_duration", "How long writing a decision takes.")
@@ -133,7 +135,7 @@ class PlacementController(Controller[Key]):
                 (
                     self.metrics.cel.observe(seconds)
                     if kind == "cel"
-                    else self.metrics.plugin.observe(seconds, kind, name)
+                    else self.metrics.plugin.labels(kind, name).observe(seconds)
                 )
         return outcome
 
@@ -172,7 +174,10 @@ class PlacementController(Controller[Key]):
         elif write.labels is not None or write.annotations is not None:
             changes: dict[str, Any] = {}
             if write.labels is not None:
-                changes |= {"labels": write.labels, "ownerReferences": [_owner(placement)]}
+                changes |= {
+                    "labels": write.labels,
+                    "ownerReferences": [controller_reference(PLACEMENTS, placement.metadata)],
+                }
             if write.annotations is not None:
                 changes["annotations"] = write.annotations
             await self._patch_page(key, write.name, {"metadata": changes})
@@ -215,17 +220,6 @@ def _page(placement: Placement, write: PageWrite) -> Document:
             "name": write.name,
             "namespace": placement.metadata.namespace,
             "labels": write.labels or {},
-            "ownerReferences": [_owner(placement)],
+            "ownerReferences": [controller_reference(PLACEMENTS, placement.metadata)],
         },
-    }
-
-
-def _owner(placement: Placement) -> Document:
-    return {
-        "apiVersion": PLACEMENTS.api_version,
-        "kind": PLACEMENTS.kind,
-        "name": placement.metadata.name,
-        "uid": placement.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
     }

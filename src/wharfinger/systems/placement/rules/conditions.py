@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wharfinger.api.times import format_time
+from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.views.meta import Condition
 from wharfinger.systems.placement.rules.pipeline import Result
 from wharfinger.systems.placement.rules.plan import Fault, Plan
@@ -60,20 +60,12 @@ def misconfigured(fault: Fault | None) -> Verdict:
 
 
 def merged(old: Iterable[Condition], verdicts: Iterable[Verdict], generation: int, now: float) -> list[dict[str, Any]]:
-    """The condition list with these verdicts in it; a transition time changes with the status only."""
-    conditions: dict[str, dict[str, Any]] = {condition.type: _document(condition) for condition in old}
+    """The condition list with these verdicts set."""
+    conditions = [_document(condition) for condition in old]
     for verdict in verdicts:
-        before = conditions.get(verdict.type)
-        changed = before is None or before["status"] != verdict.status
-        conditions[verdict.type] = {
-            "type": verdict.type,
-            "status": verdict.status,
-            "reason": verdict.reason,
-            "message": verdict.message,
-            "observedGeneration": generation,
-            "lastTransitionTime": format_time(now) if changed or before is None else before["lastTransitionTime"],
-        }
-    return list(conditions.values())
+        condition = new_condition(verdict.type, verdict.status, verdict.reason, verdict.message, now)
+        conditions = set_condition(conditions, {**condition, "observedGeneration": generation})
+    return conditions
 
 
 def changed(

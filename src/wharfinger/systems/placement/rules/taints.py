@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from wharfinger.api.taints import tolerates
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.systems.placement.kinds.views import ClusterTaint, ClusterToleration
 
@@ -20,20 +21,6 @@ def fault(tolerations: Sequence[ClusterToleration]) -> str:
         if toleration.operator == "Exists" and toleration.value:
             return "If the operator is Exists, the value should be empty."
     return ""
-
-
-def tolerates(toleration: ClusterToleration, taint: ClusterTaint) -> bool:
-    """Whether it is meant for the taint, time aside."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "" | "Equal":
-            return toleration.value == taint.value
-        case "Exists":
-            return True
-    return False
 
 
 def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration]) -> float:

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from wharfinger.api.conditions import find_condition, new_condition, transition_time
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES, PODS
 from wharfinger.api.quantity import NANO, format_nano, parse_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests_nano
-from wharfinger.api.times import format_micro_time, format_time
+from wharfinger.api.times import format_micro_time
 from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
@@ -188,15 +189,9 @@ class Agent:
             await self._hub.patch(MANAGED_CLUSTERS, self._cluster, {"status": change}, subresource="status")
 
     def _condition(self, status: Document, kind: str, value: str, reason: str, message: str) -> Document:
-        known: Document = next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
-        since = known.get("lastTransitionTime") if known.get("status") == value else None
-        return {
-            "type": kind,
-            "status": value,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": since or format_time(self._clock.now()),
-        }
+        condition = new_condition(kind, value, reason, message, self._clock.now())
+        known = find_condition(status.get("conditions") or (), kind)
+        return {**condition, "lastTransitionTime": transition_time(known, value, condition["lastTransitionTime"])}
 
     async def _all_claims(self, usage: Usage) -> list[Document]:
         claims = dict(self._claims)

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
-from wharfinger.controllers.parts.statuses import condition_of
 from wharfinger.systems.reservation.controllers.sets import SET_LABEL
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
-from wharfinger.systems.reservation.rules.migration import ABORT, controller_of, unmovable
+from wharfinger.systems.reservation.rules.migration import ABORT, unmovable
 
 Say = Callable[[str], None]
 
@@ -144,7 +145,7 @@ def _set_line(status: Document, wanted: int) -> str:
 
 async def _why_not(client: Client, name: str, status: Document) -> list[str]:
     """Why reservations of a set are not there yet, each reason once."""
-    ready = condition_of(status.get("conditions") or (), "Ready") or {}
+    ready = find_condition(status.get("conditions") or (), "Ready") or {}
     refused = [str(ready.get("message"))] if ready.get("reason") == "Refused" else []
     page = await client.list(RESERVATIONS, label_selector=f"{SET_LABEL}={name}")
     found: dict[str, int] = {}

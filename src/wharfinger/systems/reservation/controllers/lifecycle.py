@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 
-from wharfinger.api.conditions import condition, put
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
@@ -19,6 +18,7 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
 from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at, uses
 from wharfinger.systems.reservation.settings import ReservationSettings
 
@@ -139,8 +139,10 @@ class ReservationController(Controller[str]):
         return bool(pod.spec.node_name) and uses(pod) != reservation.metadata.uid
 
     async def _fail(self, reservation: Reservation, message: str) -> None:
-        ended = condition("Ready", False, EXPIRED, message, self._context.now())
-        await self._write(reservation, {"phase": "Failed", "conditions": put(reservation.status.conditions, ended)})
+        ended = probed_condition("Ready", False, EXPIRED, message, self._context.now())
+        await self._write(
+            reservation, {"phase": "Failed", "conditions": with_condition(reservation.status.conditions, ended)}
+        )
         self._context.recorder.event(RESERVATIONS, reservation, "Warning", EXPIRED, message)
 
     async def _record_use(self, reservation: Reservation) -> None:
@@ -151,8 +153,8 @@ class ReservationController(Controller[str]):
             # It was made one for once while it was in use, and that use is over: it stays on record.
             use = Use.stated(reservation)
         names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
-        ended = condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
-        await self._write(reservation, used(reservation, use, put(reservation.status.conditions, ended)))
+        ended = probed_condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
+        await self._write(reservation, used(reservation, use, with_condition(reservation.status.conditions, ended)))
         if reservation.once:
             self._context.recorder.event(RESERVATIONS, reservation, "Normal", SUCCEEDED, f"used by {names}")
 

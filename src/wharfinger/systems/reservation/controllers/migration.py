@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 
-from wharfinger.api.conditions import condition, put
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
@@ -18,6 +17,7 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob, Reservation
 from wharfinger.systems.reservation.rules import migration as rules
+from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ class PodMigrationController(Controller[str]):
             node,
         ) and job.status.phase == "Running":
             return
-        new = condition(condition_type, condition_status, status, message, self._context.now())
+        new = probed_condition(condition_type, condition_status, status, message, self._context.now())
         await self._write(
             job,
             {
@@ -281,7 +281,7 @@ class PodMigrationController(Controller[str]):
         """`keep` leaves the reservation to whoever it is for."""
         if not keep and not rules.uses_given(job):
             await self._give_up_reservation(job)
-        new = condition("Complete", phase == "Succeeded", reason, message, self._context.now())
+        new = probed_condition("Complete", phase == "Succeeded", reason, message, self._context.now())
         status: Document = {
             "phase": phase,
             "status": "Complete" if phase == "Succeeded" else reason,
@@ -297,11 +297,11 @@ class PodMigrationController(Controller[str]):
         )
 
     def _conditions(self, job: PodMigrationJob, new: Document, passed: Passed | None) -> list[Document]:
-        conditions = put(job.status.conditions, new)
+        conditions = with_condition(job.status.conditions, new)
         if passed is None:
             return conditions
         kind, message = passed
-        done = condition(kind, True, kind, message, self._context.now())
+        done = probed_condition(kind, True, kind, message, self._context.now())
         others = [each for each in conditions if each["type"] not in (kind, new["type"])]
         return [*others, done, *(each for each in conditions if each["type"] == new["type"])]
 

@@ -10,13 +10,13 @@ import msgspec
 from wharfinger.admission.quota import QuotaExtension
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
 from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota
 from wharfinger.client.controller import Controller
-from wharfinger.client.informer import Key
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.base import SOON
+from wharfinger.controllers.pod_owner import SOON
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -26,7 +26,7 @@ RESERVED = "wharfinger.dev/reserved"
 """The annotation: JSON, amounts by the names that the quota limits."""
 
 
-class ReservedQuotaController(Controller[Key]):
+class ReservedQuotaController(Controller[ObjectKey]):
     name = "reservedquota"
 
     def __init__(self, context: ControllerContext) -> None:
@@ -42,7 +42,7 @@ class ReservedQuotaController(Controller[Key]):
         self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
         self._reservations.add_handler(self._reservation_changed, self._reservation_updated, self._reservation_changed)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         namespace, name = key
         quota = self._quotas.get(name, namespace)
         if quota is None:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from wharfinger.api.conditions import condition
+from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, view
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.pods import controller_reference
-from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationSpec
 from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
@@ -220,14 +220,13 @@ class ReservationSetController(Controller[str]):
         counts, wanted = made.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
-        current = condition_of((document.get("status") or {}).get("conditions") or (), "Ready")
         reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
         if refusal:
             message = f"{message}; no more can be made: {refusal}"
-        new = condition("Ready", ready, reason, message, self._context.now())
-        del new["lastProbeTime"]
-        if current is not None and current["status"] == new["status"]:
-            new["lastTransitionTime"] = current["lastTransitionTime"]
+        conditions = set_condition(
+            (document.get("status") or {}).get("conditions") or (),
+            new_condition("Ready", ready, reason, message, self._context.now()),
+        )
         status = {
             "replicas": sum(counts.values()),
             "available": counts["Available"],
@@ -235,7 +234,7 @@ class ReservationSetController(Controller[str]):
             "pending": counts["Pending"],
             "used": counts["Succeeded"],
             "observedGeneration": document["metadata"].get("generation", 0),
-            "conditions": [new],
+            "conditions": conditions,
         }
         await patch_status(self._client, RESERVATION_SETS, document, status)
 

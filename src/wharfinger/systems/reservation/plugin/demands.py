@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirement, matches, requirement
+from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirement, exact_labels, matches, requirement
+from wharfinger.api.taints import any_tolerates, has_untolerated_taint
 from wharfinger.api.views import ObjectMeta, view
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
-from wharfinger.framework.selecting import exact, tolerates, untolerated
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationAffinity
 from wharfinger.systems.reservation.rules.reservations import AFFINITY, EXACT_MATCH
 
@@ -53,11 +53,11 @@ class Demands:
         if self.name:
             # Naming one is an administrator's or owner's explicit choice: nothing but owners and sizes stands against it.
             return reservation.metadata.name == self.name
-        if (reservation.spec.unschedulable or reservation.terminating) and not tolerates(
+        if (reservation.spec.unschedulable or reservation.terminating) and not any_tolerates(
             self.tolerations, UNSCHEDULABLE
         ):
             return False
-        if reservation.spec.taints and untolerated(self.tolerations, reservation.spec.taints):
+        if reservation.spec.taints and has_untolerated_taint(self.tolerations, reservation.spec.taints):
             return False
         if not self.selector and self.terms is None:
             return True
@@ -87,7 +87,7 @@ def demands_of(metadata: ObjectMeta) -> Demands:
         terms = None
         if found.required is not None:
             terms = tuple(_term(each) for each in found.required.reservation_selector_terms if not _is_empty(each))
-        return Demands(True, found.name, exact(found.reservation_selector), terms, found.tolerations, names)
+        return Demands(True, found.name, exact_labels(found.reservation_selector), terms, found.tolerations, names)
     except BadSelector as error:
         raise BadDemand(f"annotation {AFFINITY}: {error.path}: {error}") from None
 

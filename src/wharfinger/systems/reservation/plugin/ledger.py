@@ -233,7 +233,7 @@ class ReservationLedger:
             return  # each profile's plugin tells us
         if not self._needed:
             self._needed = True
-            self._tables.listeners_changed()
+            self._tables.changed(listeners=True)
         self.reservations[uid] = reservation
         old = self.holdings.get(uid)
         if not reservation.holds:
@@ -251,7 +251,7 @@ class ReservationLedger:
         self.holdings[uid] = self.by_number[number] = new
         if owners is not None:
             self.of_class.setdefault(owners, {})[uid] = new
-        self._tables.keys_version += 1
+        self._tables.changed(keys=True)
         for pod in self._consumers.get(uid, {}).values():
             self._count(new, pod)
         new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
@@ -270,7 +270,7 @@ class ReservationLedger:
         """It keeps nothing any more; its consumers stay as ordinary pods."""
         del self.holdings[holding.uid], self.by_number[holding.number]
         self._leave_class(holding)
-        self._tables.keys_version += 1
+        self._tables.changed(keys=True)
         self._tables.remove_pod(holding.stand_in.key)
         self.log.append(holding.number)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
-from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope, normalize_by_max
+from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE, Overlays, Prepared, RowFunctions, Scope, normalize_by_max
 from wharfinger.framework.shapes import HostPort, Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
@@ -42,7 +42,7 @@ class Imagined:
         self.leaving = 0  # consumers of the candidate that are imagined away
 
 
-class Using(Prepared):
+class Using(Prepared, Overlays):
     """For pods that may use reservations, or must. Rows without a match stay as the tables have them."""
 
     scope = Scope.ROW
@@ -218,6 +218,10 @@ class Using(Prepared):
     # -- filtering
 
     @property
+    def overlays(self) -> Overlays:
+        return self
+
+    @property
     def overlaid(self) -> Collection[int]:
         self._catch_up()
         return self._matched.keys()
@@ -226,7 +230,7 @@ class Using(Prepared):
         self._catch_up()
         return self._mask
 
-    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+    def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         nominated = self.nominate(row)
         matched = self._matched.get(row, {})
         opened: Iterable[ReservationHolding]
@@ -318,8 +322,9 @@ class Using(Prepared):
             return self.refuse(unschedulable(*reasons))
         return 0 if candidate.usable() else self._not_met
 
-    def row_inputs(self) -> Sequence[Column] | None:
-        return None if self.required else ()  # where none is demanded, no row as it is gets refused
+    def row_functions(self) -> RowFunctions:
+        # Where no reservation is demanded, no row is refused as it is.
+        return RowFunctions(self.filter_row, self.score_row, None if self.required else ())
 
     def _why_not(self, row: int) -> int:
         reasons: dict[str, None] = {}
@@ -361,7 +366,7 @@ class Using(Prepared):
         return scores
 
 
-class Ignoring(Prepared):
+class Ignoring(Prepared, Overlays):
     """For pods that may ignore reservations: everything reserved and not in use looks free to them."""
 
     def __init__(self, ledger: ReservationLedger) -> None:
@@ -369,10 +374,14 @@ class Ignoring(Prepared):
         self._ledger = ledger
 
     @property
+    def overlays(self) -> Overlays:
+        return self
+
+    @property
     def overlaid(self) -> Collection[int]:
         return self._ledger.stand_ins_on.keys()
 
-    def overlays(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+    def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         def imagine(simulation: Simulation) -> None:
             for each in self._ledger.stand_ins_on[row].values():
                 simulation.remove(each)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_duration, parse_time
-from wharfinger.controllers.parts.pods import controller_reference
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
 from wharfinger.systems.reservation.rules.reservations import ORDER
@@ -77,10 +77,6 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
         },
         "spec": spec,
     }
-
-
-def controller_of(pod: Document) -> Document | None:
-    return next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
 
 
 def unmovable(pod: Document) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wharfinger.api.conditions import condition, put
 from wharfinger.api.registry import Document
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
 from wharfinger.systems.reservation.rules.reservations import wanted_quantities
 from wharfinger.systems.reservation.rules.resizing import Resizing
 
@@ -14,7 +14,11 @@ RESIZED = "Resized"
 
 
 def unschedulable(reservation: Reservation, reason: str, message: str, now: float) -> Document:
-    return {"conditions": put(reservation.status.conditions, condition(SCHEDULED, False, reason, message, now))}
+    return {
+        "conditions": with_condition(
+            reservation.status.conditions, probed_condition(SCHEDULED, False, reason, message, now)
+        )
+    }
 
 
 def available(reservation: Reservation, node: str, phase: str, now: float) -> Document:
@@ -26,23 +30,23 @@ def available(reservation: Reservation, node: str, phase: str, now: float) -> Do
         "nodeName": node,
         "allocatable": wanted_quantities(reservation),
         "conditions": [
-            condition(SCHEDULED, True, "Scheduled", f"assigned to node {node}", now),
-            condition(READY, ready, "Available" if ready else "WaitingForResources", message, now),
+            probed_condition(SCHEDULED, True, "Scheduled", f"assigned to node {node}", now),
+            probed_condition(READY, ready, "Available" if ready else "WaitingForResources", message, now),
         ],
     }
 
 
 def promoted(reservation: Reservation, now: float) -> Document:
     node = reservation.status.node_name
-    ready = condition(READY, True, "Available", f"reserved on node {node}", now)
-    return {"phase": "Available", "conditions": put(reservation.status.conditions, ready)}
+    ready = probed_condition(READY, True, "Available", f"reserved on node {node}", now)
+    return {"phase": "Available", "conditions": with_condition(reservation.status.conditions, ready)}
 
 
 def resized(reservation: Reservation, plan: Resizing, now: float) -> Document:
-    note = condition(RESIZED, not plan.message, plan.reason, plan.message or "as the template says", now)
+    note = probed_condition(RESIZED, not plan.message, plan.reason, plan.message or "as the template says", now)
     # A merge patch keeps what it does not name: a resource that is no longer reserved must be removed by name.
     allocatable: Document = {name: None for name in reservation.status.allocatable if name not in plan.allocatable}
     return {
         "allocatable": {**allocatable, **plan.allocatable},
-        "conditions": put(reservation.status.conditions, note),
+        "conditions": with_condition(reservation.status.conditions, note),
     }

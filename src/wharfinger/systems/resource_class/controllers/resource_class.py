@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wharfinger.api.conditions import find_condition, new_condition, set_condition
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document
-from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, view
 from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.statuses import condition_of, without_condition
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue
@@ -100,21 +99,13 @@ class ResourceClassController(Controller[str]):
         holds, reason, message = _verdict(meaning.raw, meaning.per_cluster, nodes, devices, self._of_raw(meaning.raw))
         status = document.get("status") or {}
         wanted = {"nodes": nodes, "computeResources": sum(map(len, found)), "devices": devices}
-        current = condition_of(status.get("conditions") or (), MATCHED) or {}
+        current = find_condition(status.get("conditions") or (), MATCHED) or {}
         told = (current.get("status"), current.get("reason"), current.get("message")) == (holds, reason, message)
         if told and all(status.get(name) == value for name, value in wanted.items()):
             return
-        condition = {
-            "type": MATCHED,
-            "status": holds,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": current["lastTransitionTime"]
-            if current.get("status") == holds
-            else format_time(self._context.now()),
-            "observedGeneration": document["metadata"].get("generation", 0),
-        }
-        conditions = [*without_condition(status.get("conditions") or (), MATCHED), condition]
+        condition = new_condition(MATCHED, holds, reason, message, self._context.now())
+        condition["observedGeneration"] = document["metadata"].get("generation", 0)
+        conditions = set_condition(status.get("conditions") or (), condition)
         patch = {"metadata": {"uid": document["metadata"]["uid"]}, "status": {**wanted, "conditions": conditions}}
         await self._context.client.patch(RESOURCE_CLASSES, key, patch, subresource="status")
 

@@ -15,11 +15,12 @@ import msgspec
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import InformerSet
-from wharfinger.client.interface import Client, PatchType
+from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.node.lifecycle import rejected
 from wharfinger.systems.resource_class.device_agent.choosing import (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.api.quantity import value
+from wharfinger.api.resources import Amounts, add_amounts, sum_containers
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import ComputeResource
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
@@ -25,8 +26,6 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     overlaid_requests,
     recorded,
 )
-
-Amounts = dict[str, int]
 
 
 @dataclass(slots=True)
@@ -75,24 +74,8 @@ def requested(pod: Pod) -> dict[str, Amounts]:
 
 
 def effective(pod: Pod, by_container: Mapping[str, Mapping[str, int]]) -> Amounts:
-    """What the pod needs at once: the larger of what runs together and of any step on the way there."""
-    total: Amounts = {}
-    for each in pod.spec.containers:
-        _add(total, by_container.get(each.name, {}))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for each in pod.spec.init_containers:
-        amounts = by_container.get(each.name, {})
-        if each.restart_policy == "Always":
-            _add(total, amounts)
-            _add(sidecars, amounts)
-            _raise(peak, sidecars)
-        else:
-            step = dict(amounts)
-            _add(step, sidecars)
-            _raise(peak, step)
-    _raise(total, peak)
-    return total
+    """What the pod needs at once, given what its containers need."""
+    return sum_containers(pod.spec, lambda container: by_container.get(container.name, {}))
 
 
 def holding(pod: Pod) -> Holding:
@@ -156,10 +139,10 @@ def spread_over_containers(
     for each in pod.spec.init_containers:
         take(each.name, taken)
         if each.restart_policy == "Always":
-            _add(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
+            add_amounts(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
     for each in pod.spec.containers:
         take(each.name, taken)
-        _add(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
+        add_amounts(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
     return record
 
 
@@ -285,14 +268,3 @@ def _place(
     for place, count in given[0].items():
         made.free[place] -= count
         made.taken.append((key, name, place, count))
-
-
-def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise(total: Amounts, amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        if amount > total.get(name, 0):
-            total[name] = amount

@@ -78,12 +78,12 @@ class Ledger:
             self._inventories.pop(name, None)
         else:
             self._inventories[name] = new
-        self._tables.keys_version += 1
+        self._tables.changed(keys=True)
         row = self._tables.row_of.get(name)
         if row is not None:
             self._stale.add(row)
             self.sync()
-            self._tables.touch(row)
+            self._tables.changed(rows=(row,))
 
     def pod_added(self, pod: PodOnNode) -> None:
         held = self._held(pod)
@@ -111,7 +111,7 @@ class Ledger:
         if held.unrecorded:
             self._unsure.add(pod.row)
         self._dirty.add(pod.row)
-        self._tables.touch(pod.row)
+        self._tables.changed(rows=(pod.row,))
 
     def _held(self, pod: PodOnNode) -> Holding:
         given = self.given.get(pod.key)
@@ -153,10 +153,8 @@ class Ledger:
 
     def _meanings_changed(self) -> None:
         """Names mean something else; and pods without records may be taken to hold other devices now."""
-        self._tables.keys_version += 1
-        for row in self._unsure:
-            self._dirty.add(row)
-            self._tables.touch(row)
+        self._dirty |= self._unsure
+        self._tables.changed(keys=True, rows=self._unsure)
 
     # -- keeping up
 

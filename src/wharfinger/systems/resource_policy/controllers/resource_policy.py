@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
+from wharfinger.api.conditions import find_condition, transition_time
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
@@ -13,8 +14,8 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.parts.scale_in import DELETION_COST
-from wharfinger.controllers.parts.statuses import condition_of, patch_status
+from wharfinger.controllers.scale_in import DELETION_COST
+from wharfinger.controllers.status_patches import patch_status
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.scheduler.schedulable import Schedulable, schedulables
 from wharfinger.systems.resource_policy.controllers.world import Policy, World
@@ -188,7 +189,7 @@ class ResourcePolicyController(Controller[Key]):
     def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
         """An event for what has just gone wrong."""
         wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
-        known = condition_of(before, condition["type"])
+        known = find_condition(before, condition["type"])
         if wrong and (known is None or known["status"] != condition["status"]):
             kind: Literal["Normal", "Warning"] = "Normal" if condition["type"] == "Overlapping" else "Warning"
             self._context.recorder.event(RESOURCE_POLICIES, document, kind, condition["reason"], condition["message"])
@@ -220,7 +221,5 @@ def _conflicting(policy: Policy) -> Document:
 
 
 def _dated(condition: Document, before: list[Document], generation: int, now: str) -> Document:
-    known = condition_of(before, condition["type"])
-    same = known is not None and known.get("status") == condition["status"]
-    changed = known["lastTransitionTime"] if known is not None and same else now
+    changed = transition_time(find_condition(before, condition["type"]), condition["status"], now)
     return {**condition, "observedGeneration": generation, "lastTransitionTime": changed}

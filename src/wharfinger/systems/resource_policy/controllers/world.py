@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.informer import Key
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.scheduler.schedulable import Schedulable
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
@@ -68,7 +68,7 @@ class Policy:
         self._members[signature] += 1
         self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses)
 
-    def uncount(self, key: Key) -> bool:
+    def uncount(self, key: ObjectKey) -> bool:
         """Says whether the pod was counted."""
         counted = self.counting.pods.get(key)
         if counted is None:
@@ -80,7 +80,7 @@ class Policy:
             self.counting.release(counted.signature)
         return True
 
-    def cost(self, key: Key) -> int | None:
+    def cost(self, key: ObjectKey) -> int | None:
         """The deletion cost of a counted pod: the priority of its unit."""
         counted = self.counting.pods.get(key)
         if counted is None or counted.share(counted.signature) is None:
@@ -115,21 +115,23 @@ class World:
     def __init__(self, schedulables: Sequence[type[Schedulable]] = ()) -> None:
         self._schedulables = schedulables
         self.policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
-        self.faults: dict[Key, str] = {}  # policies that cannot be read, and why
-        self.pods_to_see: set[Key] = set()
-        self.policies_to_see: set[Key] = set()
-        self._pods: dict[str, dict[Key, Pod]] = {}  # by namespace; those that did not end
-        self._governing: dict[Key, tuple[str, ...]] = {}  # names of the policies that match a pod, where there are any
+        self.faults: dict[ObjectKey, str] = {}  # policies that cannot be read, and why
+        self.pods_to_see: set[ObjectKey] = set()
+        self.policies_to_see: set[ObjectKey] = set()
+        self._pods: dict[str, dict[ObjectKey, Pod]] = {}  # by namespace; those that did not end
+        self._governing: dict[
+            ObjectKey, tuple[str, ...]
+        ] = {}  # names of the policies that match a pod, where there are any
         self._nodes: dict[str, Labels] = {}
-        self._on: dict[str, set[Key]] = {}  # pods by node
+        self._on: dict[str, set[ObjectKey]] = {}  # pods by node
         self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
 
-    def governing(self, key: Key) -> list[Policy]:
+    def governing(self, key: ObjectKey) -> list[Policy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
 
     # -- pods
 
-    def stand_in(self, key: Key) -> StandIn | None:
+    def stand_in(self, key: ObjectKey) -> StandIn | None:
         found = self._pods.get(key[0], {}).get(key)
         return found if isinstance(found, StandIn) else None
 
@@ -212,7 +214,7 @@ class World:
                 self.policies_to_see.add((key[0], name))
             self._share(policy, name, key[0], names, 1)
 
-    def _ungovern(self, key: Key) -> None:
+    def _ungovern(self, key: ObjectKey) -> None:
         names = self._governing.pop(key, ())
         for name in names:
             policy = self.policies.get(key[0], {}).get(name)

@@ -48,7 +48,7 @@ class Book:
             self._specs[key] = spec
         policies = self._policies.setdefault(namespace, {})
         if not policies:
-            self._tables.listeners_changed()
+            self._tables.changed(listeners=True)
         policies.pop(name, None)
         if new is not None:
             # One that got past validation somehow is ignored; the controller says so in its status.
@@ -57,7 +57,7 @@ class Book:
         if not policies:
             del self._policies[namespace]
         self._governing.clear()
-        self._tables.invalidate(namespace)
+        self._tables.changed(namespace=namespace)
 
     def _counted(self, policy: Policy) -> Policy:
         position = self._tables.pod_log.position
@@ -83,13 +83,13 @@ class Book:
             reservation = self._users.get(pod.key)
             for policy, signature in self.governing(pod.shape):
                 if policy.add(pod, signature, reservation):
-                    self._tables.moved()
+                    self._tables.changed(versions=True)
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if pod.key[0] in self._policies:
             for policy, _ in self.governing(pod.shape):
                 if policy.remove(pod):
-                    self._tables.moved()
+                    self._tables.changed(versions=True)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
         if pod.key[0] not in self._policies:
@@ -100,7 +100,7 @@ class Book:
             if policy.reservation_of(pod.key) != reservation:
                 policy.remove(pod)
                 policy.add(pod, signature, reservation)
-                self._tables.moved()
+                self._tables.changed(versions=True)
 
     def governing(self, shape: Shape) -> Sequence[tuple[Policy, Signature]]:
         """The policies that match pods of a shape, with the group of those pods."""

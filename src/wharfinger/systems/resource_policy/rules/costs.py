@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wharfinger.api.groups import SIGS
-from wharfinger.controllers.parts.scale_in import DELETION_COST
+from wharfinger.controllers.scale_in import DELETION_COST
 
 MARKER = f"{SIGS}/managed-deletion-cost"
 POLICY = f"{SIGS}/resource-policy"

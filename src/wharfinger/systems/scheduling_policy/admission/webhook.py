@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import msgspec
+from prometheus_client import Counter, Gauge
 
 from wharfinger.admission.request import Request, User
 from wharfinger.api.kinds import pod_templates
@@ -79,13 +80,16 @@ class SchedulingPolicyHandler(Handler):
         world = WatchedPolicies(context, self.access)
         self._mutating = SchedulingPolicyReviewer(world, settings, mutating=True, namespace=context.namespace)
         self._validating = SchedulingPolicyReviewer(world, settings, mutating=False, namespace=context.namespace)
-        context.metrics.gauge(
+        Gauge(
             "wharfinger_subject_access_reviews",
-            "Questions of access that the API server was asked since the start.",
-            source=lambda: float(self.access.asked),
-        )
-        self._reviews = context.metrics.counter(
-            "wharfinger_scheduling_policy_reviews_total", "Pods and templates judged, by outcome.", ("outcome",)
+            "SubjectAccessReviews sent to the API server since the start.",
+            registry=context.metrics,
+        ).set_function(lambda: float(self.access.asked))
+        self._reviews = Counter(
+            "wharfinger_scheduling_policy_reviews_total",
+            "Pods and pod templates reviewed, by outcome.",
+            ("outcome",),
+            registry=context.metrics,
         )
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
@@ -99,7 +103,7 @@ class SchedulingPolicyHandler(Handler):
             if not mutating:
                 refused = outcome.evaluation is not None and outcome.evaluation.refused
                 denied = outcome.review.denied is not None
-                self._reviews.inc("denied" if denied else "violated" if refused else "passed")
+                self._reviews.labels("denied" if denied else "violated" if refused else "passed").inc()
             return Answer(outcome.review, outcome.operations)
         raise RuntimeError("who may use which policy keeps changing while it is asked")
 

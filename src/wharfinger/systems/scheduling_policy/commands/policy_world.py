@@ -17,6 +17,7 @@ from wharfinger.admission.request import Request, User, service_account
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import describe
 from wharfinger.api.kinds import pod_templates, registry
+from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
@@ -228,8 +229,7 @@ def request_for(document: Document, who: Asker) -> Request:
     user = who.user
     if document["kind"] == "Pod" and metadata.get("uid") and isinstance(document.get("spec"), dict):
         document["spec"].pop("nodeName", None)
-        owners = metadata.get("ownerReferences") or ()
-        if any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners):
+        if is_controlled_by(document, "DaemonSet"):
             user = User(DAEMON_SET_CONTROLLER)
     return Request("CREATE", resource, namespace, str(metadata.get("name") or ""), user, document)
 

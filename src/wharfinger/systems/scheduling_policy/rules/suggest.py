@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.views import view
@@ -55,8 +56,7 @@ def suggest(name: str, pods: Iterable[Document], *, global_class: str = "", requ
 
 
 def _wishes(pod: Document, global_class: str) -> Wishes:
-    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
-    daemon = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    daemon = is_controlled_by(pod, "DaemonSet")
     return read_wishes(view(pod.get("spec") or {}, Spec), daemon=daemon, global_class=global_class)
 
 

@@ -1,0 +1,179 @@
+"""A request to an API server as a value, and the write verbs that build one.
+
+Clients send requests over HTTP or to a store in the same process, and the API server passes them to its store. Whoever
+wants to inspect, refuse or change requests overrides `send`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from wharfinger.api.registry import Document, Resource
+
+Answer = TypeVar("Answer")
+Written_co = TypeVar("Written_co", covariant=True)
+
+
+class Verb(Enum):
+    """The verbs of the Kubernetes API, as RBAC rules name them."""
+
+    GET = "get"
+    LIST = "list"
+    WATCH = "watch"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+    DELETE = "delete"
+    DELETE_COLLECTION = "deletecollection"
+
+
+READS = frozenset((Verb.GET, Verb.LIST, Verb.WATCH))
+
+
+class PatchType(Enum):
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class DeleteOptions(msgspec.Struct, frozen=True):
+    grace_period: int | None = None
+    propagation: str = ""  # Orphan, Background or Foreground; empty: whatever the object's finalizers say
+    uid: str = ""  # precondition
+    resource_version: str = ""  # precondition
+
+
+NO_DELETE_OPTIONS = DeleteOptions()
+
+
+class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True):
+    """One request; `Answer` is the type of the response that `Client.send` returns for it."""
+
+    verb: Verb
+    resource: Resource
+    namespace: str = ""  # empty: all namespaces, or that of the document
+    name: str = ""  # empty for collections; on create, the object whose subresource is posted to
+    subresource: str = ""
+    body: Any = None  # the document or the patch
+    view: type[Any] | None = None  # the type that objects are decoded into; None: documents
+
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""  # of a list; for a watch, the version after which it starts
+    timeout: float | None = None  # seconds a watch lasts; None: the client chooses
+
+    patch_type: PatchType = PatchType.MERGE
+    field_manager: str = ""
+    force: bool = False  # server-side apply takes over fields owned by other managers
+    dry_run: bool = False
+    delete_options: DeleteOptions = NO_DELETE_OPTIONS
+
+
+class WriteVerbs(ABC, Generic[Written_co]):
+    """The write verbs of clients and of the store, which differ only in what `send` returns."""
+
+    @abstractmethod
+    async def send(self, request: ApiRequest[Document]) -> Written_co: ...
+
+    async def create(
+        self,
+        resource: Resource,
+        document: Document,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> Written_co:
+        """Creates an object, or posts to a subresource of `name` (binding, eviction, token)."""
+        return await self.send(
+            ApiRequest(
+                Verb.CREATE,
+                resource,
+                namespace,
+                name,
+                subresource,
+                document,
+                field_manager=field_manager,
+                dry_run=dry_run,
+            )
+        )
+
+    async def update(
+        self,
+        resource: Resource,
+        document: Document,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> Written_co:
+        """Replaces an object, or the part of it that a subresource covers. `name` defaults to the document's."""
+        return await self.send(
+            ApiRequest(
+                Verb.UPDATE,
+                resource,
+                namespace,
+                name,
+                subresource,
+                document,
+                field_manager=field_manager,
+                dry_run=dry_run,
+            )
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Written_co:
+        return await self.send(
+            ApiRequest(
+                Verb.PATCH,
+                resource,
+                namespace,
+                name,
+                subresource,
+                patch,
+                patch_type=type,
+                field_manager=field_manager,
+                force=force,
+                dry_run=dry_run,
+            )
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        grace_period: int | None = None,
+        propagation: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        dry_run: bool = False,
+    ) -> Written_co:
+        """Deletes an object, or starts its deletion; `uid` and `resource_version` are preconditions."""
+        options = DeleteOptions(grace_period, propagation, uid, resource_version)
+        return await self.send(
+            ApiRequest(Verb.DELETE, resource, namespace, name, delete_options=options, dry_run=dry_run)
+        )

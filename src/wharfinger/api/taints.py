@@ -1,0 +1,62 @@
+"""Taints and tolerations: the well-known taints, and which tolerations match which taints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+NO_SCHEDULE = "NoSchedule"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
+NO_EXECUTE = "NoExecute"
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+PID_PRESSURE = "node.kubernetes.io/pid-pressure"
+NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
+
+
+class AnyTaint(Protocol):
+    """A taint of a node, a reservation or a cluster."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def effect(self) -> str: ...
+
+
+class AnyToleration(AnyTaint, Protocol):
+    """A toleration of a pod or a placement."""
+
+    @property
+    def operator(self) -> str: ...
+
+
+def tolerates(toleration: AnyToleration, taint: AnyTaint) -> bool:
+    """Toleration.ToleratesTaint of k8s.io/api/core/v1."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    # Lt and Gt are behind an alpha feature gate that is off by default; they match no taint.
+    return toleration.operator == "Exists"
+
+
+def any_tolerates(tolerations: Iterable[AnyToleration], taint: AnyTaint) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def has_untolerated_taint(
+    tolerations: Sequence[AnyToleration],
+    taints: Iterable[AnyTaint],
+    effects: Sequence[str] = (NO_SCHEDULE, NO_EXECUTE),
+) -> bool:
+    """Whether a taint of one of the effects is not tolerated; by default, those that keep a pod off a node."""
+    return any(taint.effect in effects and not any_tolerates(tolerations, taint) for taint in taints)

@@ -1,0 +1,1 @@
+"""DaemonSets: one pod on every eligible node. `rules` decides, `controller` does the I/O."""

@@ -1,0 +1,193 @@
+"""DaemonSets: a pod on every node that wants one. What comes next is decided in `daemon_rules`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
+from wharfinger.api.object_meta import controller_reference
+from wharfinger.api.pod_state import next_availability
+from wharfinger.api.registry import Document
+from wharfinger.api.selectors import matches
+from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
+from wharfinger.controllers.batches import BURST, slow_start
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.controller_revisions import RevisionHistory, revision_hash, sync_history, truncate
+from wharfinger.controllers.daemon_set import rules
+from wharfinger.controllers.ownership import claim, owner_index
+from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.pod_templates import pod_from_template
+from wharfinger.controllers.status_patches import patch_status
+from wharfinger.controllers.template_hashes import REVISION_HASH
+
+GENERATION = "pod-template-generation"
+BACKOFF_BASE, BACKOFF_LIMIT = 1.0, 900.0  # seconds between two replacements of pods that ended on one node
+
+
+class DaemonSetController(PodOwner):
+    name = "daemonset"
+    resource = DAEMON_SETS
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(context)
+        self.nodes = context.informers.of(NODES, Node)
+        self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
+        self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by set uid and node: since when, and how long
+        self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())
+
+    async def reconcile(self, key: ObjectKey) -> None:
+        document = self.owners.get(key[1], key[0])
+        if document is None:
+            self.expectations.forget(key)
+            return
+        selector = selector_of(document)
+        if selector is None:
+            return
+        spec = view(document, DaemonSet)
+        metadata = spec.metadata
+        pods = await claim(
+            self.client,
+            owner=metadata,
+            owner_resource=DAEMON_SETS,
+            resource=PODS,
+            candidates=self.candidates(metadata),
+            matches=lambda pod: matches(selector, pod.metadata.labels),
+        )
+        if metadata.deletion_timestamp:
+            return
+        history = await sync_history(
+            self.client,
+            self.revisions,
+            owner=metadata,
+            resource=DAEMON_SETS,
+            template=spec.spec.template,
+            labels=(spec.spec.template.get("metadata") or {}).get("labels") or {},
+            matches=lambda labels: matches(selector, labels),
+            collisions=spec.status.collision_count or 0,
+        )
+        now = self.context.now()
+        failure = None
+        if self.expectations.satisfied(key, now):
+            failure = await self._act(key, document, spec, pods, history, now)
+        await self._report(key, document, spec, pods, history, now)
+        if failure is not None:
+            raise failure
+
+    async def _act(
+        self,
+        key: ObjectKey,
+        document: Document,
+        spec: DaemonSet,
+        pods: Sequence[Pod],
+        history: RevisionHistory,
+        now: float,
+    ) -> Exception | None:
+        nodes = sorted(self.nodes, key=lambda node: node.metadata.name)
+        by_node = _by_node(pods)
+        revision = revision_hash(history.update)
+        plan = rules.manage(spec, nodes, by_node, revision, now)
+        plan.delete = [pod for pod in plan.delete if not self._held_back(key, spec, pod, plan, now)]
+        if not plan.create and not plan.delete and spec.spec.update_strategy.type == "RollingUpdate":
+            plan = rules.rolling_update(spec, nodes, by_node, revision, now)
+        if not plan.create and not plan.delete:
+            return None
+        for pod in plan.failed:
+            if pod in plan.delete:
+                self._tell_ended(document, pod)
+        return await self._carry_out(key, document, spec, plan, history.update)
+
+    async def _carry_out(
+        self, key: ObjectKey, document: Document, spec: DaemonSet, plan: rules.DaemonPlan, revision: ControllerRevision
+    ) -> Exception | None:
+        create, delete = plan.create[:BURST], plan.delete[:BURST]
+        names = [pod.metadata.name for pod in delete]
+        self.expectations.expect(key, len(create), names, self.context.now())
+        owner = controller_reference(DAEMON_SETS, spec.metadata)
+
+        async def make(index: int) -> None:
+            pod = pod_from_template(spec.spec.template, owner)
+            pod["metadata"]["labels"] = {
+                **pod["metadata"].get("labels", {}),
+                REVISION_HASH: revision_hash(revision),
+                GENERATION: str(revision.revision),  # both count the templates there have been
+            }
+            pod["spec"] = rules.for_node(rules.with_tolerations(pod["spec"]), create[index])
+            if await self.create_pod(document, pod) is None:
+                self.expectations.creation_observed(key)
+
+        async def remove(pod: Pod) -> None:
+            try:
+                gone = not await self.delete_pod(document, pod)
+            except ApiError:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+                raise
+            if gone:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+
+        made, failure = await slow_start(len(create), make)
+        self.expectations.creation_observed(key, len(create) - made)
+        outcomes = await asyncio.gather(*(remove(pod) for pod in delete), return_exceptions=True)
+        return failure or next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+
+    def _held_back(self, key: ObjectKey, spec: DaemonSet, pod: Pod, plan: rules.DaemonPlan, now: float) -> bool:
+        """Whether a pod that failed is left for a while: its node may refuse every one that follows."""
+        if pod not in plan.failed or pod.status.phase != "Failed":
+            return False
+        slot = (spec.metadata.uid, rules.node_of(pod))
+        since, wait = self._backoff.get(slot, (0.0, 0.0))
+        if now < since + wait:
+            self.queue.add_after(key, since + wait - now, background=wait >= BACKOFF_LIMIT / 4)
+            return True
+        grown = BACKOFF_BASE if not wait or now > since + 2 * BACKOFF_LIMIT else min(BACKOFF_LIMIT, wait * 2)
+        self._backoff[slot] = (now, grown)
+        return False
+
+    def _tell_ended(self, document: Document, pod: Pod) -> None:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if pod.status.phase == "Failed":
+            message = f"Found failed daemon pod {name} on node {pod.spec.node_name}, will try to kill it"
+            self.event(document, "Warning", "FailedDaemonPod", message)
+        else:
+            message = f"Found succeeded daemon pod {name} on node {pod.spec.node_name}, will try to delete it"
+            self.event(document, "Normal", "SucceededDaemonPod", message)
+
+    async def _report(
+        self,
+        key: ObjectKey,
+        document: Document,
+        spec: DaemonSet,
+        pods: Sequence[Pod],
+        history: RevisionHistory,
+        now: float,
+    ) -> None:
+        status = rules.status(spec, list(self.nodes), _by_node(pods), revision_hash(history.update), now)
+        if history.collisions:
+            status["collisionCount"] = history.collisions
+        await patch_status(self.client, DAEMON_SETS, document, status)
+        seconds = spec.spec.min_ready_seconds
+        if seconds and status["numberReady"] != status["numberAvailable"]:
+            self.queue.add_after(key, next_availability(pods, seconds, now) or seconds)
+        live = [pod.metadata.labels.get(REVISION_HASH, "") for pod in pods]
+        await truncate(self.client, history, live, spec.spec.revision_history_limit)
+
+    def _all(self) -> None:
+        for document in self.owners:
+            self.enqueue(document)
+
+    def _node_updated(self, old: Node, new: Node) -> None:
+        if (
+            old.metadata.labels != new.metadata.labels
+            or old.spec.taints != new.spec.taints
+            or old.spec.unschedulable != new.spec.unschedulable
+        ):
+            self._all()
+
+
+def _by_node(pods: Sequence[Pod]) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(rules.node_of(pod), []).append(pod)
+    return found

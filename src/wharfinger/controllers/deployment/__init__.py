@@ -1,0 +1,1 @@
+"""Deployments: rolling updates over ReplicaSets. `rules` decides, `controller` does the I/O."""

@@ -1,0 +1,1 @@
+"""Jobs: pods that run to completion. `rules`, `indexes`, `policies` and `backoff` decide, `controller` does the I/O."""

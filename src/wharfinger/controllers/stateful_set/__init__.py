@@ -1,0 +1,1 @@
+"""StatefulSets: pods with an ordinal and claims of their own. `rules` and `claims` decide, `controller` does the I/O."""

@@ -1,0 +1,153 @@
+"""What a stateful set does next: which ordinals are made, which pods go, and in which order. Pure.
+
+The rules are those of upstream's stateful_set_control.go, with maxUnavailable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.api.pod_state import is_available
+from wharfinger.api.registry import Document
+from wharfinger.api.views import Pod, StatefulSet
+from wharfinger.controllers.int_or_percent import scaled
+from wharfinger.controllers.template_hashes import REVISION_HASH
+
+
+@dataclass(slots=True)
+class StatefulPlan:
+    create: list[int] = field(default_factory=list)  # ordinals
+    delete: list[Pod] = field(default_factory=list)
+    keep: list[Pod] = field(default_factory=list)  # within the size, as far as this step looks
+    condemned: list[Pod] = field(default_factory=list)  # beyond the size, once it is their turn; the highest first
+
+
+def ordinal(name: str, pod_name: str) -> int | None:
+    """The number of a pod of the set of that name."""
+    match = re.fullmatch(r"(.*)-([0-9]+)", pod_name)
+    return int(match[2]) if match is not None and match[1] == name else None
+
+
+def start_of(spec: StatefulSet) -> int:
+    return spec.spec.ordinals.start
+
+
+def needs_current(spec: StatefulSet, number: int) -> bool:
+    """Whether a new pod of that ordinal is made from the current revision, not yet from the update."""
+    strategy = spec.spec.update_strategy
+    if strategy.type != "RollingUpdate":
+        return False
+    if strategy.rolling_update is None:
+        return number < start_of(spec) + spec.status.current_replicas
+    return number < start_of(spec) + strategy.rolling_update.partition
+
+
+def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: float) -> StatefulPlan:
+    """`update_revision` is the value of the revision label on pods that are up to date."""
+    start, size = start_of(spec), spec.spec.replicas
+    seconds = spec.spec.min_ready_seconds
+    ordered = spec.spec.pod_management_policy != "Parallel"
+    replicas: list[Pod | None] = [None] * size
+    beyond: list[tuple[int, Pod]] = []
+    for pod in pods:
+        number = ordinal(spec.metadata.name, pod.metadata.name)
+        if number is None:
+            continue
+        if start <= number < start + size:
+            replicas[number - start] = pod
+        else:
+            beyond.append((number, pod))
+    condemned = [pod for _, pod in sorted(beyond, key=lambda each: -each[0])]
+    result = StatefulPlan()
+
+    def healthy(pod: Pod | None) -> bool:
+        return (
+            pod is not None
+            and pod.status.phase == "Running"
+            and not pod.terminating
+            and is_available(pod, seconds, now)
+        )
+
+    first_unhealthy = next((pod for pod in reversed(condemned) if not healthy(pod)), None)
+    if spec.metadata.deletion_timestamp:
+        return result
+    for index, replica in enumerate(replicas):
+        if replica is None:
+            result.create.append(start + index)
+        elif replica.terminal:
+            if not replica.terminating:
+                result.delete.append(replica)
+        else:
+            result.keep.append(replica)
+            if healthy(replica) or not ordered:
+                continue
+        if ordered:
+            return result
+    result.condemned = condemned
+    for pod in condemned:
+        if pod.terminating:
+            if ordered:
+                return result
+            continue
+        # All replicas are healthy here; of the leaving pods the lowest unhealthy one may go even so.
+        if ordered and not healthy(pod) and pod is not first_unhealthy:
+            return result
+        result.delete.append(pod)
+        if ordered:
+            return result
+    result.delete += _outdated(spec, replicas, update_revision, healthy_count=sum(map(healthy, replicas)))
+    return result
+
+
+def _outdated(
+    spec: StatefulSet, replicas: Sequence[Pod | None], update_revision: str, *, healthy_count: int
+) -> list[Pod]:
+    """Pods that a rolling update replaces now, the highest ordinal first, within what may be unavailable."""
+    strategy = spec.spec.update_strategy
+    if strategy.type != "RollingUpdate":
+        return []
+    partition, most = 0, 1
+    if strategy.rolling_update is not None:
+        partition = strategy.rolling_update.partition
+        if strategy.rolling_update.max_unavailable is not None:
+            most = max(1, scaled(strategy.rolling_update.max_unavailable, spec.spec.replicas, round_up=False))
+    room = most - (len(replicas) - healthy_count)
+    found: list[Pod] = []
+    for index in range(len(replicas) - 1, partition - 1, -1):
+        pod = replicas[index]
+        if len(found) >= room:
+            break
+        if pod is None or pod.terminating or pod.terminal:
+            continue
+        if pod.metadata.labels.get(REVISION_HASH) != update_revision:
+            found.append(pod)
+    return found
+
+
+def status(spec: StatefulSet, pods: Sequence[Pod], current: str, update: str, now: float) -> Document:
+    """The counts; `current` and `update` are names of revisions, which stateful pods carry in full."""
+    running = [pod for pod in pods if pod.status.phase == "Running" and pod.ready]
+    alive = [pod for pod in pods if not pod.terminating]
+    labels = [pod.metadata.labels.get(REVISION_HASH) for pod in alive]
+    seconds = spec.spec.min_ready_seconds
+    counts: Document = {
+        "observedGeneration": spec.metadata.generation,
+        "replicas": len(pods),
+        "readyReplicas": len(running),
+        "availableReplicas": sum(is_available(pod, seconds, now) for pod in running),
+        "currentReplicas": labels.count(current),
+        "updatedReplicas": labels.count(update),
+        "currentRevision": current,
+        "updateRevision": update,
+    }
+    size = spec.spec.replicas
+    if (
+        spec.spec.update_strategy.type == "RollingUpdate"
+        and counts["updatedReplicas"] == size
+        and counts["readyReplicas"] == size
+        and counts["replicas"] == size
+    ):
+        counts |= {"currentReplicas": counts["updatedReplicas"], "currentRevision": update}
+    return counts

@@ -1,0 +1,78 @@
+"""Caches of results that follow from single rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from wharfinger.engine.outcome import Candidate
+from wharfinger.framework.columns import Ints
+from wharfinger.framework.status import Status
+from wharfinger.framework.tables import Tables
+
+
+class RowCache(ABC):
+    """Results for rows, dropped when the node or the pods of a row change.
+
+    Results for rows with nominated pods depend on those too, so they are dropped at every `catch_up`, and once more when
+    the nominated pods are gone.
+    """
+
+    def __init__(self) -> None:
+        self._node_position = self._pod_position = -1
+        self._nominated: list[int] = []
+
+    def catch_up(self, tables: Tables) -> None:
+        self.drop(tables.node_log.since(self._node_position))
+        self.drop(tables.pod_log.since(self._pod_position))
+        self._node_position, self._pod_position = tables.node_log.position, tables.pod_log.position
+        self.drop(self._nominated)
+        self._nominated = [tables.row_of[name] for name in tables.nominated if name in tables.row_of]
+        self.drop(self._nominated)
+
+    @abstractmethod
+    def drop(self, rows: Sequence[int] | None) -> None:
+        """Drops the results of some rows, or of all with None."""
+
+
+class VerdictCache(RowCache):
+    """Whether rows are feasible: 1, 0, or -1 for not evaluated yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_row: Ints = np.zeros(0, dtype=np.int64)
+
+    def catch_up(self, tables: Tables) -> None:
+        if len(self.by_row) != tables.capacity:
+            self.by_row = np.full(tables.capacity, -1, dtype=np.int64)
+        super().catch_up(tables)
+
+    def drop(self, rows: Sequence[int] | None) -> None:
+        if rows is None:
+            self.by_row[:] = -1
+        elif rows:
+            self.by_row[rows] = -1
+
+
+class CandidateCache(RowCache):
+    """What evictions would achieve on rows. Also depends on the disruption budgets: see `budgets_changed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_row: dict[int, Candidate | Status] = {}
+        self._budgets_version = -1
+
+    def budgets_changed(self, version: int) -> None:
+        """Drops everything unless the version is the one seen before."""
+        if self._budgets_version != version:
+            self._budgets_version = version
+            self.drop(None)
+
+    def drop(self, rows: Sequence[int] | None) -> None:
+        if rows is None:
+            self.by_row.clear()
+        else:
+            for row in rows:
+                self.by_row.pop(row, None)
