@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from prometheus_client import Counter
+
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.registry import Registry
 from wharfinger.client.events import EventRecorder
@@ -63,10 +65,10 @@ class Executor:
         self._pod_statuses = PodStatusWriter(client, clock)
         self._object_statuses = ObjectStatusWriter(client, clock, self._start, self._carry_out_all)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counters = {
-            Metric.POD_ADDED: metrics.incoming["active", "PodAdd"],
-            Metric.FOREIGN_POD: metrics.foreign,
-            Metric.PREEMPTION: metrics.preemption_attempts,
+        self._counters: dict[Metric, Counter] = {
+            "pod_added": metrics.incoming["active", "PodAdd"],
+            "foreign_pod": metrics.foreign,
+            "preemption": metrics.preemption_attempts,
         }
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Wake: lambda wake: self.work.set(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from wharfinger.api.keys import ObjectKey
@@ -14,6 +13,9 @@ from wharfinger.framework.prebinding import Preparation
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.queue import QueuedPod
+
+Metric = Literal["pod_added", "foreign_pod", "preemption"]
+"""An item was added to the queue; another scheduler bound a pod to a node of ours; preemption was tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,6 @@ class Forget:
     """A pod was bound elsewhere or is gone: drop status patches that were not sent yet, and end its preparations."""
 
     key: ObjectKey
-
-
-class Metric(Enum):
-    """What is counted."""
-
-    POD_ADDED = "an item was added to the queue"
-    FOREIGN_POD = "another scheduler bound a pod to a node of ours"
-    PREEMPTION = "preemption was tried"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from wharfinger.scheduler.instructions import (
     Evict,
     Forget,
     Instruction,
-    Metric,
     RecordEvent,
 )
 from wharfinger.scheduler.queue import Place, QueuedPod, SchedulingQueue
@@ -47,9 +46,9 @@ Result = Literal["scheduled", "unschedulable", "error"]
 
 NEEDS_NODES = "(no nodes)"  # filed like a plugin: the pod was refused because there was no node at all
 
-_POD_ADDED = Count(Metric.POD_ADDED)
-_PREEMPTION = Count(Metric.PREEMPTION)
-_FOREIGN = Count(Metric.FOREIGN_POD)
+_POD_ADDED = Count("pod_added")
+_PREEMPTION = Count("preemption")
+_FOREIGN = Count("foreign_pod")
 
 
 class SchedulingState:

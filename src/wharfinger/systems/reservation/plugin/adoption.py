@@ -17,7 +17,7 @@ from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 from wharfinger.systems.reservation.plugin.placing import Placing
-from wharfinger.systems.reservation.rules.owners import Owner, compile_owners
+from wharfinger.systems.reservation.rules.owners import CompiledOwner, compile_owners
 from wharfinger.systems.reservation.rules.reservations import (
     PRE_ALLOCATABLE,
     PRE_ALLOCATABLE_PRIORITY,
@@ -49,7 +49,7 @@ class Adopting(Placing):
         self._cluster = policy.mode == CLUSTER
         self._several = policy.enable_multiple
         self._only = reservation.metadata.labels.get(PRE_ALLOCATION_REQUIRED) == "true"
-        self._owners: tuple[Owner, ...] = ()
+        self._owners: tuple[CompiledOwner, ...] = ()
         with suppress(BadSelector):  # then nobody can own it
             self._owners = tuple(each for each in compile_owners(reservation.spec.owners) if each.labels is not None)
         self._none = self.refuse(NONE_TO_ADOPT)
