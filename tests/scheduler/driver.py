@@ -12,7 +12,7 @@ from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
 from wharfinger.scheduler.instructions import Bind, Evict, Instruction
 from wharfinger.scheduler.pods import PodItems
-from wharfinger.scheduler.schedulable import Schedulable, SchedulerContext
+from wharfinger.scheduler.schedulable import SchedulableKinds, SchedulerContext
 from wharfinger.scheduler.state import SchedulingState
 
 T = TypeVar("T")
@@ -39,7 +39,9 @@ class Driver:
         self.pods = Objects()
         self.objects = {each.resource.kind: Objects() for each in others}
         made = [each(self._context(self.objects[each.resource.kind])) for each in others]
-        self.state = SchedulingState(self.engine, PodItems(self._context(self.pods)), made, limited=limited)
+        self.state = SchedulingState(
+            self.engine, SchedulableKinds(PodItems(self._context(self.pods)), made), limited=limited
+        )
         for each in nodes:
             self.engine.set_node(each)
         self.state.synced()
@@ -48,9 +50,6 @@ class Driver:
     def _context(self, objects: Objects) -> SchedulerContext:
         nobody: Any = None  # no requests are made
         return SchedulerContext(nobody, nobody, self.engine, objects)
-
-    def schedulable(self, kind: str) -> Schedulable:
-        return self.state.schedulables[kind]
 
     # -- events
 
@@ -103,8 +102,8 @@ class Driver:
         """Schedules whatever is ready; the results in order."""
         results = []
         while (item := self.state.next(self.now)) is not None:
-            decision, assumed = self.state.decide(item)
-            results.append(f"{item.pod.metadata.name} {self.state.conclude(item, decision, assumed, self.now)}")
+            decision, assumed = self.state.cycle.decide(item)
+            results.append(f"{item.pod.metadata.name} {self.state.cycle.conclude(item, decision, assumed, self.now)}")
         self._gather()
         return results
 

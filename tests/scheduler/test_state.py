@@ -25,7 +25,7 @@ from wharfinger.scheduler.instructions import (
 )
 from wharfinger.scheduler.pods import PodItems
 from wharfinger.scheduler.queue import FLUSH_AFTER
-from wharfinger.scheduler.schedulable import SchedulerContext
+from wharfinger.scheduler.schedulable import SchedulableKinds, SchedulerContext
 from wharfinger.scheduler.state import SchedulingState
 
 
@@ -202,7 +202,7 @@ def test_pods_that_others_bind_to_our_nodes_are_reported_where_nodes_are_divided
 
 def test_before_everything_is_known_events_retry_nothing() -> None:
     engine, nobody = Engine(), None
-    state = SchedulingState(engine, PodItems(SchedulerContext(nobody, nobody, engine, Objects())))
+    state = SchedulingState(engine, SchedulableKinds(PodItems(SchedulerContext(nobody, nobody, engine, Objects()))))
     state.pending(None, pod("a"), 0.0)
     state.take()
     state.happened(ClusterEvent(NODE, Action.ADD, None, node("n1")), 0.0)

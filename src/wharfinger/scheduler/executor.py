@@ -34,7 +34,7 @@ from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.object_statuses import ObjectStatusWriter
 from wharfinger.scheduler.pod_statuses import PodStatusWriter
 from wharfinger.scheduler.preparations import PreparationFailed, Preparer
-from wharfinger.scheduler.schedulable import KeptRoom, Schedulable
+from wharfinger.scheduler.schedulable import KeptRoom
 from wharfinger.scheduler.state import SchedulingState
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,14 @@ class Executor:
         clock: Clock,
         registry: Registry,
         *,
-        room_keepers: Iterable[Schedulable] = (),
         recorder: EventRecorder | None = None,
         metrics: SchedulerMetrics,
         bind_concurrency: int,
     ) -> None:
-        """`room_keepers` are asked to keep what evictions free, before pods are evicted."""
         self.work = asyncio.Event()  # set when there may be something to schedule
         self._state = state
         self._recorder = recorder
         self._metrics = metrics
-        self._room_keepers = tuple(room_keepers)
         self._binder = Binder(self._bind, bind_concurrency)
         self._preparer = Preparer(client, registry)
         self._evictor = Evictor(client, clock, recorder)
@@ -129,7 +126,7 @@ class Executor:
     async def _bind(self, binding: Bind) -> None:
         item = binding.item
         try:
-            await self._state.schedulable(item.pod).bind(item.pod, binding.node, binding.annotations)
+            await self._state.kinds.of(item.pod).bind(item.pod, binding.node, binding.annotations)
         except ApiError as error:
             self._bind_failed(binding, f"binding rejected: {error}", gone=isinstance(error, NotFound))
         except Exception as error:
@@ -163,7 +160,7 @@ class Executor:
         self.carry_out()
 
     async def _keep_room(self, eviction: Evict) -> KeptRoom:
-        for each in self._room_keepers:
+        for each in self._state.kinds.others.values():
             room = await each.keep_room(eviction.item.pod, eviction.node)
             if room is not KeptRoom.OPEN:
                 return room

@@ -104,3 +104,12 @@ class Count:
 Instruction = Wake | Bind | Evict | PatchPodStatus | ClearNomination | PatchStatus | RecordEvent | Forget | Count
 
 WAKE = Wake()
+
+
+class Outbox(list[Instruction]):
+    """Instructions that were not taken yet."""
+
+    def take(self) -> list[Instruction]:
+        taken = self[:]
+        self.clear()
+        return taken

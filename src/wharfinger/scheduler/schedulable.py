@@ -146,6 +146,17 @@ class Schedulable(ABC):
         return KeptRoom.OPEN
 
 
+class SchedulableKinds:
+    """What one scheduler places: pods, and the other kinds."""
+
+    def __init__(self, pods: Schedulable, others: Iterable[Schedulable] = ()) -> None:
+        self.pods = pods
+        self.others = {each.resource.kind: each for each in others}
+
+    def of(self, item: Pod) -> Schedulable:
+        return self.others[item.kind] if isinstance(item, StandIn) else self.pods
+
+
 def schedulables() -> tuple[type[Schedulable], ...]:
     """What can be scheduled besides pods."""
     return tuple(each for system in systems() for each in system.schedulables())

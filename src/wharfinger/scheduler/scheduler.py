@@ -32,7 +32,7 @@ from wharfinger.scheduler.feed import Feed
 from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.pods import PodItems
 from wharfinger.scheduler.queue import QueuedPod
-from wharfinger.scheduler.schedulable import SchedulerContext, schedulables
+from wharfinger.scheduler.schedulable import SchedulableKinds, SchedulerContext, schedulables
 from wharfinger.scheduler.state import SchedulingState
 
 FLUSH_SECONDS = 30.0
@@ -68,14 +68,16 @@ class Scheduler:
         self.engine = Engine(configuration.profiles, seed=options.seed)
         self._informers = InformerSet(client, rng=options.rng)
         self._feed = Feed(self._informers, registry, self.engine, self, nodes=options.nodes)
-        others = [
-            each(SchedulerContext(client, clock, self.engine, self._feed.others.get(each.resource.kind)))
-            for each in schedulables()
-        ]
+        kinds = SchedulableKinds(
+            PodItems(SchedulerContext(client, clock, self.engine, self._feed.pods)),
+            (
+                each(SchedulerContext(client, clock, self.engine, self._feed.others.get(each.resource.kind)))
+                for each in schedulables()
+            ),
+        )
         self.state = SchedulingState(
             self.engine,
-            PodItems(SchedulerContext(client, clock, self.engine, self._feed.pods)),
-            others,
+            kinds,
             initial_backoff=configuration.initial_backoff,
             max_backoff=configuration.max_backoff,
             limited=bool(options.nodes),
@@ -85,7 +87,6 @@ class Scheduler:
             client,
             clock,
             registry,
-            room_keepers=others,
             recorder=recorder,
             metrics=self.metrics,
             bind_concurrency=options.bind_concurrency,
@@ -137,9 +138,9 @@ class Scheduler:
 
     def _schedule_one(self, item: QueuedPod, now: float) -> None:
         metrics, profile, began = self.metrics, item.pod.spec.scheduler_name, time.perf_counter()
-        decision, assumed = self.state.decide(item)
+        decision, assumed = self.state.cycle.decide(item)
         metrics.algorithm_seconds.observe(time.perf_counter() - began)
-        result = self.state.conclude(item, decision, assumed, now)
+        result = self.state.cycle.conclude(item, decision, assumed, now)
         self._executor.carry_out()
         metrics.attempts[result, profile].inc()
         metrics.attempt_seconds[result, profile].observe(time.perf_counter() - began)
