@@ -9,7 +9,7 @@ from tests.admission.rbac_objects import ANN, binding, role, rule
 
 from wharfinger.admission.rbac import Attributes, RbacIndex, aggregated_rules, as_view
 from wharfinger.admission.request import SYSTEM, User, service_account
-from wharfinger.api.views.rbac import ClusterRole, Subject
+from wharfinger.api.views.rbac import ClusterRole
 
 
 @pytest.mark.parametrize(
@@ -124,24 +124,6 @@ def test_names_allowed_unites_all_grants() -> None:
     assert index.names_allowed(Attributes(ANN, "use", "g", "policies", namespace="b")) == {"y"}
     index.upsert(role("two", rule("use", "policies", "g")))
     assert index.names_allowed(asked) is None
-
-
-def test_subjects_allowed_lists_all_who_may() -> None:
-    index = RbacIndex(
-        [
-            role("r", rule("use", "policies", "g", ("x",))),
-            binding("b1", "r", ("User", "ann"), ("Group", "devs")),
-            binding("b2", "r", ("ServiceAccount", "sa"), namespace="a"),
-            binding("b3", "r", ("User", "bob"), namespace="b"),
-        ]
-    )
-    asked = Attributes(User(""), "use", "g", "policies", name="x", namespace="a")
-    assert index.subjects_allowed(asked) == [
-        Subject("Group", "devs"),
-        Subject("Group", "system:masters"),
-        Subject("ServiceAccount", "sa", "a"),
-        Subject("User", "ann"),
-    ]
 
 
 def test_rules_for_counts_a_binding_once() -> None:

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from wharfinger.engine.front import Front
-from wharfinger.framework.columns import Column
+from wharfinger.framework.columns import IntColumn
 
 WORST = -(1 << 63)
 
 
-def best_of_all(values: Column) -> int:
+def best_of_all(values: IntColumn) -> int:
     row = int(values.view.argmax())
     return row if values.cells[row] != WORST else -1
 
@@ -20,7 +20,7 @@ def best_of_all(values: Column) -> int:
 @pytest.mark.parametrize(("rows", "distinct"), [(1, 3), (40, 5), (700, 4), (700, 10_000), (40_000, 10_000)])
 def test_the_best_is_the_first_of_the_largest_after_every_change(rows: int, distinct: int) -> None:
     choice = random.Random(rows + distinct)
-    values = Column(rows, WORST)
+    values = IntColumn(rows, WORST)
     for row in range(rows):
         values.cells[row] = choice.randrange(distinct)
     front = Front(values, WORST)
@@ -35,7 +35,7 @@ def test_the_best_is_the_first_of_the_largest_after_every_change(rows: int, dist
 
 
 def test_where_nothing_can_win_there_is_no_best_until_a_row_recovers() -> None:
-    values = Column(3, WORST)
+    values = IntColumn(3, WORST)
     front = Front(values, WORST)
     assert front.best() == -1
     values.cells[2] = -7

@@ -187,7 +187,7 @@ class World:
             return
         tables = self.engine.tables
         kept = {
-            name: (answers.values.value.cells[row] + tables.turn.cells[row]) >> SHIFT
+            name: (answers.values.value.cells[row] + tables.tie_breaks.cells[row]) >> SHIFT
             for name, row in tables.row_of.items()
             if answers.values.value.cells[row] != REFUSED
         }

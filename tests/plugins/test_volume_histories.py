@@ -23,9 +23,10 @@ from tests.plugins.volumes import (
 )
 
 from wharfinger.engine import Engine
-from wharfinger.plugins import volume_catalogue
-from wharfinger.plugins.volume_attachments import Attachments
-from wharfinger.plugins.volume_catalogue import Catalogue, Supply
+from wharfinger.plugins.volumes import catalogue as volume_catalogue
+from wharfinger.plugins.volumes.attachments import Attachments
+from wharfinger.plugins.volumes.catalogue import VolumeCatalogue
+from wharfinger.plugins.volumes.supply import Supply
 
 CLASSES = ("local", "dynamic")
 
@@ -122,7 +123,7 @@ def test_kept_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPa
             check_books(engine)
         for each in waiting.values():
             engine.forget(each)
-        catalogue: Catalogue = engine.tables.shared["volumes"]
+        catalogue: VolumeCatalogue = engine.tables.shared["volumes"]
         assert not catalogue.plans and not catalogue._assumed_claims and not catalogue._assumed_nodes
         assert not catalogue.users and not engine.tables.shared["attachments"].used
     assert seen == {True, False}
@@ -130,7 +131,7 @@ def test_kept_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPa
 
 def check_books(engine: Engine) -> None:
     """What is kept up to date equals what it is made from."""
-    catalogue: Catalogue = engine.tables.shared["volumes"]
+    catalogue: VolumeCatalogue = engine.tables.shared["volumes"]
     for kind, supply in catalogue._supplies.items():
         fresh = Supply(catalogue, kind)
         for each in catalogue.volumes.values():

@@ -1,5 +1,5 @@
-"""Admission: may this request pass, and changed how? One file for each concern, each a pure review.
+"""Stock admission: one file for each admission plugin, each a pure function from a `Request` to a `Review`.
 
-A concern takes a `Request` and what it needs of the world, and answers with a `Review`. Nothing here does I/O: who calls
-it (the store in process, the webhook server on a real cluster) gathers the world and carries the answer out.
+Nothing here does I/O. The caller (the store in process, the webhook server on a real cluster) supplies the objects that a
+plugin reads and applies its review.
 """

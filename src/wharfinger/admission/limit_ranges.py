@@ -1,7 +1,6 @@
-"""Limit ranges: what containers get when they say nothing, and how much or little they may say.
+"""Limit ranges, as in upstream's LimitRanger: default requests and limits of containers, and bounds.
 
-After upstream's LimitRanger: defaults are set on create of pods; minimum, maximum and ratio are checked on pods and
-persistent volume claims.
+Defaults are set on creation of pods; minimum, maximum and ratio are checked for pods and persistent volume claims.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.errors import forbidden
+from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.quantity import BadQuantity, canonical, format_nano, parse_nano
 from wharfinger.api.registry import Document
@@ -24,20 +22,17 @@ from wharfinger.api.views.pods import Pod
 ANNOTATION = "kubernetes.io/limit-ranger"
 
 RangesOf = Callable[[str], Iterable[LimitRange]]
-"""A namespace's limit ranges."""
+"""The limit ranges of a namespace."""
 
 
-class LimitDefaultsReviewer:
-    """Mutates pods: containers get the defaults of their namespace."""
+class LimitDefaultsReviewer(PodReviewer):
+    """Mutating: containers get the defaults of their namespace."""
 
     def __init__(self, ranges: RangesOf) -> None:
         self._ranges = ranges
 
-    def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return plural == PODS.plural and not group and not subresource
-
     def review(self, request: Request) -> Review:
-        if not _is(request, PODS.plural) or request.operation != "CREATE" or request.object is None:
+        if not request.targets(PODS) or request.operation != "CREATE" or request.object is None:
             return PASS
         for limit_range in self._ranges(request.namespace):
             requests: dict[str, Any] = {}
@@ -72,7 +67,7 @@ def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any]) -> No
 
 
 class LimitRangeReviewer:
-    """Validates pods and claims against the limit ranges of their namespace."""
+    """Validating: pods and claims against the limit ranges of their namespace."""
 
     def __init__(self, ranges: RangesOf) -> None:
         self._ranges = ranges
@@ -82,23 +77,19 @@ class LimitRangeReviewer:
 
     def review(self, request: Request) -> Review:
         document = request.object
-        pod = _is(request, PODS.plural) and request.operation == "CREATE"
-        claim = _is(request, PERSISTENT_VOLUME_CLAIMS.plural) and request.operation in ("CREATE", "UPDATE")
+        pod = request.targets(PODS) and request.operation == "CREATE"
+        claim = request.targets(PERSISTENT_VOLUME_CLAIMS) and request.operation in ("CREATE", "UPDATE")
         if document is None or not (pod or claim):
             return PASS
         for limit_range in self._ranges(request.namespace):
             try:
                 faults = list(_pod_faults(limit_range, document) if pod else _claim_faults(limit_range, document))
             except (BadQuantity, msgspec.ValidationError):
-                return PASS  # validation has named it
+                return PASS  # validation reports it
             if faults:
                 why = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
-                return Review(forbidden("", request.resource.plural, request.name, why))
+                return request.refused(why)
         return PASS
-
-
-def _is(request: Request, plural: str) -> bool:
-    return request.resource.plural == plural and not request.resource.group and not request.subresource
 
 
 def _pod_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
@@ -108,22 +99,24 @@ def _pod_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
         if item.type == "Container":
             for container in containers:
                 resources = container.get("resources") or {}
-                yield from _faults(item, _Asked.of(resources.get("requests")), _Asked.of(resources.get("limits")))
+                yield from _faults(
+                    item, _WrittenAmounts.of(resources.get("requests")), _WrittenAmounts.of(resources.get("limits"))
+                )
         elif item.type == "Pod":
             pod = view(document, Pod)
             requests, limits = requests_nano(pod, overhead=False), limits_nano(pod, overhead=False)
-            yield from _faults(item, _Asked(requests), _Asked(limits))
+            yield from _faults(item, _WrittenAmounts(requests), _WrittenAmounts(limits))
 
 
-class _Asked(dict[str, int]):
-    """Amounts in nano-units that remember how they were written; sums are written like the bound they are held against."""
+class _WrittenAmounts(dict[str, int]):
+    """Amounts in nano-units with their quantities as written. Sums are written in the format of the bound."""
 
     def __init__(self, amounts: Mapping[str, int], written: Mapping[str, Any] | None = None) -> None:
         super().__init__(amounts)
         self._written = written or {}
 
     @classmethod
-    def of(cls, quantities: Mapping[str, Any] | None) -> _Asked:
+    def of(cls, quantities: Mapping[str, Any] | None) -> _WrittenAmounts:
         written = quantities or {}
         return cls({name: parse_nano(quantity) for name, quantity in written.items()}, written)
 
@@ -133,7 +126,7 @@ class _Asked(dict[str, int]):
         return format_nano(self[name], "binary" if str(bound).endswith("i") else "decimal")
 
 
-def _faults(item: LimitRangeItem, requests: _Asked, limits: _Asked) -> Iterator[str]:
+def _faults(item: LimitRangeItem, requests: _WrittenAmounts, limits: _WrittenAmounts) -> Iterator[str]:
     for name, enforced in item.min.items():
         bound, said = parse_nano(enforced), f"minimum {name} usage per {item.type} is {canonical(enforced)}"
         if name not in requests:
@@ -161,7 +154,7 @@ def _faults(item: LimitRangeItem, requests: _Asked, limits: _Asked) -> Iterator[
 
 
 def _claim_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
-    requests = _Asked.of(((document.get("spec") or {}).get("resources") or {}).get("requests"))
+    requests = _WrittenAmounts.of(((document.get("spec") or {}).get("resources") or {}).get("requests"))
     for item in limit_range.spec.limits:
         if item.type != "PersistentVolumeClaim":
             continue

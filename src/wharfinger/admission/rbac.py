@@ -1,7 +1,7 @@
-"""RBAC: who may do what, decided as Kubernetes decides it, from roles and bindings that are fed in as they change.
+"""RBAC authorization over roles and bindings that are fed in as they change.
 
-`RbacIndex` keeps, for each subject and namespace, one table of what it is granted, so that a check costs a few look-ups
-however many bindings there are. Who may hand out permissions is `rbac_escalation`'s part.
+`RbacIndex` keeps one table of grants for each subject and namespace, so that a check costs a few look-ups, however many
+bindings there are. `rbac_escalation` decides who may grant permissions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from wharfinger.admission.request import User
 from wharfinger.api.errors import Forbidden, forbidden
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.selectors import compile_label_selector, matches
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import (
@@ -27,7 +28,7 @@ from wharfinger.api.views.rbac import (
 )
 
 MASTERS = "system:masters"
-"""The group that may do everything, whatever roles say."""
+"""The group that may do everything, regardless of roles."""
 
 FULL_AUTHORITY = (
     PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),
@@ -44,7 +45,7 @@ _VIEWS: dict[str, type[RbacObject]] = {
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """One question: may `user` do `verb` there? A `path` makes it a question about a URL instead of a resource."""
+    """An authorization request: may `user` do `verb`? With a `path` it is about a URL, otherwise about a resource."""
 
     user: User
     verb: str
@@ -56,7 +57,7 @@ class Attributes(msgspec.Struct, frozen=True):
     path: str = ""
 
     def denial(self) -> str:
-        """How an API server words a refusal of this."""
+        """The text of an API server that denies the request."""
         if self.path:
             return f'User "{self.user.name}" cannot {self.verb} path "{self.path}"'
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -69,20 +70,20 @@ class Attributes(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RbacDecision:
     allowed: bool
     reason: str = ""
 
 
-_MASTER = Decision(True)
+_MASTER = RbacDecision(True)
 
 
 @dataclass(slots=True)
 class _Grants:
-    """All that one subject is granted in one scope; values name the binding that grants."""
+    """What one subject is granted in one scope. Strings name the granting binding."""
 
     resources: dict[tuple[str, str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
-    """(verb, group, resource) to: binding by object name, and the binding that grants every name, or empty."""
+    """(verb, group, resource) to the bindings by object name, and the binding that grants all names or an empty string."""
     urls: list[tuple[frozenset[str], str, str]] = field(default_factory=list)  # verbs, pattern, binding
 
     def add(self, rules: Iterable[PolicyRule], source: str) -> None:
@@ -112,7 +113,7 @@ class _Grants:
         return ""
 
     def names(self, asked: Attributes) -> frozenset[str] | None:
-        """The object names granted; None for every name."""
+        """The object names granted; None for all names."""
         found: set[str] = set()
         for by_name, for_all in self._entries(asked):
             if for_all:
@@ -135,26 +136,26 @@ class _Grants:
 
 
 _Scope = tuple[str, str, str]
-"""Namespace (empty: the whole cluster), `User` or `Group`, and the name: service accounts are users."""
+"""Namespace (empty for the whole cluster), `User` or `Group`, and name. Service accounts are users."""
 
 
 class RbacIndex:
     """Roles and bindings, indexed by subject. Not thread-safe."""
 
     def __init__(self, objects: Iterable[RbacObject | dict[str, Any]] = ()) -> None:
-        self._roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}  # (namespace or "", name)
-        self._bindings: dict[tuple[str, str], RoleBinding | ClusterRoleBinding] = {}
-        self._by_role: dict[tuple[str, str], dict[tuple[str, str], None]] = {}  # role to its bindings
-        self._by_scope: dict[_Scope, dict[tuple[str, str], Subject]] = {}  # subject to its bindings
-        self.revision = 0  # goes up with every change, so that answers can be kept until then
-        self._grants: dict[_Scope, _Grants] = {}  # built when first asked, dropped when something below changes
+        self._roles: dict[ObjectKey, tuple[PolicyRule, ...]] = {}  # (namespace or "", name)
+        self._bindings: dict[ObjectKey, RoleBinding | ClusterRoleBinding] = {}
+        self._by_role: dict[ObjectKey, dict[ObjectKey, None]] = {}  # role to its bindings
+        self._by_scope: dict[_Scope, dict[ObjectKey, Subject]] = {}  # subject to its bindings
+        self.revision = 0  # incremented by every change; callers cache decisions by it
+        self._grants: dict[_Scope, _Grants] = {}  # computed on first use, dropped when a role or binding changes
         for item in objects:
             self.upsert(item)
 
-    # Feeding
+    # Updates
 
     def upsert(self, item: RbacObject | dict[str, Any]) -> None:
-        """Takes in a new or changed object, as a view or a document."""
+        """Adds or replaces an object, given as a view or a document."""
         item = as_view(item)
         self.revision += 1
         if isinstance(item, Role | ClusterRole):
@@ -190,25 +191,25 @@ class RbacIndex:
                     del self._by_scope[scope]
                 self._grants.pop(scope, None)
 
-    def _forget_role(self, role: tuple[str, str]) -> None:
+    def _forget_role(self, role: ObjectKey) -> None:
         for key in self._by_role.get(role, ()):
             for subject in self._bindings[key].subjects:
                 if (scope := _scope(subject, key[0])) is not None:
                     self._grants.pop(scope, None)
 
-    # Asking
+    # Queries
 
-    def allowed(self, asked: Attributes) -> Decision:
+    def allowed(self, asked: Attributes) -> RbacDecision:
         if MASTERS in asked.user.groups:
             return _MASTER
         for grants in self._grants_of(asked.user, asked.namespace):
             source = grants.url_source(asked) if asked.path else grants.resource_source(asked)
             if source:
-                return Decision(True, f"RBAC: allowed by {source}")
-        return Decision(False)
+                return RbacDecision(True, f"RBAC: allowed by {source}")
+        return RbacDecision(False)
 
     def names_allowed(self, asked: Attributes) -> frozenset[str] | None:
-        """Of which objects the user may do this (`asked.name` does not count); None for all."""
+        """The names of objects for which this is allowed, whatever `asked.name` is; None for all."""
         if MASTERS in asked.user.groups:
             return None
         found: frozenset[str] = frozenset()
@@ -220,9 +221,9 @@ class RbacIndex:
         return found
 
     def rules_for(self, user: User, namespace: str = "") -> list[PolicyRule]:
-        """All rules that apply to the user there: cluster-wide ones, and with a namespace those bound in it."""
+        """All rules that apply to the user: cluster-wide ones, and those bound in the namespace if one is given."""
         rules = list(FULL_AUTHORITY) if MASTERS in user.groups else []
-        seen: set[tuple[str, str]] = set()
+        seen: set[ObjectKey] = set()
         for scope in _scopes(user, namespace):
             for key in self._by_scope.get(scope, ()):
                 if key not in seen:
@@ -231,23 +232,8 @@ class RbacIndex:
         return rules
 
     def rules_of(self, reference: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
-        """The rules of the role that a binding in `namespace` refers to; None when there is no such role."""
+        """The rules of the role that a binding in `namespace` refers to; None if it does not exist."""
         return self._roles.get(("" if reference.kind == "ClusterRole" else namespace, reference.name))
-
-    def subjects_allowed(self, asked: Attributes) -> list[Subject]:
-        """Every user, group and service account that may do this (`asked.user` does not count), sorted."""
-        found = {Subject("Group", MASTERS)}
-        for scope, bindings in self._by_scope.items():
-            if scope[0] in ("", asked.namespace):
-                grants = self._granted(scope)
-                if grants.url_source(asked) if asked.path else grants.resource_source(asked):
-                    subject = next(iter(bindings.values()))
-                    found.add(
-                        Subject("ServiceAccount", subject.name, subject.namespace or scope[0])
-                        if subject.kind == "ServiceAccount"
-                        else Subject(subject.kind, subject.name)
-                    )
-        return sorted(found, key=lambda subject: (subject.kind, subject.namespace, subject.name))
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[_Grants]:
         for scope in _scopes(user, namespace):
@@ -278,7 +264,7 @@ def url_matches(pattern: str, path: str) -> bool:
 
 
 def aggregated_rules(role: ClusterRole, all_roles: Iterable[ClusterRole]) -> tuple[PolicyRule, ...]:
-    """The rules of a ClusterRole with an aggregation rule: those of all that its selectors find, without repeats."""
+    """The rules of an aggregated ClusterRole: those of all roles that its selectors match, without duplicates."""
     if role.aggregation_rule is None:
         return role.rules
     others = sorted((other for other in all_roles if other.metadata.name != role.metadata.name), key=_name)
@@ -292,8 +278,8 @@ def aggregated_rules(role: ClusterRole, all_roles: Iterable[ClusterRole]) -> tup
 
 
 def aggregated(roles: Iterable[ClusterRole]) -> list[ClusterRole]:
-    """The roles with an aggregation rule, with the rules they come to. They may be parts of one another (view of edit, edit
-    of admin), so that it takes as many rounds as there are steps."""
+    """The roles with an aggregation rule, with their aggregated rules. They may aggregate one another (admin includes edit,
+    edit includes view), so this is repeated until nothing changes."""
     found = {role.metadata.name: role for role in roles}
     wholes = [name for name, role in found.items() if role.aggregation_rule is not None]
     for _ in wholes:
@@ -309,14 +295,14 @@ def _name(role: ClusterRole) -> str:
     return role.metadata.name
 
 
-def _key(item: RbacObject) -> tuple[str, str]:
+def _key(item: RbacObject) -> ObjectKey:
     namespaced = isinstance(item, Role | RoleBinding)
     return (item.metadata.namespace if namespaced else "", item.metadata.name)
 
 
-def _role_key(binding: RoleBinding | ClusterRoleBinding) -> tuple[str, str]:
+def _role_key(binding: RoleBinding | ClusterRoleBinding) -> ObjectKey:
     local = binding.role_ref.kind == "Role"
-    # A ClusterRoleBinding to a Role resolves to nothing: no role has this key.
+    # A ClusterRoleBinding cannot refer to a Role: no role has the key with "-".
     return (binding.metadata.namespace or "-" if local else "", binding.role_ref.name)
 
 

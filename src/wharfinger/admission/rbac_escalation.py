@@ -1,4 +1,4 @@
-"""Nobody hands out permissions they do not hold: the check on writes of roles and bindings, as Kubernetes makes it."""
+"""Privilege escalation prevention: users may grant only permissions that they have, by roles or by bindings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def uncovered(held: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """What of `wanted` no single rule of `held` gives, broken down to one verb, resource and name each."""
+    """The parts of `wanted` that no single rule of `held` covers, with one verb, resource and name each."""
     owned = list(held)
     return [part for rule in wanted for part in breakdown(rule) if not any(_covers(owner, part) for owner in owned)]
 
@@ -57,7 +57,7 @@ def _covers_resource(mine: Sequence[str], resource: str) -> bool:
 
 
 def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Broken-down rules that differ by verb only, put together again for reading."""
+    """Merges rules that differ only in their verb, for messages."""
     urls = []
     verbs: dict[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
     for rule in rules:
@@ -85,7 +85,7 @@ def _quoted(values: Sequence[str]) -> str:
 
 
 def escalation(index: RbacIndex, user: User, namespace: str, wanted: Iterable[PolicyRule]) -> str:
-    """Why the user may not grant these rules; empty when they may."""
+    """Why the user may not grant these rules; empty if they may."""
     missing = uncovered(index.rules_for(user, namespace), wanted)
     if not missing:
         return ""
@@ -97,7 +97,7 @@ def escalation(index: RbacIndex, user: User, namespace: str, wanted: Iterable[Po
 
 
 class EscalationReviewer:
-    """Reviews creates and updates of the four RBAC kinds; validating."""
+    """Validating: creates and updates of the four RBAC kinds."""
 
     def __init__(self, index: RbacIndex) -> None:
         self._index = index
@@ -161,7 +161,7 @@ def _aggregates(role: object) -> bool:
 
 
 def _only_for_collection(new: Document, old: Document) -> bool:
-    """Whether only fields changed that the garbage collector must be able to change to delete the object."""
+    """Whether only fields changed that the garbage collector changes."""
 
     def rest(document: Document) -> Document:
         dropped = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")

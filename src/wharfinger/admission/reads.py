@@ -1,4 +1,4 @@
-"""Synchronous reads for reviewers in process: the store's `peek` and `scan`, and values kept up to date over them."""
+"""Synchronous reads for reviewers in process: the store's `peek` and `scan`, and caches over them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wharfinger.api.views import decode
 T = TypeVar("T")
 
 
-class Stored(Protocol):
-    """One object at one version; a new version is a new value."""
+class StoredObject(Protocol):
+    """An object at one version. Immutable: a new version is a new value."""
 
     @property
     def namespace(self) -> str: ...
@@ -24,21 +24,21 @@ class Stored(Protocol):
 
 
 class Reads(Protocol):
-    def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None: ...
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> StoredObject | None: ...
 
-    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Stored]: ...
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[StoredObject]: ...
 
 
 class Derived(Generic[T]):
-    """A value made of all objects of a kind, made anew only when one of them changed."""
+    """A value computed from all objects of a kind, and computed again only if one of them changed."""
 
-    def __init__(self, reads: Reads, resource: Resource, make: Callable[[Sequence[Stored]], T]) -> None:
+    def __init__(self, reads: Reads, resource: Resource, make: Callable[[Sequence[StoredObject]], T]) -> None:
         self._reads = reads
         self._resource = resource
         self._make = make
-        self._seen: list[Stored] | None = None
+        self._seen: list[StoredObject] | None = None
         self._revision: Callable[[], int] | None = None
-        self._held = -1  # the revision at which the value was made
+        self._held = -1  # the revision for which the value was computed
         self._value: T
 
     def get(self) -> T:
@@ -47,7 +47,7 @@ class Derived(Generic[T]):
         revision = self._revision()
         if revision >= 0 and revision == self._held:
             return self._value
-        # Objects are never changed in place, so that comparing the lists by identity is exact, and quick.
+        # Stored objects are immutable, so comparing the lists by identity is exact and fast.
         current = list(self._reads.scan(self._resource))
         if self._seen is None or current != self._seen:
             self._value = self._make(current)
@@ -57,13 +57,13 @@ class Derived(Generic[T]):
 
 
 def _revisions(reads: Reads, resource: Resource) -> Callable[[], int]:
-    """Tells the revision of a kind; where reads have none, -1: everything has to be looked at each time."""
+    """A function that returns the revision of a kind; -1 if `reads` has no revisions, which disables caching by it."""
     revisions: Callable[[Resource], Callable[[], int]] | None = getattr(reads, "revisions", None)
     return (lambda: -1) if revisions is None else revisions(resource)
 
 
 class Views(Generic[T]):
-    """Views of a kind's objects in one namespace, read again only when an object of the kind changed."""
+    """Views of a kind's objects by namespace, decoded again only if an object of the kind changed."""
 
     _MOST = 4096  # namespaces
 
@@ -89,15 +89,15 @@ class Views(Generic[T]):
 
 
 class Changes:
-    """What changed among the objects of a kind since last asked."""
+    """The objects of a kind that changed since the last call."""
 
     def __init__(self, reads: Reads, resource: Resource) -> None:
         self._reads = reads
         self._resource = resource
-        self._seen: list[Stored] = []
+        self._seen: list[StoredObject] = []
 
-    def take(self) -> tuple[list[Stored], list[Stored]]:
-        """Objects that are new or changed, and objects that are gone."""
+    def take(self) -> tuple[list[StoredObject], list[StoredObject]]:
+        """Objects that are new or changed, and objects that were deleted."""
         current = list(self._reads.scan(self._resource))
         if current == self._seen:
             return [], []

@@ -1,4 +1,4 @@
-"""What is asked of an API server, and what a reviewer answers."""
+"""The request that admission reviews, and the review."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from wharfinger.api.errors import ApiError
+from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Resource
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who makes a request, as authentication found out."""
+    """The authenticated user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -21,11 +22,11 @@ class User:
 
 
 SYSTEM = User("system:admin", ("system:masters", "system:authenticated"))
-"""Who the product's own parts are in process, and the admin of the embedded server."""
+"""The user of our own components in process, and the administrator of the embedded server."""
 
 
 def service_account(namespace: str, name: str) -> User:
-    """The user that a service account is, with its three groups."""
+    """The user of a service account, with its three groups."""
     return User(
         f"system:serviceaccount:{namespace}:{name}",
         ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
@@ -34,7 +35,7 @@ def service_account(namespace: str, name: str) -> User:
 
 @dataclass(slots=True)
 class Request:
-    """One write on its way in. `object` may be changed by mutating reviewers; `old` never is."""
+    """A write. Mutating reviewers may change `object`, but never `old`."""
 
     operation: str  # CREATE, UPDATE, DELETE, CONNECT
     resource: Resource
@@ -47,10 +48,18 @@ class Request:
     dry_run: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
+    def targets(self, resource: Resource) -> bool:
+        """Whether this is a write of an object of that kind, and not of a subresource."""
+        mine = self.resource
+        return mine.plural == resource.plural and mine.group == resource.group and not self.subresource
+
+    def refused(self, why: str) -> Review:
+        return Review(forbidden(self.resource.group, self.resource.plural, self.name, why))
+
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A reviewer's answer: a refusal, or a pass with warnings; what it changed, it changed in `request.object`."""
+    """The result of a review: an error, or a pass with warnings. Changes are made to `request.object` itself."""
 
     denied: ApiError | None = None
     warnings: Sequence[str] = ()
@@ -61,10 +70,17 @@ PASS = Review()
 
 
 class Reviewer(Protocol):
-    """One concern of admission that decides in process. Mutating ones run before all validating ones.
+    """An admission plugin in process. All mutating reviewers run before the validating ones.
 
-    A reviewer may have a method `concerns(group, plural, subresource)` that says, once and for all, which writes it has
-    anything to say about; it is asked for no others then.
+    A reviewer may have a method `concerns(group, plural, subresource)`; it is then called only for writes for which that
+    returns True. The result is cached.
     """
 
     def review(self, request: Request) -> Review: ...
+
+
+class PodReviewer:
+    """Base of reviewers that concern pods only."""
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return plural == PODS.plural and not group and not subresource

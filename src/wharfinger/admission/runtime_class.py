@@ -1,29 +1,24 @@
-"""Runtime classes: a pod that names one gets its overhead, and the node selector and tolerations of nodes that have it."""
+"""Runtime classes: a pod gets the overhead, node selector and tolerations of its class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.errors import forbidden
-from wharfinger.api.kinds.builtin import PODS
+from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document
 
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
-class RuntimeClassReviewer:
-    """Mutates pods on creation, as upstream's RuntimeClass. Where classes are not `required`, a pod whose class is not
-    there stays as it is: a snapshot may leave classes out."""
+class RuntimeClassReviewer(PodReviewer):
+    """Mutating, as upstream's RuntimeClass plugin. Unless classes are `required`, a pod whose class does not exist is left
+    unchanged: snapshots may lack classes."""
 
     def __init__(self, find: Callable[[str], Document | None], *, required: bool) -> None:
         self._find = find
         self._required = required
-
-    def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return plural == PODS.plural and not group and not subresource
 
     def review(self, request: Request) -> Review:
         spec = (request.object or {}).get("spec")
@@ -32,15 +27,15 @@ class RuntimeClassReviewer:
         name = spec.get("runtimeClassName")
         if not isinstance(name, str):
             if spec.get("overhead"):
-                return _refused(
-                    request, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+                return request.refused(
+                    "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
                 )
             return PASS
         found = self._find(name)
         if found is None:
-            return _refused(request, f'pod rejected: RuntimeClass "{name}" not found') if self._required else PASS
+            return request.refused(f'pod rejected: RuntimeClass "{name}" not found') if self._required else PASS
         if why := _set_overhead(spec, found) or _set_scheduling(spec, found):
-            return _refused(request, why)
+            return request.refused(why)
         return PASS
 
 
@@ -63,7 +58,7 @@ def _amount(quantity: Any) -> int | None:
     try:
         return parse_nano(quantity)
     except (TypeError, ValueError):
-        return None  # validation names it
+        return None  # validation reports it
 
 
 def _set_scheduling(spec: Document, found: Document) -> str:
@@ -79,13 +74,13 @@ def _set_scheduling(spec: Document, found: Document) -> str:
             )
     if scheduling.get("nodeSelector"):
         spec["nodeSelector"] = {**selector, **scheduling["nodeSelector"]}
-    if tolerations := merged([*(spec.get("tolerations") or ()), *(scheduling.get("tolerations") or ())]):
+    if tolerations := _merged([*(spec.get("tolerations") or ()), *(scheduling.get("tolerations") or ())]):
         spec["tolerations"] = tolerations
     return ""
 
 
-def merged(tolerations: list[Document]) -> list[Document]:
-    """Without those that another of them covers; of equal ones the first stays."""
+def _merged(tolerations: list[Document]) -> list[Document]:
+    """The tolerations without those that another one covers; of equal ones the first is kept."""
     kept: list[Document] = []
     for index, one in enumerate(tolerations):
         later = tolerations[index + 1 :]
@@ -116,7 +111,3 @@ def _covers(wide: Any, narrow: Any) -> bool:
         and narrow.get("operator") == "Equal"
         and wide.get("value", "") == narrow.get("value", "")
     )
-
-
-def _refused(request: Request, why: str) -> Review:
-    return Review(forbidden(request.resource.group, request.resource.plural, request.name, why))

@@ -1,7 +1,7 @@
-"""Cluster IPs and node ports of Services: families by default, what is free given out, what was given kept.
+"""Cluster IPs and node ports of Services: allocation, preservation on update, and IP families.
 
-After upstream's service registry (pkg/registry/core/service/storage) on a cluster of IPv4 only. Decides in the same step
-as the write, so that no address is given out twice. The lowest free one is taken, where upstream takes any.
+As in upstream's service registry (pkg/registry/core/service/storage) on an IPv4-only cluster. Allocation happens in the
+same step as the write, so that no address is allocated twice. The lowest free one is taken; upstream takes a random one.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from itertools import chain
 from typing import Any
 
-from wharfinger.admission.reads import Reads, Stored
+from wharfinger.admission.reads import Reads, StoredObject
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import SERVICES
 from wharfinger.api.registry import Document
 
 CLUSTER_RANGE = IPv4Network("10.96.0.0/12")
 NODE_PORTS = range(30_000, 32_768)
-_CHOSEN_BY_HAND = 256  # addresses at the start of the range are left to those who name one
-_PORTS_BY_HAND = 86  # and node ports, as upstream reserves them
+_STATIC_ADDRESSES = 256  # at the start of the range: allocated last, so that users can choose them
+_STATIC_PORTS = 86  # likewise, at the start of the node port range
 _HEADLESS = "None"
 _WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
 _FAMILIES = ("IPv4", "IPv6")
@@ -31,12 +32,12 @@ Port = tuple[str, int]  # protocol and number
 
 
 class ServiceAddressReviewer:
-    """Final for services. With `any_address` those outside the range are taken as they are (snapshots bring them)."""
+    """Runs last for services. With `any_address` addresses and ports outside the ranges are accepted, as in snapshots."""
 
     def __init__(self, reads: Reads, *, any_address: bool = False) -> None:
         self._reads = reads
         self._any_address = any_address
-        self._known: dict[tuple[str, str], tuple[Stored, frozenset[str], frozenset[Port]]] = {}
+        self._known: dict[ObjectKey, tuple[StoredObject, frozenset[str], frozenset[Port]]] = {}
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == SERVICES.plural and not group and not subresource
@@ -49,8 +50,8 @@ class ServiceAddressReviewer:
         spec = request.object["spec"]
         old = request.old["spec"] if request.old is not None else None
         if old is not None:
-            _keep(spec, old)
-        _normalise(spec, old)
+            _preserve(spec, old)
+        _normalize(spec, old)
         faults = list(_set_families(spec, old))
         if not faults:
             faults = list(self._allocate(request, spec))
@@ -124,7 +125,7 @@ class ServiceAddressReviewer:
         return frozenset[Port]().union(*(ports for _, ports in self._others(request)))
 
     def _others(self, request: Request) -> Iterable[tuple[frozenset[str], frozenset[Port]]]:
-        """What all other services hold; only those that changed since the last look are read again."""
+        """Addresses and node ports of all other services. Only changed services are decoded again."""
         mine = (request.namespace, request.name)
         known, self._known = self._known, {}
         for stored in self._reads.scan(SERVICES):
@@ -161,8 +162,11 @@ def _ports(spec: Document) -> frozenset[Port]:
 
 
 def _free_address(taken: frozenset[str]) -> str | None:
-    first, last = int(CLUSTER_RANGE.network_address), CLUSTER_RANGE.num_addresses - 1  # the last is for broadcasts
-    for offset in chain(range(_CHOSEN_BY_HAND, last), range(1, _CHOSEN_BY_HAND)):
+    first, last = (
+        int(CLUSTER_RANGE.network_address),
+        CLUSTER_RANGE.num_addresses - 1,
+    )  # the last is the broadcast address
+    for offset in chain(range(_STATIC_ADDRESSES, last), range(1, _STATIC_ADDRESSES)):
         address = str(IPv4Address(first + offset))
         if address not in taken:
             return address
@@ -170,13 +174,13 @@ def _free_address(taken: frozenset[str]) -> str | None:
 
 
 def _free_port(protocol: str, taken: frozenset[Port]) -> int | None:
-    by_hand = NODE_PORTS.start + _PORTS_BY_HAND
-    order = (*range(by_hand, NODE_PORTS.stop), *range(NODE_PORTS.start, by_hand))
+    dynamic = NODE_PORTS.start + _STATIC_PORTS
+    order = (*range(dynamic, NODE_PORTS.stop), *range(NODE_PORTS.start, dynamic))
     return next((number for number in order if (protocol, number) not in taken), None)
 
 
 def _port_of_twin(port: Document, spec: Document, others: frozenset[Port]) -> int | None:
-    """One port over two protocols has one node port, where that is free."""
+    """The node port of the same port with another protocol, if it is free for this protocol too."""
     for twin in spec.get("ports") or ():
         number = twin.get("nodePort")
         if number and twin.get("port") == port.get("port") and twin.get("protocol") != port.get("protocol"):
@@ -185,8 +189,8 @@ def _port_of_twin(port: Document, spec: Document, others: frozenset[Port]) -> in
     return None
 
 
-def _keep(spec: Document, old: Document) -> None:
-    """What was given out stays where the writer left it out, and goes where the new type has no use for it."""
+def _preserve(spec: Document, old: Document) -> None:
+    """Preserves allocated values that the update omits, and clears those that the new type does not use."""
     if _needs_address(old) and _needs_address(spec):
         if not spec.get("clusterIP") and old.get("clusterIP"):
             spec["clusterIP"] = old["clusterIP"]
@@ -236,8 +240,8 @@ def _same_node_ports(spec: Document, old: Document) -> bool:
     return numbers(spec) <= numbers(old) | {0}
 
 
-def _normalise(spec: Document, old: Document | None) -> None:
-    """`clusterIP` and `clusterIPs` say the same; who changed only one of them means both."""
+def _normalize(spec: Document, old: Document | None) -> None:
+    """`clusterIP` and `clusterIPs[0]` are the same; a change of only one of them applies to both."""
     if not _needs_address(spec):
         return
     if old is None:
@@ -338,7 +342,7 @@ def _family_faults(spec: Document) -> Iterator[FieldError]:
 
 
 def _change_faults(spec: Document, old: Document) -> Iterator[FieldError]:
-    """An address, once set, stays as long as the service has one."""
+    """The primary address cannot change while the service needs one."""
     if not _needs_address(old) or (spec.get("clusterIP") == old.get("clusterIP") == _HEADLESS):
         return
     mine, before = spec.get("clusterIPs") or [], old.get("clusterIPs") or []

@@ -1,4 +1,4 @@
-"""Claims and volumes are born protected: a finalizer keeps those that are in use until a controller takes it away."""
+"""Storage object in use protection: claims and volumes get a finalizer, which a controller removes once they are unused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FINALIZERS = {PERSISTENT_VOLUME_CLAIMS.plural: CLAIM_PROTECTION, PERSISTENT_VOL
 
 
 class StorageProtectionReviewer:
-    """Mutates claims and volumes on create, as upstream's StorageObjectInUseProtection."""
+    """Mutating, on creation, as upstream's StorageObjectInUseProtection."""
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural in _FINALIZERS and not group and not subresource
@@ -24,6 +24,6 @@ class StorageProtectionReviewer:
         metadata = request.object["metadata"]
         given = metadata.get("finalizers") or []
         finalizer = _FINALIZERS[request.resource.plural]
-        if isinstance(given, list) and finalizer not in given:  # what is no list is for validation to name
+        if isinstance(given, list) and finalizer not in given:  # otherwise validation reports it
             metadata["finalizers"] = [*given, finalizer]
         return PASS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wharfinger.admission.rbac import RbacIndex, RbacObject, aggregated
-from wharfinger.admission.reads import Changes, Reads, Stored
+from wharfinger.admission.reads import Changes, Reads, StoredObject
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from wharfinger.api.views import decode
 from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -19,8 +19,7 @@ _RBAC = (
 
 
 class StoredRbac:
-    """Brought up to date whenever it is read. The rules of aggregated cluster roles count at once, without a controller
-    that writes them."""
+    """Updated on every read. Aggregated cluster roles take effect at once, without a controller that writes their rules."""
 
     def __init__(self, reads: Reads) -> None:
         self._index = RbacIndex()
@@ -40,7 +39,7 @@ class StoredRbac:
                 self._aggregate(changed, gone)
         return self._index
 
-    def _aggregate(self, changed: Sequence[Stored], gone: Sequence[Stored]) -> None:
+    def _aggregate(self, changed: Sequence[StoredObject], gone: Sequence[StoredObject]) -> None:
         for stored in gone:
             del self._cluster_roles[stored.name]
         self._cluster_roles |= {stored.name: decode(stored.data, ClusterRole) for stored in changed}

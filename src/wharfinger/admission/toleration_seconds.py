@@ -1,24 +1,22 @@
-"""How long pods stay on a node that is not ready or unreachable: five minutes, unless they say otherwise."""
+"""Pods tolerate a node that is not ready or unreachable for five minutes by default."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 
 SECONDS = 300
-TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TAINTS = (NOT_READY, UNREACHABLE)
 
 
-class TolerationSecondsReviewer:
-    """Mutates pods on create and update, as upstream's DefaultTolerationSeconds."""
-
-    def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return plural == PODS.plural and not group and not subresource
+class TolerationSecondsReviewer(PodReviewer):
+    """Mutating, on create and update, as upstream's DefaultTolerationSeconds."""
 
     def review(self, request: Request) -> Review:
-        if request.resource.plural != PODS.plural or request.resource.group or request.subresource:
+        if not request.targets(PODS):
             return PASS
         spec = (request.object or {}).get("spec")
         if not isinstance(spec, dict) or request.operation not in ("CREATE", "UPDATE"):
@@ -35,9 +33,9 @@ class TolerationSecondsReviewer:
 
 def _tolerates(toleration: Any, taint: str) -> bool:
     if not isinstance(toleration, dict):
-        return True  # not for us to mend: validation names it
-    return toleration.get("key", "") in ("", taint) and toleration.get("effect", "") in ("", "NoExecute")
+        return True  # malformed: validation reports it
+    return toleration.get("key", "") in ("", taint) and toleration.get("effect", "") in ("", NO_EXECUTE)
 
 
 def _toleration(taint: str) -> dict[str, Any]:
-    return {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}
+    return {"key": taint, "operator": "Exists", "effect": NO_EXECUTE, "tolerationSeconds": SECONDS}

@@ -165,6 +165,12 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
     )
 
 
+def is_terminating_namespace(error: ApiError) -> bool:
+    """Whether a creation was refused because the namespace is being deleted, so that a retry is pointless."""
+    causes = error.details.get("causes") or ()
+    return isinstance(error, Forbidden) and any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
 _BY_REASON: dict[str, type[ApiError]] = {cls.reason: cls for cls in ApiError.__subclasses__()} | {"Gone": Expired}
 _BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in reversed(ApiError.__subclasses__())}
 

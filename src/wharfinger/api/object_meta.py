@@ -1,10 +1,16 @@
-"""Metadata of objects: creation time and owner references."""
+"""Metadata of objects: key, creation time and owner references."""
 
 from __future__ import annotations
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import parse_time
 from wharfinger.api.views.meta import ObjectMeta, OwnerReference
+
+
+def object_key(document: Document) -> ObjectKey:
+    metadata = document["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
 
 
 def created_at(metadata: ObjectMeta) -> float:

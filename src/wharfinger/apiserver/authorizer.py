@@ -10,10 +10,10 @@ from typing import Any
 
 from cel_expr_python import cel
 
-from wharfinger.admission.rbac import Attributes, Decision
+from wharfinger.admission.rbac import Attributes, RbacDecision
 from wharfinger.admission.request import Request, User, service_account
 
-Allowed = Callable[[Attributes], Decision]
+Allowed = Callable[[Attributes], RbacDecision]
 Step = dict[str, Any]
 
 _TEXT, _BOOL = cel.Type.STRING, cel.Type.BOOL

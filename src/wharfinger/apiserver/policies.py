@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.admission.reads import Derived
-from wharfinger.admission.reads import Stored as Read
+from wharfinger.admission.reads import Derived, StoredObject
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.kinds.builtin import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
@@ -296,7 +295,7 @@ def _described(text: str, error: Exception) -> str:
     return f"expression '{text}' resulted in error: {error}"
 
 
-def _read_policies(stored: Iterable[Read]) -> list[Policy]:
+def _read_policies(stored: Iterable[StoredObject]) -> list[Policy]:
     documents = [(one.name, one.document()) for one in sorted(stored, key=lambda one: one.name)]
     return [
         Policy(name, document["spec"], Matcher(document["spec"].get("matchConstraints") or {}))
@@ -304,7 +303,7 @@ def _read_policies(stored: Iterable[Read]) -> list[Policy]:
     ]
 
 
-def _read_bindings(stored: Iterable[Read]) -> dict[str, list[Binding]]:
+def _read_bindings(stored: Iterable[StoredObject]) -> dict[str, list[Binding]]:
     """By the name of their policy."""
     found: dict[str, list[Binding]] = {}
     for one in sorted(stored, key=lambda one: one.name):

@@ -20,8 +20,7 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
-from wharfinger.admission.reads import Derived
-from wharfinger.admission.reads import Stored as Read
+from wharfinger.admission.reads import Derived, StoredObject
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
@@ -77,7 +76,7 @@ class WebhookReviewer:
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
-    def _read(self, stored: Iterable[Read]) -> list[Webhook]:
+    def _read(self, stored: Iterable[StoredObject]) -> list[Webhook]:
         """In the order of the configurations' names, as upstream calls them."""
         found = sorted(stored, key=lambda one: one.name)
         return [

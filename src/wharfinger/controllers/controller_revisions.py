@@ -1,11 +1,11 @@
-"""ControllerRevisions: the templates a stateful or daemon set has had, so that it can tell old pods from new ones.
+"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had, which tell old pods from new ones.
 
-`data` is the patch that `kubectl rollout undo` applies to go back.
+`data` of a revision is the patch that `kubectl rollout undo` applies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,16 @@ from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.views import ControllerRevision, ObjectMeta, view
-from wharfinger.client.informer import Index
-from wharfinger.client.interface import Client
-from wharfinger.controllers.ownership import ORPHANS, claim
-from wharfinger.controllers.template_hashes import REVISION_HASH, normal, template_hash
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.ownership import ORPHANS, claim, owner_index
+from wharfinger.controllers.template_hashes import REVISION_HASH, normalized, template_hash
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionHistory:
-    """All revisions in order, and the one of the present template."""
+    """All revisions of a workload, oldest first, and the one of its present template."""
 
     revisions: tuple[ControllerRevision, ...]
     update: ControllerRevision
@@ -42,100 +42,103 @@ def revision_hash(revision: ControllerRevision) -> str:
     return revision.metadata.labels.get(REVISION_HASH, "")
 
 
-async def sync_history(
-    client: Client,
-    revisions: Index[ControllerRevision],
-    *,
-    owner: ObjectMeta,
-    resource: Resource,
-    template: dict[str, Any],
-    labels: dict[str, str],
-    matches: Any,
-    collisions: int,
-    hash_label: str = REVISION_HASH,
-) -> RevisionHistory:
-    """Finds the revision of the template among the owner's, or makes it; an old one that is wanted again becomes newest.
-    `hash_label` is where a revision carries its hash."""
-    found = await claim(
-        client,
-        owner=owner,
-        owner_resource=resource,
-        resource=CONTROLLER_REVISIONS,
-        candidates=revisions.get(owner.uid) + revisions.get((ORPHANS, owner.namespace)),
-        matches=lambda each: bool(matches(each.metadata.labels)),
-    )
-    ordered = sorted(found, key=lambda each: (each.revision, each.metadata.name))
-    data = {"spec": {"template": {**template, "$patch": "replace"}}}
-    wanted = normal(data)
-    equal = [each for each in ordered if normal(each.data) == wanted]
-    newest = ordered[-1].revision if ordered else 0
-    if equal:
-        update = equal[-1]
-        if update.revision != newest or update is not ordered[-1]:
-            document = await client.patch(
-                CONTROLLER_REVISIONS, update.metadata.name, {"revision": newest + 1}, owner.namespace
-            )
-            update = view(document, ControllerRevision)
-        rest = [each for each in ordered if each.metadata.uid != update.metadata.uid]
-        return RevisionHistory((*rest, update), update, collisions)
-    update, collisions = await _create(
-        client, owner, resource, data, template, labels, newest + 1, collisions, hash_label
-    )
-    return RevisionHistory((*ordered, update), update, collisions)
+class ControllerRevisions:
+    """The revisions of the workloads of one kind."""
 
+    def __init__(self, context: ControllerContext, resource: Resource) -> None:
+        self._client = context.client
+        self._resource = resource
+        self._by_owner = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
 
-async def _create(
-    client: Client,
-    owner: ObjectMeta,
-    resource: Resource,
-    data: Document,
-    template: dict[str, Any],
-    labels: dict[str, str],
-    number: int,
-    collisions: int,
-    hash_label: str,
-) -> tuple[ControllerRevision, int]:
-    while True:
+    async def sync(
+        self,
+        owner: ObjectMeta,
+        template: dict[str, Any],
+        selector: Requirements,
+        collisions: int,
+        *,
+        hash_label: str = REVISION_HASH,
+    ) -> RevisionHistory:
+        """Finds or creates the revision of the template; after a rollback, the old revision becomes the newest again.
+
+        `hash_label` is the label of a revision that has its hash. `collisions` changes the hash.
+        """
+        found = await claim(
+            self._client,
+            owner=owner,
+            owner_resource=self._resource,
+            resource=CONTROLLER_REVISIONS,
+            candidates=self._by_owner.get(owner.uid) + self._by_owner.get((ORPHANS, owner.namespace)),
+            matches=lambda each: matches(selector, each.metadata.labels),
+        )
+        ordered = sorted(found, key=lambda each: (each.revision, each.metadata.name))
+        data = {"spec": {"template": {**template, "$patch": "replace"}}}
+        wanted = normalized(data)
+        equal = [each for each in ordered if normalized(each.data) == wanted]
+        newest = ordered[-1].revision if ordered else 0
+        if equal:
+            update = equal[-1]
+            if update is not ordered[-1]:
+                document = await self._client.patch(
+                    CONTROLLER_REVISIONS, update.metadata.name, {"revision": newest + 1}, owner.namespace
+                )
+                update = view(document, ControllerRevision)
+            rest = [each for each in ordered if each.metadata.uid != update.metadata.uid]
+            return RevisionHistory((*rest, update), update, collisions)
+        while True:
+            document = self._new_revision(owner, template, data, newest + 1, collisions, hash_label)
+            created = await self._create(document, owner.namespace)
+            if created is not None:
+                return RevisionHistory((*ordered, created), created, collisions)
+            collisions += 1
+
+    def _new_revision(
+        self,
+        owner: ObjectMeta,
+        template: dict[str, Any],
+        data: Document,
+        number: int,
+        collisions: int,
+        hash_label: str,
+    ) -> Document:
         digest = template_hash(template, collisions)
-        document: Document = {
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        return {
             "apiVersion": CONTROLLER_REVISIONS.api_version,
             "kind": CONTROLLER_REVISIONS.kind,
             "metadata": {
                 "name": f"{owner.name}-{digest}",
                 "namespace": owner.namespace,
                 "labels": {**labels, hash_label: digest},
-                # `kubectl rollout history` shows why a revision was made from them.
+                # `kubectl rollout history` shows the change cause from them.
                 **({"annotations": owner.annotations} if owner.annotations else {}),
-                "ownerReferences": [controller_reference(resource, owner)],
+                "ownerReferences": [controller_reference(self._resource, owner)],
             },
             "data": data,
             "revision": number,
         }
+
+    async def _create(self, document: Document, namespace: str) -> ControllerRevision | None:
+        """None if another revision has the name."""
         try:
-            return view(
-                await client.create(CONTROLLER_REVISIONS, document, owner.namespace), ControllerRevision
-            ), collisions
+            created = await self._client.create(CONTROLLER_REVISIONS, document, namespace)
+            return view(created, ControllerRevision)
         except AlreadyExists:
-            existing = await client.get(
-                CONTROLLER_REVISIONS, document["metadata"]["name"], owner.namespace, view=ControllerRevision
-            )
-            if normal(existing.data) == normal(data):
-                return existing, collisions
-            collisions += 1
+            name = document["metadata"]["name"]
+            existing = await self._client.get(CONTROLLER_REVISIONS, name, namespace, view=ControllerRevision)
+            return existing if normalized(existing.data) == normalized(document["data"]) else None
 
-
-async def truncate(client: Client, history: RevisionHistory, live: Iterable[str], limit: int) -> None:
-    """Deletes the oldest revisions that no pod has, beyond the limit. `live` are names or hashes in use."""
-    used = set(live)
-    idle: Sequence[ControllerRevision] = [
-        each
-        for each in history.revisions
-        if each.metadata.name not in used and revision_hash(each) not in used and each is not history.update
-    ]
-    for each in idle[: max(0, len(idle) - limit)]:
-        try:
-            await client.delete(
-                CONTROLLER_REVISIONS, each.metadata.name, each.metadata.namespace, uid=each.metadata.uid
-            )
-        except NotFound:
-            continue
+    async def truncate(self, history: RevisionHistory, live: Iterable[str], limit: int) -> None:
+        """Deletes the oldest revisions beyond the limit that no pod has. `live` has the names or hashes in use."""
+        used = set(live)
+        idle = [
+            each
+            for each in history.revisions
+            if each.metadata.name not in used and revision_hash(each) not in used and each is not history.update
+        ]
+        for each in idle[: max(0, len(idle) - limit)]:
+            metadata = each.metadata
+            try:
+                await self._client.delete(CONTROLLER_REVISIONS, metadata.name, metadata.namespace, uid=metadata.uid)
+            except NotFound:
+                continue

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 
 from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule, zone_of
-from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS
-from wharfinger.api.object_meta import controller_of, controller_reference, created_at
+from wharfinger.api.object_meta import controller_of, controller_reference, created_at, object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import CronJob, Job, view
@@ -19,7 +19,6 @@ from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job.rules import COMPLETE, FAILED, finished
 from wharfinger.controllers.ownership import document_owner_index
-from wharfinger.controllers.pod_owner import is_terminating_namespace
 from wharfinger.controllers.status_patches import patch_status
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
@@ -214,8 +213,7 @@ class CronJobController(Controller[ObjectKey]):
         self.context.recorder.event(CRON_JOBS, document, type, reason, message)
 
     def _enqueue(self, document: Document) -> None:
-        metadata = document["metadata"]
-        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+        self.queue.add(object_key(document))
 
     def _job_changed(self, document: Document) -> None:
         owner = controller_of(document)

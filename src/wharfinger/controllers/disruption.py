@@ -16,7 +16,7 @@ from wharfinger.api.kinds.builtin import (
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
 )
-from wharfinger.api.object_meta import controller_of
+from wharfinger.api.object_meta import controller_of, object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
@@ -26,7 +26,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.int_or_percent import scaled
-from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 
 DELETION_TIMEOUT = 120.0  # how long an evicted pod may take to show its deletion
@@ -254,8 +254,7 @@ class DisruptionController(Controller[ObjectKey]):
         self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, type, reason, message)
 
     def _enqueue(self, document: Document) -> None:
-        metadata = document["metadata"]
-        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+        self.queue.add(object_key(document))
 
     def _pod_changed(self, pod: Pod) -> None:
         self._labels_changed(pod.metadata.namespace, pod.metadata.labels)
@@ -273,7 +272,7 @@ class DisruptionController(Controller[ObjectKey]):
                 selector = view(document, PodDisruptionBudget).spec.selector
                 try:
                     if selector is not None and matches(selector.compile(), labels):
-                        self.queue.add_after((namespace, document["metadata"]["name"]), SOON)
+                        self.queue.add_after((namespace, document["metadata"]["name"]), BATCH_WINDOW)
                 except BadSelector:
                     continue  # its status says so already
 

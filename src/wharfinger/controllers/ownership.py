@@ -1,7 +1,8 @@
-"""Ownership: a controller takes orphans that match its selector, and lets go of what no longer matches.
+"""Ownership by selector: a controller adopts orphans that its selector matches and releases objects that it no longer
+matches.
 
-As upstream's controller_ref_manager.go: before the first adoption the owner is read afresh, since an owner on its way
-out must not take anything with it.
+As in upstream's controller_ref_manager.go, the owner is read from the server before the first adoption: an owner that is
+being deleted must not adopt anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import PatchType
-from wharfinger.api.views import ObjectMeta
+from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements
+from wharfinger.api.views import ObjectMeta, view
 from wharfinger.client.informer import Index, Informer
 from wharfinger.client.interface import Client
 
@@ -28,7 +30,7 @@ ORPHANS = "orphans"
 
 
 def owner_index(informer: Informer[O]) -> Index[O]:
-    """Objects by the uid of their controller; those without one by `(ORPHANS, namespace)`."""
+    """Objects by the uid of their controller; orphans by `(ORPHANS, namespace)`."""
 
     def keys(item: O) -> Iterable[Any]:
         controller = item.metadata.controller
@@ -38,13 +40,30 @@ def owner_index(informer: Informer[O]) -> Index[O]:
 
 
 def document_owner_index(informer: Informer[Document]) -> Index[Document]:
-    """The same for an informer of documents."""
+    """As `owner_index`, for an informer of documents."""
 
     def keys(document: Document) -> Iterable[Any]:
         controller = controller_of(document)
         return (controller["uid"] if controller else (ORPHANS, document["metadata"].get("namespace") or ""),)
 
     return informer.index("controller", keys)
+
+
+def selector_of(workload: Document) -> Requirements | None:
+    """The compiled `spec.selector`; None if it selects nothing: controllers treat an absent, empty or malformed selector
+    so."""
+    stated = (workload.get("spec") or {}).get("selector")
+    if not stated:
+        return None
+    if not ("matchLabels" in stated or "matchExpressions" in stated):
+        stated = {"matchLabels": stated}  # ReplicationController: a plain map
+    selector = view(stated, LabelSelector)
+    if not (selector.match_labels or selector.match_expressions):
+        return None
+    try:
+        return selector.compile()
+    except BadSelector:
+        return None
 
 
 async def claim(
@@ -57,7 +76,7 @@ async def claim(
     matches: Callable[[O], bool],
     finalizers: Sequence[str] = (),
 ) -> list[O]:
-    """Those of `candidates` that belong to the owner, after adopting and releasing. The first refusal is raised at the end."""
+    """The candidates that belong to the owner, after adopting and releasing. The first error is raised at the end."""
     claimed: list[O] = []
     failure: ApiError | None = None
     rechecked = False
@@ -83,7 +102,7 @@ async def claim(
             await _adopt(client, owner, owner_resource, resource, metadata, finalizers)
             claimed.append(item)
         except NotFound:
-            continue  # gone meanwhile
+            continue
         except ApiError as error:
             failure = failure or error
     if failure is not None:
@@ -122,4 +141,4 @@ async def _release(
     try:
         await client.patch(resource, metadata.name, {"metadata": change}, metadata.namespace, type=PatchType.STRATEGIC)
     except (NotFound, Invalid):
-        return  # gone, or replaced by another of the same name: either way not ours
+        return  # deleted, or another object has the name by now

@@ -1,54 +1,31 @@
-"""The base of controllers that own pods: their informer of owners, their events, and which owner a pod concerns."""
+"""The base class of controllers that own pods: claims, creates and deletes them, and maps pod events to owners."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 
-from wharfinger.api.errors import ApiError, Forbidden, NotFound
+from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, matches
-from wharfinger.api.views import ObjectMeta, Pod, view
+from wharfinger.api.selectors import Requirements, matches
+from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
+from wharfinger.controllers.batches import slow_start
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.expectations import Expectations
-from wharfinger.controllers.ownership import ORPHANS, owner_index
+from wharfinger.controllers.ownership import ORPHANS, claim, owner_index, selector_of
 
-SOON = 0.01
-"""Seconds that changes of pods are gathered before their owner looks at all of them: a look costs as much as there are
-pods, and changes come in bursts."""
-
-
-def compiled(selector: LabelSelector | None) -> Requirements | None:
-    """The selector's requirements; None where it selects nothing: absent, empty or faulty, as controllers read it."""
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return None
-    try:
-        return selector.compile()
-    except BadSelector:
-        return None
-
-
-def selector_of(document: Document) -> Requirements | None:
-    """The compiled `spec.selector` of a workload, in either of its forms."""
-    spec = (document.get("spec") or {}).get("selector")
-    if not spec:
-        return None
-    if not ("matchLabels" in spec or "matchExpressions" in spec):
-        spec = {"matchLabels": spec}  # ReplicationController: a plain map
-    return compiled(view(spec, LabelSelector))
-
-
-def is_terminating_namespace(error: ApiError) -> bool:
-    """Whether a creation was refused because the namespace ends; trying again is of no use then."""
-    causes = error.details.get("causes") or ()
-    return isinstance(error, Forbidden) and any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+BATCH_WINDOW = 0.01
+"""Seconds for which pod events are collected before their owner is reconciled. Pods change in bursts, and the cost of
+reconciling grows with the number of pods."""
 
 
 class PodOwner(Controller[ObjectKey]):
-    """Watches its own kind and pods. Pods are found by their controller's uid, orphans by namespace."""
+    """Watches its own kind and pods. Pods are indexed by the uid of their controller, orphans by namespace."""
 
     resource: Resource
     workers = 4
@@ -65,14 +42,13 @@ class PodOwner(Controller[ObjectKey]):
         self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
     def enqueue(self, document: Document) -> None:
-        metadata = document["metadata"]
-        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+        self.queue.add(object_key(document))
 
     def enqueue_soon(self, document: Document) -> None:
-        self.queue.add_after(_key(document), SOON)
+        self.queue.add_after(object_key(document), BATCH_WINDOW)
 
     def owner_of(self, metadata: ObjectMeta) -> Document | None:
-        """The object of our kind that controls, checked by uid."""
+        """The managing controller, if it is of our kind and has the uid of the owner reference."""
         reference = metadata.controller
         if reference is None or reference.kind != self.resource.kind:
             return None
@@ -80,7 +56,7 @@ class PodOwner(Controller[ObjectKey]):
         return owner if owner is not None and owner["metadata"]["uid"] == reference.uid else None
 
     def owners_matching(self, pod: Pod) -> Iterable[Document]:
-        """Owners that might adopt an orphan."""
+        """The owners whose selector matches an orphan."""
         if not pod.metadata.labels:
             return
         for owner in self.owners:
@@ -90,16 +66,50 @@ class PodOwner(Controller[ObjectKey]):
             if selector is not None and matches(selector, pod.metadata.labels):
                 yield owner
 
-    def candidates(self, owner: ObjectMeta, keep: Callable[[Pod], bool] = lambda pod: True) -> list[Pod]:
-        """The owner's pods and the namespace's orphans, which it may adopt, in a stable order."""
+    def candidates(self, owner: ObjectMeta) -> list[Pod]:
+        """The owner's pods and the orphans of its namespace, by name."""
         found = self.pods_by_owner.get(owner.uid) + self.pods_by_owner.get((ORPHANS, owner.namespace))
-        return sorted((pod for pod in found if keep(pod)), key=lambda pod: pod.metadata.name)
+        return sorted(found, key=lambda pod: pod.metadata.name)
+
+    async def claim_pods(
+        self,
+        owner: ObjectMeta,
+        selector: Requirements,
+        candidates: Sequence[Pod] | None = None,
+        *,
+        belongs: Callable[[Pod], bool] = lambda pod: True,
+        finalizers: Sequence[str] = (),
+    ) -> list[Pod]:
+        """The pods of the owner, after adopting orphans and releasing pods that the selector no longer matches."""
+        return await claim(
+            self.client,
+            owner=owner,
+            owner_resource=self.resource,
+            resource=PODS,
+            candidates=self.candidates(owner) if candidates is None else candidates,
+            matches=lambda pod: matches(selector, pod.metadata.labels) and belongs(pod),
+            finalizers=finalizers,
+        )
 
     def event(self, owner: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(self.resource, owner, type, reason, message)
 
+    async def create_pods(
+        self, key: ObjectKey, owner: Document, count: int, make: Callable[[int], Document]
+    ) -> tuple[int, Exception | None]:
+        """Creates `make(0)` to `make(count - 1)`, which are expected. Returns how many succeeded and the first failure."""
+
+        async def create(index: int) -> None:
+            if await self.create_pod(owner, make(index)) is None:
+                self.expectations.creation_observed(key)
+
+        created, failure = await slow_start(count, create)
+        # There will be no event for pods that were not created.
+        self.expectations.creation_observed(key, count - created)
+        return created, failure
+
     async def create_pod(self, owner: Document, pod: Document) -> Document | None:
-        """Creates a pod, telling so on its owner; None when the namespace is ending."""
+        """Creates a pod and records an event on its owner; None if the namespace is being deleted."""
         try:
             created = await self.client.create(PODS, pod, owner["metadata"]["namespace"])
         except ApiError as error:
@@ -110,8 +120,30 @@ class PodOwner(Controller[ObjectKey]):
         self.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")
         return created
 
+    async def delete_pods(
+        self,
+        key: ObjectKey,
+        owner: Document,
+        pods: Sequence[Pod],
+        deleted: Callable[[Pod, bool], None] = lambda pod, existed: None,
+    ) -> Exception | None:
+        """Deletes the pods, which are expected to go. Returns the first failure. `deleted` is called for each success."""
+
+        async def delete(pod: Pod) -> None:
+            try:
+                existed = await self.delete_pod(owner, pod)
+            except ApiError:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+                raise
+            if not existed:
+                self.expectations.deletion_observed(key, pod.metadata.name)
+            deleted(pod, existed)
+
+        outcomes = await asyncio.gather(*(delete(pod) for pod in pods), return_exceptions=True)
+        return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+
     async def delete_pod(self, owner: Document, pod: Pod) -> bool:
-        """Deletes a pod, telling so on its owner; False when it was gone already."""
+        """Deletes a pod and records an event on its owner; False if it did not exist any more."""
         try:
             await self.client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
         except NotFound:
@@ -122,16 +154,13 @@ class PodOwner(Controller[ObjectKey]):
         self.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
         return True
 
-    def pod_changed(self, owner: Document, old: Pod, new: Pod) -> None:
-        """A hook: one of the owner's pods changed, beyond being worth another look."""
-
     def _pod_added(self, pod: Pod) -> None:
         if pod.terminating:
-            self._pod_deleted(pod)  # seen first when already on its way out: after a restart
+            self._pod_deleted(pod)  # after a restart, pods that are being deleted arrive as added
             return
         owner = self.owner_of(pod.metadata)
         if owner is not None:
-            self.expectations.creation_observed(_key(owner))
+            self.expectations.creation_observed(object_key(owner))
             self.enqueue_soon(owner)
         elif pod.metadata.controller is None:
             for candidate in self.owners_matching(pod):
@@ -139,7 +168,7 @@ class PodOwner(Controller[ObjectKey]):
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         if new.terminating and not old.terminating:
-            # Kubelets finish deletions later; for us the pod is gone now.
+            # The kubelet completes the deletion later; the expectation is met by its start.
             self._pod_deleted(new)
             if new.metadata.labels != old.metadata.labels:
                 self._pod_deleted(old)
@@ -149,7 +178,6 @@ class PodOwner(Controller[ObjectKey]):
             self.enqueue_soon(before)
         owner = self.owner_of(new.metadata)
         if owner is not None:
-            self.pod_changed(owner, old, new)
             self.enqueue_soon(owner)
         elif new.metadata.controller is None and (
             old.metadata.labels != new.metadata.labels or old.metadata.controller is not None
@@ -160,10 +188,5 @@ class PodOwner(Controller[ObjectKey]):
     def _pod_deleted(self, pod: Pod) -> None:
         owner = self.owner_of(pod.metadata)
         if owner is not None:
-            self.expectations.deletion_observed(_key(owner), pod.metadata.name)
+            self.expectations.deletion_observed(object_key(owner), pod.metadata.name)
             self.enqueue_soon(owner)
-
-
-def _key(document: Document) -> ObjectKey:
-    metadata = document["metadata"]
-    return metadata.get("namespace") or "", metadata["name"]

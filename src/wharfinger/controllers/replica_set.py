@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from wharfinger.api.conditions import find_condition, new_condition, without_condition
-from wharfinger.api.errors import ApiError
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from wharfinger.api.kinds.builtin import REPLICA_SETS, REPLICATION_CONTROLLERS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import is_active, is_available, next_availability
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.views import ObjectMeta, Pod, view
-from wharfinger.controllers.batches import BURST, slow_start
+from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.ownership import claim, document_owner_index
-from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.ownership import document_owner_index, selector_of
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.scale_in import pods_to_delete
 from wharfinger.controllers.status_patches import patch_status
@@ -44,14 +42,7 @@ class ReplicaSetController(PodOwner):
         metadata = view(document["metadata"], ObjectMeta)
         satisfied = self.expectations.satisfied(key, self.context.now())
         everything = self.candidates(metadata)
-        pods = await claim(
-            self.client,
-            owner=metadata,
-            owner_resource=self.resource,
-            resource=PODS,
-            candidates=[pod for pod in everything if is_active(pod)],
-            matches=lambda pod: matches(selector, pod.metadata.labels),
-        )
+        pods = await self.claim_pods(metadata, selector, [pod for pod in everything if is_active(pod)])
         failure = None
         if satisfied and not metadata.deletion_timestamp:
             failure = await self._manage(key, document, metadata, pods)
@@ -72,16 +63,8 @@ class ReplicaSetController(PodOwner):
     async def _create(self, key: ObjectKey, document: Document, metadata: ObjectMeta, count: int) -> Exception | None:
         owner = controller_reference(self.resource, metadata)
         template = document["spec"].get("template") or {}
-
-        async def create(index: int) -> None:
-            pod = pod_from_template(template, owner)
-            if await self.create_pod(document, pod) is None:
-                self.expectations.creation_observed(key)
-
         self.expectations.expect_creations(key, count, self.context.now())
-        created, failure = await slow_start(count, create)
-        # What was never created will never be seen.
-        self.expectations.creation_observed(key, count - created)
+        _, failure = await self.create_pods(key, document, count, lambda index: pod_from_template(template, owner))
         return failure
 
     async def _delete(
@@ -89,18 +72,7 @@ class ReplicaSetController(PodOwner):
     ) -> Exception | None:
         leaving = pods_to_delete(pods, self._related(document), count, self.context.now())
         self.expectations.expect_deletions(key, (pod.metadata.name for pod in leaving), self.context.now())
-
-        async def delete(pod: Pod) -> None:
-            try:
-                gone = not await self.delete_pod(document, pod)
-            except ApiError:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-                raise
-            if gone:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-
-        outcomes = await asyncio.gather(*(delete(pod) for pod in leaving), return_exceptions=True)
-        return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+        return await self.delete_pods(key, document, leaving)
 
     def _related(self, document: Document) -> list[Pod]:
         """All pods of the sets that share our controller: a node with pods of an older revision is crowded too."""

@@ -17,6 +17,7 @@ from wharfinger.api.kinds.builtin import (
     SECRETS,
     SERVICES,
 )
+from wharfinger.api.object_meta import object_key
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
@@ -25,7 +26,7 @@ from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.system import systems
 
@@ -125,13 +126,12 @@ class ResourceQuotaController(Controller[ObjectKey]):
         return list(self._counted[resource].get(namespace))
 
     def _enqueue(self, document: Document) -> None:
-        metadata = document["metadata"]
-        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+        self.queue.add(object_key(document))
 
     def _namespace_changed(self, namespace: str) -> None:
         for quota in self.quotas:
             if quota["metadata"].get("namespace") == namespace:
-                self.queue.add_after((namespace, quota["metadata"]["name"]), SOON)
+                self.queue.add_after((namespace, quota["metadata"]["name"]), BATCH_WINDOW)
 
     def _pod_changed(self, pod: Pod) -> None:
         self._namespace_changed(pod.metadata.namespace)

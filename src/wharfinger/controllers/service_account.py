@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.kinds.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from wharfinger.api.views import Namespace, ServiceAccount
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.pod_owner import is_terminating_namespace
 
 NAME = "default"
 

@@ -1,4 +1,4 @@
-"""Hashes of pod templates, and what in a template counts for them. Pure."""
+"""Hashes of pod templates, and which differences between templates count. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ import msgspec
 
 POD_TEMPLATE_HASH = "pod-template-hash"
 REVISION_HASH = "controller-revision-hash"
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # no vowels and no look-alikes, as Kubernetes writes hashes into names
-
-
-def normal_template(template: Mapping[str, Any], without_label: str = POD_TEMPLATE_HASH) -> Any:
-    """The template with absent, null and empty members made equal, and without its own hash label."""
-    metadata = dict(template.get("metadata") or {})
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != without_label}
-    return normal({**template, "metadata": {**metadata, "labels": labels}})
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery's rand.SafeEncodeString: no vowels, no look-alikes
 
 
 def same_template(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    return bool(normal_template(first) == normal_template(second))
+    return bool(_without_hash(first) == _without_hash(second))
 
 
-def template_hash(value: Any, collisions: int | None = None) -> str:
-    """A short text that names a template; `collisions` makes another one where two templates got the same."""
-    data = msgspec.json.encode(normal(value), order="sorted")
+def _without_hash(template: Mapping[str, Any]) -> Any:
+    metadata = dict(template.get("metadata") or {})
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != POD_TEMPLATE_HASH}
+    return normalized({**template, "metadata": {**metadata, "labels": labels}})
+
+
+def template_hash(template: Mapping[str, Any], collisions: int | None = None) -> str:
+    """A short name for a template; `collisions` changes it if another template has the same hash."""
+    data = msgspec.json.encode(normalized(template), order="sorted")
     if collisions is not None:
         data += collisions.to_bytes(8, "little", signed=True)
-    return safe_text(str(fnv1a(data)))
+    return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(_fnv1a(data)))
 
 
-def safe_text(text: str) -> str:
-    return "".join(_SAFE[ord(letter) % len(_SAFE)] for letter in text)
-
-
-def fnv1a(data: bytes) -> int:
+def _fnv1a(data: bytes) -> int:
     """FNV-1a, 32 bits."""
     digest = 0x811C9DC5
     for byte in data:
@@ -43,10 +38,11 @@ def fnv1a(data: bytes) -> int:
     return digest
 
 
-def normal(value: Any) -> Any:
+def normalized(value: Any) -> Any:
+    """The value without null and empty members, which mean the same as absent ones."""
     if isinstance(value, Mapping):
-        members = ((key, normal(item)) for key, item in value.items())
+        members = ((key, normalized(item)) for key, item in value.items())
         return {key: item for key, item in members if item is not None and item != {} and item != []}
     if isinstance(value, list | tuple):
-        return [normal(item) for item in value]
+        return [normalized(item) for item in value]
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from wharfinger.api.errors import Conflict, NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import JOBS
+from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, view
@@ -61,5 +62,4 @@ class TTLAfterFinishedController(Controller[ObjectKey]):
 
     def _seen(self, document: Document) -> None:
         if (document.get("spec") or {}).get("ttlSecondsAfterFinished") is not None:
-            metadata = document["metadata"]
-            self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+            self.queue.add(object_key(document))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import (
     CSIDriver,
     CSINode,
@@ -36,14 +37,14 @@ from wharfinger.engine import evaluation, preemption
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation, PreemptionResult
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.profile import Profile, ProfileLike, default_profile
+from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
-from wharfinger.framework.tables import EVERY_NAMESPACE, Key, PodOnNode, Tables
+from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
 
 VIEWS: dict[str, type[Any]] = {
     "CSIDriver": CSIDriver,
@@ -73,7 +74,7 @@ class UnknownProfile(KeyError):
 class Engine:
     def __init__(
         self,
-        profiles: Iterable[ProfileLike] = (),
+        profiles: Iterable[ProfileSpec] = (),
         *,
         seed: int = 0,
         plugins: Mapping[str, type[Plugin]] | None = None,
@@ -86,7 +87,7 @@ class Engine:
         self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
         #: View types by kind; documents of other kinds reach the plugins as they are.
         self.views = VIEWS | {kind: each for plugin in self._plugins for kind, each in plugin.views.items()}
-        self._objects: dict[str, dict[Key, Any]] = {}
+        self._objects: dict[str, dict[ObjectKey, Any]] = {}
         self.budgets: Sequence[PodDisruptionBudget] = []
         self.budgets_version = 0
 
@@ -241,7 +242,7 @@ class Engine:
             total = np.zeros(len(chosen), dtype=np.int64)
             for _, scores in evaluation.final_scores(prepared, chosen):
                 total += scores
-            best = int(chosen[((total << SHIFT) - tables.turn.view[chosen]).argmax()])
+            best = int(chosen[((total << SHIFT) - tables.tie_breaks.view[chosen]).argmax()])
         return Decision(tables.name(best), best, len(feasible), len(rows))
 
     def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
@@ -297,7 +298,7 @@ class Engine:
                 return status.by(plugin.name)
         record = tables.record(pod, node_name, None if pod.spec.node_name else answers.shape.plain)
         record.assumed = True
-        tables.take_turn(row)
+        tables.tie_breaks.chosen(row)
         tables.add_pod(record)
         return SUCCESS
 
@@ -343,7 +344,7 @@ class Engine:
         )
 
 
-def _key(document: Any) -> Key:
+def _key(document: Any) -> ObjectKey:
     if isinstance(document, Mapping):
         metadata = document.get("metadata", {})
         return metadata.get("namespace", ""), metadata.get("name", "")

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from wharfinger.framework.columns import Column
+from wharfinger.framework.columns import IntColumn
 
 
 class Front:
@@ -19,7 +19,7 @@ class Front:
 
     __slots__ = ("_floor", "_heap", "_values", "_worst")
 
-    def __init__(self, values: Column, worst: int) -> None:
+    def __init__(self, values: IntColumn, worst: int) -> None:
         """`worst` is the value of rows that cannot win."""
         self._values = values
         self._worst = worst

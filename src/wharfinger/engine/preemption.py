@@ -57,7 +57,7 @@ def preempt(
     best = min(each.rank for each in candidates.values())
     equal = [name for name, each in candidates.items() if each.rank == best]
     # Among equals the node whose turn it is, as in scheduling.
-    chosen = min(equal, key=lambda name: tables.turn.cells[tables.row_of[name]])
+    chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])
     return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -13,24 +13,10 @@ from wharfinger.api.fields import FieldError, describe
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.registry import known_plugins
-from wharfinger.framework.plugin import Args, Plugin
+from wharfinger.framework.plugin import EXTENSION_POINTS, Args, Plugin
 from wharfinger.framework.shapes import Shape, Shapes
 from wharfinger.framework.tables import Tables
 
-POINTS = (
-    "preEnqueue",
-    "queueSort",
-    "preFilter",
-    "filter",
-    "postFilter",
-    "preScore",
-    "score",
-    "reserve",
-    "permit",
-    "preBind",
-    "bind",
-    "postBind",
-)
 DEFAULT_NAME = "default-scheduler"
 
 
@@ -42,21 +28,10 @@ class BadArguments(ValueError):
         self.errors = errors
 
 
-class ProfileLike(Protocol):
-    """What makes a profile; the configuration loader's profiles have this form."""
-
-    @property
-    def scheduler_name(self) -> str: ...
-    @property
-    def points(self) -> Mapping[str, tuple[str, ...]]: ...
-    @property
-    def weights(self) -> Mapping[str, int]: ...
-    @property
-    def args(self) -> Mapping[str, Mapping[str, Any]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
+    """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
+
     scheduler_name: str
     points: Mapping[str, tuple[str, ...]]
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +51,7 @@ def default_profile(
     classes += [each for each in extra if each not in classes]
     return ProfileSpec(
         scheduler_name,
-        {point: tuple(each.name for each in classes if point in each.points) for point in POINTS},
+        {point: tuple(each.name for each in classes if point in each.points) for point in EXTENSION_POINTS},
         {each.name: each.weight for each in classes} | dict(weights or {}),
         args or {},
     )
@@ -102,11 +77,11 @@ class Profile:
 
     MEMORY = 256 << 20  # bytes that kept answers may take, roughly
 
-    def __init__(self, spec: ProfileLike, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
+    def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
         self.spec = spec
         self._tables = tables
-        names = list(dict.fromkeys(name for point in POINTS for name in spec.points.get(point, ())))
+        names = list(dict.fromkeys(name for point in EXTENSION_POINTS for name in spec.points.get(point, ())))
         self.plugins: dict[str, Plugin] = {
             name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
             for name in names
@@ -114,7 +89,9 @@ class Profile:
         for plugin in self.plugins.values():
             if plugin.watches_pods:
                 tables.listen(plugin)
-        self.at = {point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in POINTS}
+        self.at = {
+            point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
+        }
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
@@ -126,8 +103,9 @@ class Profile:
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
         self._last_state = -1
-        self._epoch = tables.epoch
-        self._renewals = tables.renewals
+        self._versions = tables.versions
+        self._everything = self._versions.everything
+        self._namespaces = self._versions.namespaces
 
     def answers_for(self, pod: Pod) -> Answers:
         """What the plugins say on pods like this one."""
@@ -143,9 +121,9 @@ class Profile:
         plain = tables.shapes.of(pod, node_name=spec.node_name)
         if pod.metadata.annotations or spec.volumes:
             return self._with_keys(plain, pod)
-        if self._settled_at != tables.keys_version or len(self._settled) > Shapes.LIMIT:
+        if self._settled_at != self._versions.keys or len(self._settled) > Shapes.LIMIT:
             self._settled.clear()
-            self._settled_at = tables.keys_version
+            self._settled_at = self._versions.keys
         found = self._settled.get(plain.number)
         if found is None:
             found = self._with_keys(plain, pod)
@@ -162,11 +140,12 @@ class Profile:
 
     def answers(self, shape: Shape) -> Answers:
         """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""
-        if self._epoch != self._tables.epoch:
+        versions = self._versions
+        if self._everything != versions.everything:
             self.clear()
-            self._epoch = self._tables.epoch
-        if self._renewals != self._tables.renewals:
-            self._renew()
+            self._everything = versions.everything
+        if self._namespaces != versions.namespaces:
+            self._drop_namespaces()
         elif self._last_answers is not None and self._last_answers.shape is shape:
             return self._last_answers
         self._last_pod = None
@@ -182,13 +161,13 @@ class Profile:
         self._last_answers = found
         return found
 
-    def _renew(self) -> None:
-        """Drops what was prepared for namespaces where that holds no longer."""
-        renewed = self._tables.renewed
+    def _drop_namespaces(self) -> None:
+        """Drops what was prepared for namespaces that changed."""
+        changed = self._versions.of_namespace
         for number, answers in list(self._answers.items()):
-            if renewed.get(answers.shape.namespace, 0) > self._renewals:
+            if changed.get(answers.shape.namespace, 0) > self._namespaces:
                 self._answers.pop(number).close()
-        self._renewals = self._tables.renewals
+        self._namespaces = self._versions.namespaces
         self._last_answers = None
 
     def clear(self) -> None:

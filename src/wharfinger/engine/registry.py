@@ -1,6 +1,6 @@
-"""Which plugins there are: the stock ones, a module each, those of the systems, and those other packages register.
+"""Which plugins there are: the stock ones, those of the systems, and those that other packages register.
 
-Another package registers a plugin class by the entry-point group `wharfinger.plugins`.
+Other packages register plugin classes through the entry-point group `wharfinger.plugins`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pkgutil
 from functools import cache
 
 from wharfinger import plugins as package
+from wharfinger.engine.unsupported import Unsupported
 from wharfinger.framework.plugin import Plugin
 from wharfinger.system import systems
 
@@ -26,9 +27,9 @@ def known_plugins() -> dict[str, type[Plugin]]:
     from importlib.metadata import entry_points  # takes as long to load as all plugins do
 
     found: list[type[Plugin]] = []
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        found += getattr(module, "plugins", ())
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        found += getattr(importlib.import_module(info.name), "plugins", ())
+    found.append(Unsupported)
     for system in systems():
         found += system.plugins()
     for point in entry_points(group=GROUP):

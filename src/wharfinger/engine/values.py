@@ -17,7 +17,7 @@ from wharfinger.engine.cluster import ClusterFilter, ClusterScorer, NormalizedSc
 from wharfinger.engine.front import Front
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import RowScope
-from wharfinger.framework.columns import Bools, Column, Flags, Ints, Rows
+from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
 
@@ -25,7 +25,7 @@ SHIFT = 40  # score in the high bits, tie-break in the low 40
 REFUSED = int(np.iinfo(np.int64).min)
 CALM = 8  # decisions without a change of many rows, after which keeping a heap pays
 
-_NO_ROWS, _NO_FLAGS = Column(0), Flags(0)
+_NO_ROWS, _NO_FLAGS = IntColumn(0), Flags(0)
 
 
 class RowValues:
@@ -161,13 +161,13 @@ class RowValues:
         size = tables.capacity
         tables.work.rebuilt += 1
         self._tables_version = -1
-        self.value = Column(size, REFUSED)
-        self._unguarded = Column(size, REFUSED)
+        self.value = IntColumn(size, REFUSED)
+        self._unguarded = IntColumn(size, REFUSED)
         self._node_accepts = Flags(size)
         self._row_accepts = Flags(size)
-        self._node_base = Column(size)
-        self._base = Column(size)
-        self._cluster_base = Column(size)
+        self._node_base = IntColumn(size)
+        self._base = IntColumn(size)
+        self._cluster_base = IntColumn(size)
         self._guards = []
         self._tracked = []
         self._constant = 0
@@ -243,7 +243,7 @@ class RowValues:
             return True
         value = REFUSED
         if accepts:
-            value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.turn.cells[row]
+            value = (base + self._cluster_base.cells[row] + self._constant << SHIFT) - tables.tie_breaks.cells[row]
         if self._guards:
             self._unguarded.cells[row] = value
             if not feasible:
@@ -283,7 +283,7 @@ class RowValues:
             base += self._cluster_base.take(rows)
         base += self._constant
         base <<= SHIFT
-        base -= self._tables.turn.take(rows)
+        base -= self._tables.tie_breaks.take(rows)
         base = np.where(accepts, base, REFUSED)
         if guarded is not None:
             self._unguarded.view[rows] = base
@@ -426,7 +426,7 @@ class RowValues:
                 self._cluster_base.view[:] = 0
             self._has_cluster_base = base is not None
         total <<= SHIFT
-        total -= self._tables.turn.view
+        total -= self._tables.tie_breaks.view
         return total
 
     def _feasible_rows(self, accepted: Bools) -> Rows:

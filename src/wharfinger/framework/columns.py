@@ -6,8 +6,9 @@ array over all rows. Growing replaces both, so neither may be kept across events
 
 from __future__ import annotations
 
+import random
 from array import array
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ ABSENT = -1
 """The code of a label that a node does not have."""
 
 
-class Column:
+class IntColumn:
     """int64 a row."""
 
     __slots__ = ("cells", "view")
@@ -43,6 +44,46 @@ class Column:
         self.view[: len(old)] = old
 
 
+class InternedColumn(IntColumn):
+    """A number for the value of each row; rows with equal values have equal numbers."""
+
+    __slots__ = ("_next", "_numbers")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._numbers: dict[Hashable, int] = {}
+        self._next = 0
+
+    def number(self, value: Hashable) -> int:
+        """The number of a value: 0, 1, 2 and so on as values appear."""
+        number = self._numbers.get(value)
+        if number is None:
+            if len(self._numbers) > 2 * len(self.cells):
+                self._numbers.clear()  # most belong to nodes that are gone; numbers are not used again
+            number = self._numbers[value] = self._next
+            self._next += 1
+        return number
+
+
+class TieBreaks(IntColumn):
+    """The order among rows of equal score: the smallest number first. A row that was chosen goes to the end."""
+
+    __slots__ = ("_last", "_random")
+
+    def __init__(self, capacity: int, seed: int) -> None:
+        super().__init__(capacity)
+        self._last = 0
+        self._random = random.Random(seed)
+
+    def enter(self, row: int) -> None:
+        """A row is new: it comes before all that were chosen, in random order."""
+        self.cells[row] = self._random.getrandbits(30) - (1 << 30)
+
+    def chosen(self, row: int) -> None:
+        self._last += 1
+        self.cells[row] = self._last
+
+
 class Flags:
     """True or false a row, in the same two ways."""
 
@@ -58,7 +99,7 @@ class LabelColumn:
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
-        self.codes = Column(capacity, ABSENT)
+        self.codes = IntColumn(capacity, ABSENT)
         self.code_of: dict[str, int] = {}
         self.values: list[str] = []
         self._holders: list[int] = []  # for each value the number of nodes that have it
@@ -124,36 +165,3 @@ class LabelColumn:
             if number is not None and bound is not None:
                 holds[code] = number > bound if requirement.operator is Operator.GT else number < bound
         return holds[codes]
-
-
-class Log:
-    """Rows that changed, in order. A reader keeps a position and asks what came after it."""
-
-    LIMIT = 1 << 17
-
-    __slots__ = ("_base", "_rows", "position")
-
-    def __init__(self) -> None:
-        self._rows = array("q")
-        self._base = 0
-        self.position = 0
-
-    @property
-    def last(self) -> int:
-        """The row that changed last."""
-        return self._rows[-1]
-
-    def append(self, row: int) -> None:
-        self._rows.append(row)
-        self.position += 1
-        if len(self._rows) > self.LIMIT:
-            # Readers that are further behind than this look at everything again.
-            drop = self.LIMIT // 2
-            del self._rows[:drop]
-            self._base += drop
-
-    def since(self, position: int) -> array[int] | None:
-        """The rows that changed after the position; None when that reaches back too far."""
-        if position < self._base:
-            return None
-        return self._rows[position - self._base :]

@@ -103,7 +103,7 @@ class TermCounter(DomainCounter):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PodSelection:
     """Pods that meet all of these: (namespaces or None for all, label selector) each."""
 
     parts: tuple[tuple[frozenset[str] | None, PodSelector], ...]
@@ -121,7 +121,7 @@ class PodCounter(DomainCounter):
 
     __slots__ = ("selection",)
 
-    def __init__(self, column: LabelColumn, selection: Selection) -> None:
+    def __init__(self, column: LabelColumn, selection: PodSelection) -> None:
         super().__init__(column)
         self.selection = selection
 
@@ -133,7 +133,7 @@ class RowCounter:
 
     __slots__ = ("_base", "_deltas", "counts", "selection")
 
-    def __init__(self, capacity: int, selection: Selection) -> None:
+    def __init__(self, capacity: int, selection: PodSelection) -> None:
         self.selection = selection
         self.counts: Ints = np.zeros(capacity, dtype=np.int64)
         self._deltas: list[tuple[int, int]] = []
@@ -183,23 +183,23 @@ class Counters:
         self.terms: dict[TermKind, TermCounter] = {}
         self.terms_version = 0  # moves when a term appears or is forgotten
         self._generation = 0
-        self._pods: dict[tuple[str | None, Selection], tuple[Counting, int]] = {}  # with the number of users
+        self._pods: dict[tuple[str | None, PodSelection], tuple[Counting, int]] = {}  # with the number of users
         self._pods_version = 0
         self.version = 0  # moves whenever any count does
 
-    def pod_counter(self, topology_key: str, selection: Selection, pods: Iterable[Placed]) -> PodCounter:
+    def pod_counter(self, topology_key: str, selection: PodSelection, pods: Iterable[Placed]) -> PodCounter:
         """A counter of matching pods over a topology; give it back with `release`."""
         counter = self._acquire(topology_key, selection, pods)
         assert isinstance(counter, PodCounter)
         return counter
 
-    def row_counter(self, selection: Selection, pods: Iterable[Placed]) -> RowCounter:
+    def row_counter(self, selection: PodSelection, pods: Iterable[Placed]) -> RowCounter:
         """A counter of matching pods on each row; give it back with `release`."""
         counter = self._acquire(None, selection, pods)
         assert isinstance(counter, RowCounter)
         return counter
 
-    def _acquire(self, topology_key: str | None, selection: Selection, pods: Iterable[Placed]) -> Counting:
+    def _acquire(self, topology_key: str | None, selection: PodSelection, pods: Iterable[Placed]) -> Counting:
         key = (topology_key, selection)
         counter, users = self._pods.get(key, (None, 0))
         if counter is None:

@@ -11,11 +11,12 @@ import numpy as np
 
 from wharfinger.api.views import Node, Pod
 from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.node_table import PODS
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import SUCCESS, Status, unschedulable
-from wharfinger.framework.tables import PODS, Tables
+from wharfinger.framework.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)

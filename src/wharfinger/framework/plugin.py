@@ -17,13 +17,29 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
+
+EXTENSION_POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+"""By the names that configurations use, in the order of the scheduling cycle."""
 
 MAX_SCORE = 100
 """Scores run from 0 to this after normalisation."""
@@ -55,7 +71,7 @@ class RowFunctions:
 
     refuses: Callable[[int], object]
     score: Callable[[int], int]
-    inputs: Sequence[Column] | None = None
+    inputs: Sequence[IntColumn] | None = None
 
 
 class Overlays:

@@ -42,7 +42,7 @@ class _Images(Prepared):
 
     @property
     def version(self) -> int:
-        return self._tables.images_version
+        return self._tables.images.version
 
     def score(self, rows: Rows) -> Ints:
         self._refresh()
@@ -54,10 +54,10 @@ class _Images(Prepared):
 
     def _refresh(self) -> None:
         tables = self._tables
-        if self._version == tables.images_version and (self._scores is None or len(self._scores) == tables.capacity):
+        if self._version == tables.images.version and (self._scores is None or len(self._scores) == tables.capacity):
             return
-        self._version = tables.images_version
-        known = [tables.images[name] for name in self._names if name in tables.images]
+        self._version = tables.images.version
+        known = [found for name in self._names if (found := tables.images.get(name)) is not None]
         if not known:
             self._scores = None
             return

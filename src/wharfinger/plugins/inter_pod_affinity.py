@@ -15,7 +15,7 @@ import numpy as np
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
-from wharfinger.framework.counters import DomainCounter, PodCounter, Selection, TermCounter, TermKind, any_on
+from wharfinger.framework.counters import DomainCounter, PodCounter, PodSelection, TermCounter, TermKind, any_on
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
 from wharfinger.framework.pod_selectors import NOTHING, AffinityTerm
@@ -24,7 +24,7 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 
-FEW = 64  # up to so many domains are cheaper one by one
+FEW = 64  # up to this many domains are cheaper one by one than as arrays
 
 REASON_AFFINITY = unresolvable("node(s) didn't match pod affinity rules")
 REASON_ANTI_AFFINITY = unschedulable("node(s) didn't match pod anti-affinity rules")
@@ -52,7 +52,7 @@ class InterPodAffinity(Plugin):
         _ = shape.term_kinds  # reads all terms
         if shape.parsing_error:
             return unresolvable(f"parsing pod: {shape.parsing_error}")
-        return _Affinity(self.tables, shape, self.args)
+        return _PodAffinity(self.tables, shape, self.args)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         pod_events = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
@@ -132,7 +132,7 @@ class _Domains:
     final: Ints | None = None  # [row]
 
 
-class _Affinity(Prepared):
+class _PodAffinity(Prepared):
     scope = Scope.CLUSTER
     filters = scores = normalizes = follows_pods = True
 
@@ -147,7 +147,7 @@ class _Affinity(Prepared):
         self._by_existing = self.refuse(REASON_EXISTING)
         self._held: list[PodCounter] = []
 
-        together = Selection(tuple(self._part(term) for term in shape.required_affinity))
+        together = PodSelection(tuple(self._part(term) for term in shape.required_affinity))
         keys = list(dict.fromkeys(term.topology_key for term in shape.required_affinity))
         self._affinity = [self._counter(key, together) for key in keys]  # pods that match all terms
         self._matches_itself = bool(keys) and together.matches(shape.namespace, shape.labels)
@@ -192,10 +192,10 @@ class _Affinity(Prepared):
             )
         return frozenset(names), term.selector
 
-    def _alone(self, term: AffinityTerm) -> Selection:
-        return Selection((self._part(term),))
+    def _alone(self, term: AffinityTerm) -> PodSelection:
+        return PodSelection((self._part(term),))
 
-    def _counter(self, topology_key: str, selection: Selection) -> PodCounter:
+    def _counter(self, topology_key: str, selection: PodSelection) -> PodCounter:
         counter = self._tables.counters.pod_counter(topology_key, selection, self._tables.placed())
         self._held.append(counter)
         return counter

@@ -16,9 +16,9 @@ from wharfinger.api.node_affinity import (
     preferred_terms,
     required_node_affinity,
 )
-from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirements
+from wharfinger.api.selectors import BadSelector, NodeSelectorTerm
 from wharfinger.api.views import Pod
-from wharfinger.api.views.pods import NodeAffinity as Affinity
+from wharfinger.api.views.pods import NodeAffinity
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, Action, WakeUp
 from wharfinger.framework.plugin import Args, Plugin, Prepared, normalize_by_max
@@ -32,7 +32,7 @@ REASON_CONFLICT = unresolvable("pod affinity terms conflict")
 
 
 class NodeAffinityArgs(Args, frozen=True):
-    added_affinity: Affinity | None = None
+    added_affinity: NodeAffinity | None = None
 
     def faults(self) -> list[FieldError]:
         if self.added_affinity is None:
@@ -56,7 +56,7 @@ def _term_faults(term: NodeSelectorTerm, path: str) -> list[FieldError]:
     return []
 
 
-class NodeAffinity(Plugin):
+class NodeAffinityPlugin(Plugin):
     name = "NodeAffinity"
     points = frozenset({"preFilter", "filter", "preScore", "score"})
     position = 60
@@ -82,7 +82,7 @@ class NodeAffinity(Plugin):
         names = _names(stated)
         if names is not None and not names:
             return REASON_CONFLICT
-        prepared = _Affinity(self.tables, self._enforced, shape.node_affinity, preferred)
+        prepared = _NodeAffinity(self.tables, self._enforced, shape.node_affinity, preferred)
         prepared.scores = bool(self._added) or bool(stated and stated.preferred)
         prepared.score_fault = fault
         prepared.nodes = names
@@ -98,7 +98,7 @@ class NodeAffinity(Plugin):
         return wanted.matches(new) and (old is None or not wanted.matches(old))
 
 
-def _names(affinity: Affinity | None) -> frozenset[str] | None:
+def _names(affinity: NodeAffinity | None) -> frozenset[str] | None:
     """The only nodes the pod can go to, when every term names nodes; terms are ORed, fields within one ANDed."""
     if affinity is None or affinity.required is None or not affinity.required.node_selector_terms:
         return None
@@ -115,7 +115,7 @@ def _names(affinity: Affinity | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-class _Affinity(Prepared):
+class _NodeAffinity(Prepared):
     normalizes = True
 
     def __init__(
@@ -152,7 +152,7 @@ class _Affinity(Prepared):
 
 def matching(tables: Tables, required: RequiredNodeAffinity, rows: Rows) -> Bools:
     """Which rows meet a pod's node selector and required node affinity."""
-    found = _labels(tables, required.selector, rows)
+    found = tables.labelled(required.selector, rows)
     if required.terms is not None:
         found &= _any_term(tables, required.terms, rows)
     return found
@@ -166,18 +166,11 @@ def _any_term(tables: Tables, terms: NodeTerms, rows: Rows) -> Bools:
 
 
 def _term(tables: Tables, term: NodeTerm, rows: Rows) -> Bools:
-    found = _labels(tables, term.labels, rows)
+    found = tables.labelled(term.labels, rows)
     for name, equal in term.names:
         same = rows == tables.row_of.get(name, -1)
         found &= same if equal else ~same
     return found
 
 
-def _labels(tables: Tables, requirements: Requirements, rows: Rows) -> Bools:
-    found = np.ones(len(rows), dtype=np.bool_)
-    for requirement in requirements:
-        found &= tables.label(requirement.key).mask(requirement, rows)
-    return found
-
-
-plugins = (NodeAffinity,)
+plugins = (NodeAffinityPlugin,)

@@ -12,23 +12,11 @@ from typing import Any, TypeGuard
 
 from wharfinger.api.fields import FieldError, describe, duplicate, invalid, not_supported, required, wrong_type
 from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.engine.profile import ProfileSpec
+from wharfinger.framework.plugin import EXTENSION_POINTS
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
-POINTS = (
-    "preEnqueue",
-    "queueSort",
-    "preFilter",
-    "filter",
-    "postFilter",
-    "preScore",
-    "score",
-    "reserve",
-    "permit",
-    "preBind",
-    "bind",
-    "postBind",
-)
 _MULTI = "multiPoint"
 _NO_EFFECT = {
     "parallelism": "the engine evaluates all nodes at once",
@@ -60,16 +48,6 @@ class PluginInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
-
-    scheduler_name: str
-    points: Mapping[str, tuple[str, ...]]
-    weights: Mapping[str, int]
-    args: Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
 class LeaderElection:
     leader_elect: bool = True
     lease_duration: float = 15.0
@@ -88,7 +66,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
-    profiles: tuple[Profile, ...]
+    profiles: tuple[ProfileSpec, ...]
     leader_election: LeaderElection = field(default_factory=LeaderElection)
     client_connection: ClientConnection = field(default_factory=ClientConnection)
     initial_backoff: float = 1.0
@@ -162,14 +140,14 @@ class _ConfigurationReader:
         if kind != KIND:
             self._errors.append(not_supported("kind", kind, (KIND,)))
 
-    def _profiles(self, document: Mapping[str, Any], default_names: Sequence[str]) -> tuple[Profile, ...]:
+    def _profiles(self, document: Mapping[str, Any], default_names: Sequence[str]) -> tuple[ProfileSpec, ...]:
         given = document.get("profiles")
         if given is not None and not isinstance(given, list):
             self._errors.append(wrong_type("profiles", given, "array"))
             return ()
         if not given:
             return tuple(self._profile({"schedulerName": name}, "profiles[0]") for name in default_names)
-        profiles: list[Profile] = []
+        profiles: list[ProfileSpec] = []
         for index, item in enumerate(given):
             path = f"profiles[{index}]"
             if not isinstance(item, Mapping):
@@ -186,7 +164,7 @@ class _ConfigurationReader:
             self._errors.append(invalid("profiles", len(sorts), "queueSort must be the same for all profiles"))
         return tuple(profiles)
 
-    def _profile(self, item: Mapping[str, Any], path: str) -> Profile:
+    def _profile(self, item: Mapping[str, Any], path: str) -> ProfileSpec:
         known = ("schedulerName", "plugins", "pluginConfig", "percentageOfNodesToScore")
         self._unknown(item, known, path)
         if "percentageOfNodesToScore" in item:
@@ -198,15 +176,15 @@ class _ConfigurationReader:
             self._errors.append(required(f"{path}.schedulerName"))
             name = ""
         sets = self._block(item, "plugins", path)
-        self._unknown(sets, (_MULTI, *POINTS), f"{path}.plugins")
+        self._unknown(sets, (_MULTI, *EXTENSION_POINTS), f"{path}.plugins")
         multi, weights = self._multi_point(sets, f"{path}.plugins.{_MULTI}")
         points = {}
-        for point in POINTS:
+        for point in EXTENSION_POINTS:
             points[point] = self._point(point, sets, multi, weights, f"{path}.plugins.{point}")
         if len(points["queueSort"]) > 1:
             detail = "only one queue sort plugin can be enabled"
             self._errors.append(invalid(f"{path}.plugins.queueSort.enabled", list(points["queueSort"]), detail))
-        return Profile(name, points, weights, self._plugin_config(item.get("pluginConfig"), path))
+        return ProfileSpec(name, points, weights, self._plugin_config(item.get("pluginConfig"), path))
 
     def _multi_point(self, sets: Mapping[str, Any], path: str) -> tuple[list[str], dict[str, int]]:
         """The plugins enabled at all of their extension points, defaults first, and the weights known so far."""

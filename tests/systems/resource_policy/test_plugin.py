@@ -279,9 +279,9 @@ def test_an_invalid_policy_is_ignored() -> None:
 
 def test_status_updates_leave_answers_as_they_are() -> None:
     cluster = Cluster(policy(A, B))
-    renewals = cluster.engine.tables.renewals
+    changes = cluster.engine.tables.versions.namespaces
     cluster.apply(policy(A, B) | {"status": {"units": [{"name": "a", "count": 1}]}})
-    assert cluster.engine.tables.renewals == renewals
+    assert cluster.engine.tables.versions.namespaces == changes
 
 
 def test_profiles_share_the_places() -> None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from wharfinger.api.errors import ApiError
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
+from wharfinger.api.kinds.builtin import DAEMON_SETS, NODES
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
-from wharfinger.api.selectors import matches
 from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
-from wharfinger.controllers.batches import BURST, slow_start
+from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.controller_revisions import RevisionHistory, revision_hash, sync_history, truncate
+from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, revision_hash
 from wharfinger.controllers.daemon_set import rules
-from wharfinger.controllers.ownership import claim, owner_index
-from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.ownership import selector_of
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.controllers.template_hashes import REVISION_HASH
@@ -34,7 +31,7 @@ class DaemonSetController(PodOwner):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self.nodes = context.informers.of(NODES, Node)
-        self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
+        self.revisions = ControllerRevisions(context, DAEMON_SETS)
         self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by set uid and node: since when, and how long
         self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())
 
@@ -48,26 +45,10 @@ class DaemonSetController(PodOwner):
             return
         spec = view(document, DaemonSet)
         metadata = spec.metadata
-        pods = await claim(
-            self.client,
-            owner=metadata,
-            owner_resource=DAEMON_SETS,
-            resource=PODS,
-            candidates=self.candidates(metadata),
-            matches=lambda pod: matches(selector, pod.metadata.labels),
-        )
+        pods = await self.claim_pods(metadata, selector)
         if metadata.deletion_timestamp:
             return
-        history = await sync_history(
-            self.client,
-            self.revisions,
-            owner=metadata,
-            resource=DAEMON_SETS,
-            template=spec.spec.template,
-            labels=(spec.spec.template.get("metadata") or {}).get("labels") or {},
-            matches=lambda labels: matches(selector, labels),
-            collisions=spec.status.collision_count or 0,
-        )
+        history = await self.revisions.sync(metadata, spec.spec.template, selector, spec.status.collision_count or 0)
         now = self.context.now()
         failure = None
         if self.expectations.satisfied(key, now):
@@ -107,7 +88,7 @@ class DaemonSetController(PodOwner):
         self.expectations.expect(key, len(create), names, self.context.now())
         owner = controller_reference(DAEMON_SETS, spec.metadata)
 
-        async def make(index: int) -> None:
+        def make(index: int) -> Document:
             pod = pod_from_template(spec.spec.template, owner)
             pod["metadata"]["labels"] = {
                 **pod["metadata"].get("labels", {}),
@@ -115,22 +96,11 @@ class DaemonSetController(PodOwner):
                 GENERATION: str(revision.revision),  # both count the templates there have been
             }
             pod["spec"] = rules.for_node(rules.with_tolerations(pod["spec"]), create[index])
-            if await self.create_pod(document, pod) is None:
-                self.expectations.creation_observed(key)
+            return pod
 
-        async def remove(pod: Pod) -> None:
-            try:
-                gone = not await self.delete_pod(document, pod)
-            except ApiError:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-                raise
-            if gone:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-
-        made, failure = await slow_start(len(create), make)
-        self.expectations.creation_observed(key, len(create) - made)
-        outcomes = await asyncio.gather(*(remove(pod) for pod in delete), return_exceptions=True)
-        return failure or next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+        _, creation_failure = await self.create_pods(key, document, len(create), make)
+        deletion_failure = await self.delete_pods(key, document, delete)
+        return creation_failure or deletion_failure
 
     def _held_back(self, key: ObjectKey, spec: DaemonSet, pod: Pod, plan: rules.DaemonPlan, now: float) -> bool:
         """Whether a pod that failed is left for a while: its node may refuse every one that follows."""
@@ -171,7 +141,7 @@ class DaemonSetController(PodOwner):
         if seconds and status["numberReady"] != status["numberAvailable"]:
             self.queue.add_after(key, next_availability(pods, seconds, now) or seconds)
         live = [pod.metadata.labels.get(REVISION_HASH, "") for pod in pods]
-        await truncate(self.client, history, live, spec.spec.revision_history_limit)
+        await self.revisions.truncate(history, live, spec.spec.revision_history_limit)
 
     def _all(self) -> None:
         for document in self.owners:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from wharfinger.api.conditions import find_condition, new_condition, set_condition, without_condition
-from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS, REPLICA_SETS
-from wharfinger.api.object_meta import controller_of, controller_reference
+from wharfinger.api.object_meta import controller_of, controller_reference, object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
 from wharfinger.api.times import parse_time
@@ -20,8 +20,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.deployment import rules
-from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index
-from wharfinger.controllers.pod_owner import is_terminating_namespace, selector_of
+from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index, selector_of
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.controllers.template_hashes import POD_TEMPLATE_HASH, same_template, template_hash
 
@@ -387,8 +386,7 @@ class DeploymentController(Controller[ObjectKey]):
         self.context.recorder.event(DEPLOYMENTS, document, type, reason, message)
 
     def _enqueue(self, document: Document) -> None:
-        metadata = document["metadata"]
-        self.queue.add((metadata.get("namespace") or "", metadata["name"]))
+        self.queue.add(object_key(document))
 
     def _set_updated(self, old: Document, new: Document) -> None:
         if controller_of(old) != controller_of(new):

@@ -6,25 +6,23 @@ moves into the counters. What is decided stands in `job_rules.py`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from wharfinger.api.conditions import is_true, new_condition, set_condition
-from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import JOBS, PODS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
-from wharfinger.api.selectors import matches
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
-from wharfinger.controllers.batches import BURST, slow_start
+from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job import rules
 from wharfinger.controllers.job.backoff import JobBackoff
-from wharfinger.controllers.ownership import claim
-from wharfinger.controllers.pod_owner import PodOwner, selector_of
+from wharfinger.controllers.ownership import selector_of
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
 
@@ -59,15 +57,7 @@ class JobController(PodOwner):
             return
         if int(job.metadata.resource_version) < self._written.get(job.metadata.uid, 0):
             return  # the informer will show what we wrote, and bring us back; until then pods would be counted wrongly
-        pods = await claim(
-            self.client,
-            owner=job.metadata,
-            owner_resource=JOBS,
-            resource=PODS,
-            candidates=self.candidates(job.metadata),
-            matches=lambda pod: matches(selector, pod.metadata.labels),
-            finalizers=(rules.FINALIZER,),
-        )
+        pods = await self.claim_pods(job.metadata, selector, finalizers=(rules.FINALIZER,))
         if rules.finished(job):
             self._forget(job.metadata.uid)
             await self._release(pods)
@@ -211,13 +201,9 @@ class JobController(PodOwner):
         if not indexes:
             return None
         self.expectations.expect_creations(key, len(indexes), self.context.now())
-
-        async def create(number: int) -> None:
-            if await self.create_pod(document, self._pod(look, indexes[number])) is None:
-                self.expectations.creation_observed(key)
-
-        created, failure = await slow_start(len(indexes), create)
-        self.expectations.creation_observed(key, len(indexes) - created)
+        created, failure = await self.create_pods(
+            key, document, len(indexes), lambda number: self._pod(look, indexes[number])
+        )
         status["active"] += created
         return failure
 
@@ -251,21 +237,12 @@ class JobController(PodOwner):
             return None
         self.expectations.expect_deletions(key, (pod.metadata.name for pod in pods), self.context.now())
 
-        async def delete(pod: Pod) -> None:
-            try:
-                gone = not await self.delete_pod(document, pod)
-            except ApiError:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-                raise
+        def deleted(pod: Pod, existed: bool) -> None:
             status["active"] -= 1
             status["ready"] -= pod.ready
-            if gone:
-                self.expectations.deletion_observed(key, pod.metadata.name)
-            else:
-                status["terminating"] += 1
+            status["terminating"] += existed
 
-        outcomes = await asyncio.gather(*(delete(pod) for pod in pods), return_exceptions=True)
-        return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+        return await self.delete_pods(key, document, pods, deleted)
 
     # Finalizers
 

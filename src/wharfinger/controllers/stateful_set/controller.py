@@ -6,18 +6,17 @@ import copy
 from contextlib import suppress
 from typing import Any
 
-from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
-from wharfinger.api.selectors import matches
 from wharfinger.api.views import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, StatefulSet, view
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.controller_revisions import RevisionHistory, sync_history, template_of, truncate
-from wharfinger.controllers.ownership import claim, owner_index
-from wharfinger.controllers.pod_owner import PodOwner, is_terminating_namespace, selector_of
+from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, template_of
+from wharfinger.controllers.ownership import selector_of
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.stateful_set import claims, rules
 from wharfinger.controllers.status_patches import patch_status
@@ -34,7 +33,7 @@ class StatefulSetController(PodOwner):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.revisions = owner_index(context.informers.of(CONTROLLER_REVISIONS, ControllerRevision))
+        self.revisions = ControllerRevisions(context, STATEFUL_SETS)
         self._awaited: dict[
             ObjectKey, ObjectKey
         ] = {}  # claims that have to go or to change before a pod comes, and their set
@@ -50,26 +49,11 @@ class StatefulSetController(PodOwner):
             return
         spec = view(document, StatefulSet)
         metadata = spec.metadata
-        pods = await claim(
-            self.client,
-            owner=metadata,
-            owner_resource=STATEFUL_SETS,
-            resource=PODS,
-            candidates=self.candidates(metadata),
-            matches=lambda pod: (
-                matches(selector, pod.metadata.labels) and rules.ordinal(metadata.name, pod.metadata.name) is not None
-            ),
+        pods = await self.claim_pods(
+            metadata, selector, belongs=lambda pod: rules.ordinal(metadata.name, pod.metadata.name) is not None
         )
-        history = await sync_history(
-            self.client,
-            self.revisions,
-            owner=metadata,
-            resource=STATEFUL_SETS,
-            template=spec.spec.template,
-            labels=(spec.spec.template.get("metadata") or {}).get("labels") or {},
-            matches=lambda labels: matches(selector, labels),
-            collisions=spec.status.collision_count or 0,
-            hash_label=HISTORY_HASH,
+        history = await self.revisions.sync(
+            metadata, spec.spec.template, selector, spec.status.collision_count or 0, hash_label=HISTORY_HASH
         )
         update = history.update
         current = history.named(spec.status.current_revision) or update
@@ -124,7 +108,7 @@ class StatefulSetController(PodOwner):
                 self.queue.add_after(key, wait)
         live = [pod.metadata.labels.get(REVISION_HASH, "") for pod in pods]
         live += [status["currentRevision"], status["updateRevision"]]
-        await truncate(self.client, history, live, spec.spec.revision_history_limit)
+        await self.revisions.truncate(history, live, spec.spec.revision_history_limit)
 
     async def _create(self, document: Document, spec: StatefulSet, revision: ControllerRevision, number: int) -> bool:
         """False when a claim of the pod is still on its way out: nothing more is done this time."""

@@ -38,7 +38,7 @@ from wharfinger.client.events import EventKind
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME
 from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Provisioned, Storage, provision
-from wharfinger.plugins.volume_rules import (
+from wharfinger.plugins.volumes.rules import (
     BETA_CLASS,
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,

@@ -10,7 +10,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import ObjectMeta, PersistentVolumeClaim, Pod, view
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.plugins.volume_rules import claim_name, not_created_for
+from wharfinger.plugins.volumes.rules import claim_name, not_created_for
 
 
 class EphemeralVolumes(Controller[ObjectKey]):

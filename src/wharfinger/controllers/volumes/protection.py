@@ -17,7 +17,7 @@ from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.client.controller import Controller
 from wharfinger.client.interface import Client
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.plugins.volume_rules import claim_name, claim_names, not_created_for
+from wharfinger.plugins.volumes.rules import claim_name, claim_names, not_created_for
 
 BOUND: Final = "Bound"
 

@@ -12,8 +12,8 @@ from wharfinger.api.quantity import canonical, value
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.views import CSIDriver, CSINode, CSIStorageCapacity, Node, PersistentVolumeClaim, StorageClass
-from wharfinger.plugins.volume_provisioning import volume_limit
-from wharfinger.plugins.volume_rules import class_of_claim, on_labels, topologies
+from wharfinger.plugins.volumes.provisioning import volume_limit
+from wharfinger.plugins.volumes.rules import class_of_claim, on_labels, topologies
 
 Key = tuple[str, str]
 

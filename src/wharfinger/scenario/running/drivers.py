@@ -43,7 +43,7 @@ from wharfinger.controllers.volumes.provisioner import (
     Storage,
     provision,
 )
-from wharfinger.plugins.volume_rules import SELECTED_NODE, capacity_of, class_of_claim, size_of, waits_for_consumer
+from wharfinger.plugins.volumes.rules import SELECTED_NODE, capacity_of, class_of_claim, size_of, waits_for_consumer
 from wharfinger.scenario.running.client import Footprint
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.controllers.pod_owner import SOON
+from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -67,7 +67,7 @@ class ReservedQuotaController(Controller[ObjectKey]):
     def _namespace_changed(self, namespace: str) -> None:
         for quota in self._quotas:
             if quota.metadata.namespace == namespace:
-                self.queue.add_after((namespace, quota.metadata.name), SOON)
+                self.queue.add_after((namespace, quota.metadata.name), BATCH_WINDOW)
 
     def _pod_changed(self, pod: Pod) -> None:
         self._namespace_changed(pod.metadata.namespace)

@@ -17,10 +17,11 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import ObjectMeta
 from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
-from wharfinger.framework.columns import Log
+from wharfinger.framework.changes import Log
+from wharfinger.framework.node_table import PODS
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import StandIn
-from wharfinger.framework.tables import PODS, Charge, PodOnNode, Tables
+from wharfinger.framework.tables import Charge, PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import OwnerClasses
 from wharfinger.systems.reservation.rules.reservations import (

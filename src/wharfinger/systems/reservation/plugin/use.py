@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.node_table import PODS
 from wharfinger.framework.plugin import MAX_SCORE, Overlays, Prepared, RowFunctions, Scope, normalize_by_max
 from wharfinger.framework.shapes import HostPort, Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
-from wharfinger.framework.tables import PODS, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.demands import Demands
 from wharfinger.systems.reservation.plugin.ledger import Numbers, ReservationHolding, ReservationLedger
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Column, Ints, Rows
+from wharfinger.api.keys import ObjectKey
+from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.stand_ins import StandIn
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
 from wharfinger.systems.resource_class.plugin.holdings import (
@@ -36,9 +37,9 @@ class _Columns:
     """One slot of a raw resource, over all rows."""
 
     def __init__(self, capacity: int) -> None:
-        self.sets = Column(capacity, -1)
-        self.capacity = Column(capacity)
-        self.free = Column(capacity)
+        self.sets = IntColumn(capacity, -1)
+        self.capacity = IntColumn(capacity)
+        self.free = IntColumn(capacity)
 
     def grow(self, capacity: int) -> None:
         self.sets.grow(capacity, -1)
@@ -51,10 +52,10 @@ class Ledger:
         self._tables = tables
         self.catalogue = Catalogue()
         # Of assumed pods, whose record is not on them yet: the record to be, and what it means.
-        self.given: dict[Key, tuple[Allocation, Holding]] = {}
+        self.given: dict[ObjectKey, tuple[Allocation, Holding]] = {}
         self._inventories: dict[str, NodeComputeResources] = {}
         self._slots: dict[int, list[Slot]] = {}  # by row
-        self._holders: dict[int, dict[Key, Holding]] = {}
+        self._holders: dict[int, dict[ObjectKey, Holding]] = {}
         self._columns: dict[str, list[_Columns]] = {}  # by raw name
         self._unsure: set[int] = set()  # rows with pods whose devices no record tells
         self._size = tables.capacity
@@ -234,7 +235,7 @@ class Ledger:
         self.sync()
         return self._slots.get(row, [])
 
-    def use(self, row: int, changes: dict[Key, Holding | None]) -> Use:
+    def use(self, row: int, changes: dict[ObjectKey, Holding | None]) -> Use:
         """What would be left if some pods came or (with None) went."""
         holders = {**self._holders.get(row, {}), **{key: held for key, held in changes.items() if held is not None}}
         for key, held in changes.items():
@@ -242,7 +243,7 @@ class Ledger:
                 holders.pop(key, None)
         return use(self._slots.get(row, ()), holders, self.catalogue)
 
-    def assumed_reservation(self, key: Key) -> str:
+    def assumed_reservation(self, key: ObjectKey) -> str:
         """The uid of the reservation that a pod which is about to be bound uses, empty for none."""
         return self._tables.stand_in_users.assumed.get(key, "")
 
@@ -250,7 +251,7 @@ class Ledger:
         """What is free for a user of a reservation, and what of it the reservation keeps, by ComputeResource."""
         holders = self._holders.get(row, {})
         kept: dict[str, int] = {}
-        changes: dict[Key, Holding | None] = {}
+        changes: dict[ObjectKey, Holding | None] = {}
         used_up = consumed(holders)
         for key, held in holders.items():
             if held.reserves == uid:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Pod
@@ -23,7 +24,7 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX, NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Meaning
 from wharfinger.systems.resource_class.plugin.holdings import (
@@ -194,7 +195,7 @@ class _Devices(Prepared):
         raise NotImplementedError
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        changes: dict[Key, Holding | None] = simulation.state.setdefault(self, {})
+        changes: dict[ObjectKey, Holding | None] = simulation.state.setdefault(self, {})
         there = pod.row == simulation.row
         if there and isinstance(pod.pod, StandIn) and simulation.opened not in (None, pod.pod.metadata.uid):
             return  # out of the way for other plugins; its devices stay with it

@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_policy.plugin.policy import Policy
 from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
 
@@ -23,7 +24,7 @@ class Book:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._users = tables.stand_in_users.on_nodes  # whoever records that is told of pods before us
-        self._specs: dict[Key, Any] = {}  # of all policies, also of those that cannot be read
+        self._specs: dict[ObjectKey, Any] = {}  # of all policies, also of those that cannot be read
         self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
         self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
         self._pods_at = -1

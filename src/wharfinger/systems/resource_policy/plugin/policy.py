@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from wharfinger.framework.tables import Key, PodOnNode, Tables
+from wharfinger.api.keys import ObjectKey
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_policy.plugin.nodes import NodeKinds
 from wharfinger.systems.resource_policy.plugin.places import Places
 from wharfinger.systems.resource_policy.rules.policy import Rules, Signature
@@ -32,7 +33,7 @@ class Policy:
             self.catch_up()
         return self._places.add(pod.key, pod.pod, pod.node_name, self.nodes.at(pod.row), signature, reservation)
 
-    def reservation_of(self, key: Key) -> str | None:
+    def reservation_of(self, key: ObjectKey) -> str | None:
         """The reservation in which a counted pod is."""
         return self._places.reservation_of(key)
 

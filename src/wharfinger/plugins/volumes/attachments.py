@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
 from wharfinger.api.views.pods import InTreeSources
-from wharfinger.framework.columns import Column
+from wharfinger.framework.columns import IntColumn
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import mounts_volumes
-from wharfinger.framework.tables import Key, PodOnNode, Tables
-from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
-from wharfinger.plugins.volume_migration import NotTranslatable, csi_driver, csi_volume
-from wharfinger.plugins.volume_rules import ClaimKey, claim_name, class_of_claim, not_created_for
+from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
+from wharfinger.plugins.volumes.migration import NotTranslatable, csi_driver, csi_volume
+from wharfinger.plugins.volumes.rules import claim_name, class_of_claim, not_created_for
 
 UNLIMITED = 1 << 40
 
@@ -28,16 +29,16 @@ class Attachments:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._catalogue = catalogue_of(tables)
-        self._pods: dict[Key, tuple[int, list[CsiVolume]]] = {}  # row, and the volumes it uses there
+        self._pods: dict[ObjectKey, tuple[int, list[CsiVolume]]] = {}  # row, and the volumes it uses there
         self.used: dict[int, dict[CsiVolume, int]] = {}  # by row: volumes with the number of pods that use them
         self.rows_of: dict[CsiVolume, set[int]] = {}  # where pods use a volume
         self._attachments: dict[str, dict[str, VolumeAttachment]] = {}  # by node and name
         self._attached_to: dict[str, set[tuple[str, str]]] = {}  # by volume: node and name of the attachment
         self._stated: dict[str, frozenset[CsiVolume]] = {}  # by node: what VolumeAttachments say
-        self._counts: dict[str, Column] = {}
-        self._limits: dict[str, Column] = {}
+        self._counts: dict[str, IntColumn] = {}
+        self._limits: dict[str, IntColumn] = {}
         self._limited: dict[str, int] = {}  # drivers, with the number of nodes that limit them
-        self._claims: dict[str, set[ClaimKey]] = {}  # by the volume they are bound to
+        self._claims: dict[str, set[ObjectKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
         tables.listen(self)
@@ -48,11 +49,11 @@ class Attachments:
         """Whether any node limits the driver."""
         return driver in self._limited
 
-    def count(self, driver: str) -> Column:
+    def count(self, driver: str) -> IntColumn:
         self._catch_up()
         return self._column(self._counts, driver, 0)
 
-    def limit(self, driver: str) -> Column:
+    def limit(self, driver: str) -> IntColumn:
         self._catch_up()
         return self._column(self._limits, driver, UNLIMITED)
 
@@ -109,7 +110,7 @@ class Attachments:
     def pod_replaced(self, pod: PodOnNode) -> None:
         """A pod's volumes cannot change."""
 
-    def _use(self, key: Key, row: int, volumes: list[CsiVolume]) -> None:
+    def _use(self, key: ObjectKey, row: int, volumes: list[CsiVolume]) -> None:
         if not volumes:
             return
         self._pods[key] = (row, volumes)
@@ -125,7 +126,7 @@ class Attachments:
                 if volume not in stated:
                     self._column(self._counts, volume[0], 0).cells[row] += 1
 
-    def _unuse(self, key: Key) -> None:
+    def _unuse(self, key: ObjectKey) -> None:
         row, volumes = self._pods.pop(key, (-1, []))
         if not volumes:
             return
@@ -175,7 +176,7 @@ class Attachments:
         assert known is not None
         self._read_again(known.metadata.key)
 
-    def _read_again(self, claim: ClaimKey) -> None:
+    def _read_again(self, claim: ObjectKey) -> None:
         """The pods that use the claim may use another volume now."""
         for pod in list(self._catalogue.users.get(claim, {}).values()):
             volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))
@@ -264,10 +265,10 @@ class Attachments:
         for driver in set(self._counts) | set(counts):
             self._column(self._counts, driver, 0).cells[row] = counts.get(driver, 0)
 
-    def _column(self, columns: dict[str, Column], driver: str, fill: int) -> Column:
+    def _column(self, columns: dict[str, IntColumn], driver: str, fill: int) -> IntColumn:
         column = columns.get(driver)
         if column is None:
-            column = columns[driver] = Column(self._tables.capacity, fill)
+            column = columns[driver] = IntColumn(self._tables.capacity, fill)
         elif len(column.cells) < self._tables.capacity:
             column.grow(self._tables.capacity, fill)
         return column

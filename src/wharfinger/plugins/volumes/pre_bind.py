@@ -13,8 +13,8 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.events import NODE, POD
 from wharfinger.framework.prebinding import Preparation, Watched, Write
 from wharfinger.framework.status import SUCCESS, Status, error
-from wharfinger.plugins.volume_catalogue import CLAIM, VOLUME, Catalogue
-from wharfinger.plugins.volume_rules import (
+from wharfinger.plugins.volumes.catalogue import CLAIM, VOLUME, VolumeCatalogue
+from wharfinger.plugins.volumes.rules import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     fully_bound,
@@ -25,7 +25,7 @@ from wharfinger.plugins.volume_rules import (
 class VolumesBound(Preparation):
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalogue: VolumeCatalogue,
         pod: Pod,
         node_name: str,
         bindings: Sequence[tuple[str, PersistentVolumeClaim]],

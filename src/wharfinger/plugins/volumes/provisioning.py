@@ -10,14 +10,14 @@ from wharfinger.api.quantity import NANO, value
 from wharfinger.api.selectors import BadSelector, Requirements
 from wharfinger.api.views import CSIStorageCapacity, StorageClass
 from wharfinger.framework.columns import Bools, Rows
-from wharfinger.plugins.volume_catalogue import Catalogue
-from wharfinger.plugins.volume_rules import NO_PROVISIONER, labelled, on_rows, topologies
+from wharfinger.plugins.volumes.catalogue import VolumeCatalogue
+from wharfinger.plugins.volumes.rules import NO_PROVISIONER, on_rows, topologies
 
 
 class Provisioning:
     """Of claims of one class and size."""
 
-    def __init__(self, catalogue: Catalogue, class_name: str, size: int) -> None:
+    def __init__(self, catalogue: VolumeCatalogue, class_name: str, size: int) -> None:
         self._catalogue = catalogue
         self._class_name = class_name
         self._bytes = -(-size // NANO)
@@ -37,7 +37,7 @@ class Provisioning:
             return np.ones(len(rows), dtype=np.bool_)
         reachable = np.zeros(len(rows), dtype=np.bool_)
         for selector in self._pools():
-            reachable |= labelled(self._catalogue.tables, selector, rows)
+            reachable |= self._catalogue.tables.labelled(selector, rows)
         return reachable
 
     def _class(self) -> StorageClass | None:

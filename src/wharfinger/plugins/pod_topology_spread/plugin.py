@@ -1,7 +1,6 @@
 """PodTopologySpread: keeps the numbers of matching pods in topology domains close together, required or preferred.
 
-Constraints come from the pod, or by default from the services and workloads that select it. `spreading.py` holds what
-the two kinds share.
+Constraints come from the pod, or by default from the services and workloads that select it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from wharfinger.framework.pod_selectors import PodSelector
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, error
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.spreading import HOSTNAME, ZONE, Constraint, Spread, constraints
+from wharfinger.plugins.pod_topology_spread.constraints import HOSTNAME, ZONE, Constraint, constraints
+from wharfinger.plugins.pod_topology_spread.scoring import Spread
 
 _ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 SYSTEM_DEFAULTS = (

@@ -35,6 +35,3 @@ def unsupported(shape: Shape) -> list[str]:
     if any(rule.action == _RESTART_ALL for rule in rules):
         needs.append(f"restarts of all containers (restartPolicyRules with {_RESTART_ALL})")
     return needs
-
-
-plugins = (Unsupported,)

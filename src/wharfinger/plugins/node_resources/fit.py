@@ -13,12 +13,13 @@ from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.node_table import PODS, is_scalar
 from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
-from wharfinger.framework.tables import PODS, Tables, is_scalar
-from wharfinger.plugins.resource_scoring import ResourceSpec, ScoringStrategy, scorer, weight_faults
+from wharfinger.framework.tables import Tables
+from wharfinger.plugins.node_resources.scoring import ResourceSpec, ScoringStrategy, scorer, weight_faults
 
 _ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")

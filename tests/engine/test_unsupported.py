@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from wharfinger.api.views import Pod, view
+from wharfinger.engine.unsupported import unsupported
 from wharfinger.framework.shapes import Shape, shape_key
-from wharfinger.plugins.unsupported import unsupported
 
 RULES = [{"action": "RestartAllContainers"}]
 DEVICE = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}

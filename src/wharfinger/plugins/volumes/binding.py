@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
@@ -23,25 +24,22 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Status, error, unresolvable
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.volume_catalogue import (
+from wharfinger.plugins.volumes.catalogue import (
     CAPACITY,
     CLAIM,
     CLASS,
     CSI_NODE,
     DRIVER,
     VOLUME,
+    BindingPlan,
     Bound,
-    Catalogue,
-    Kind,
-    Plan,
-    Supply,
-    acceptable,
+    VolumeCatalogue,
 )
-from wharfinger.plugins.volume_migration import migrated_plugins
-from wharfinger.plugins.volume_plugin import VolumePlugin
-from wharfinger.plugins.volume_provisioning import Provisioning, volume_limit
-from wharfinger.plugins.volume_rules import (
-    ClaimKey,
+from wharfinger.plugins.volumes.migration import migrated_plugins
+from wharfinger.plugins.volumes.plugin import VolumePlugin
+from wharfinger.plugins.volumes.pre_bind import VolumesBound
+from wharfinger.plugins.volumes.provisioning import Provisioning, volume_limit
+from wharfinger.plugins.volumes.rules import (
     claim_name,
     claim_names,
     class_of_claim,
@@ -53,7 +51,7 @@ from wharfinger.plugins.volume_rules import (
     size_of,
     waits_for_consumer,
 )
-from wharfinger.plugins.volume_writes import VolumesBound
+from wharfinger.plugins.volumes.supply import ClaimKind, Supply, acceptable
 
 UNBOUND_IMMEDIATE = unresolvable("pod has unbound immediate PersistentVolumeClaims")
 
@@ -92,22 +90,22 @@ class VolumeBindingArgs(Args, frozen=True):
         return found
 
 
-class Wanted(NamedTuple):
+class WantedVolume(NamedTuple):
     """An unbound claim that waits for its consumer."""
 
-    kind: Kind
+    kind: ClaimKind
     meant: int | None  # the affinity of the volume that is meant for it, if there is one
     volume: str  # that volume
     selected: str | None  # the node it is being provisioned for
 
 
-class Needs(NamedTuple):
+class VolumeNeeds(NamedTuple):
     """What the volumes of a pod require of a node; pods with equal needs share a shape."""
 
     refusal: Status | None = None
     affinities: tuple[Bound, ...] = ()  # of bound volumes
     missing: bool = False  # the volume after those does not exist
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[WantedVolume, ...] = ()
 
 
 class VolumeBinding(VolumePlugin):
@@ -143,12 +141,12 @@ class VolumeBinding(VolumePlugin):
         return needs if needs.affinities or needs.refusal or needs.missing or needs.wanted else None
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
-        needs = key_of(shape, Needs)
+        needs = key_of(shape, VolumeNeeds)
         if needs is None:
             return None
         return needs.refusal if needs.refusal is not None else _Volumes(self._catalogue, needs)
 
-    def _needs(self, pod: Pod) -> tuple[Needs, list[PersistentVolumeClaim]]:
+    def _needs(self, pod: Pod) -> tuple[VolumeNeeds, list[PersistentVolumeClaim]]:
         """What the pod's volumes require, and the claims that are to be bound, in the order of `wanted`."""
         catalogue = self._catalogue
         namespace = pod.metadata.namespace
@@ -160,7 +158,7 @@ class VolumeBinding(VolumePlugin):
             claim = catalogue.claims.get((namespace, name))
             fault = _unusable(pod, name, claim, ephemeral=volume.persistent_volume_claim is None)
             if fault:
-                return Needs(unresolvable(fault)), []
+                return VolumeNeeds(unresolvable(fault)), []
             assert claim is not None
             claims.append(claim)
         affinities: set[Bound] = set()
@@ -175,21 +173,21 @@ class VolumeBinding(VolumePlugin):
             elif waits_for_consumer(catalogue.classes.get(class_of_claim(claim))) and not claim.spec.volume_name:
                 unbound.append(claim)
             else:
-                return Needs(UNBOUND_IMMEDIATE), []
+                return VolumeNeeds(UNBOUND_IMMEDIATE), []
         try:
             wanted = tuple(
                 self._wanted(claim, sum(each is claim for each in unbound[:index]))
                 for index, claim in enumerate(unbound)
             )
         except BadSelector as fault_found:
-            return Needs(error(str(fault_found))), []
+            return VolumeNeeds(error(str(fault_found))), []
         # Affinities are kept once each: how often a node is asked for the same does not matter.
-        return Needs(None, tuple(sorted(affinities - {Bound(0)})), missing, wanted), unbound
+        return VolumeNeeds(None, tuple(sorted(affinities - {Bound(0)})), missing, wanted), unbound
 
-    def _wanted(self, claim: PersistentVolumeClaim, before: int) -> Wanted:
+    def _wanted(self, claim: PersistentVolumeClaim, before: int) -> WantedVolume:
         """As upstream, each of a pod's volumes looks for a volume of its own, though `before` so many name the same claim."""
         spec = claim.spec
-        kind = Kind(
+        kind = ClaimKind(
             class_of_claim(claim),
             size_of(claim),
             frozenset(spec.access_modes),
@@ -203,8 +201,8 @@ class VolumeBinding(VolumePlugin):
                 if before >= 0:
                     continue
                 number = self._catalogue.affinity(volume)
-                return Wanted(kind, number, volume.metadata.name, self._catalogue.selected_node(claim))
-        return Wanted(kind, None, "", self._catalogue.selected_node(claim))
+                return WantedVolume(kind, number, volume.metadata.name, self._catalogue.selected_node(claim))
+        return WantedVolume(kind, None, "", self._catalogue.selected_node(claim))
 
     # -- the way to the node
 
@@ -225,7 +223,7 @@ class VolumeBinding(VolumePlugin):
             catalogue.assume_volume(name, claim)
         for claim in provisions:
             catalogue.assume_node(claim.metadata.key, node)
-        self._catalogue.plans[pod.metadata.key] = Plan(bindings, provisions)
+        self._catalogue.plans[pod.metadata.key] = BindingPlan(bindings, provisions)
         return SUCCESS
 
     def unreserve(self, pod: Pod, row: int) -> None:
@@ -238,7 +236,7 @@ class VolumeBinding(VolumePlugin):
             if not self._planned(claim.metadata.key):
                 self._catalogue.forget_node(claim.metadata.key)
 
-    def _planned(self, claim: ClaimKey) -> bool:
+    def _planned(self, claim: ObjectKey) -> bool:
         """Whether another pod waits for the same claim."""
         return any(each.metadata.key == claim for plan in self._catalogue.plans.values() for each in plan.provisions)
 
@@ -258,7 +256,7 @@ class _Volumes(Prepared):
     filters = True
     follows_pods = True
 
-    def __init__(self, catalogue: Catalogue, needs: Needs) -> None:
+    def __init__(self, catalogue: VolumeCatalogue, needs: VolumeNeeds) -> None:
         super().__init__()
         self.needs = needs
         self.scope = Scope.CLUSTER if needs.wanted else Scope.NODE

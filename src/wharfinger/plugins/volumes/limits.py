@@ -16,12 +16,12 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.status import Status, error, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.plugins.volume_attachments import Attachments, CsiVolume, attachments_of, limits_of
-from wharfinger.plugins.volume_binding import names_claim
-from wharfinger.plugins.volume_catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME
-from wharfinger.plugins.volume_migration import MIGRATED, in_tree_plugin
-from wharfinger.plugins.volume_plugin import VolumePlugin
-from wharfinger.plugins.volume_rules import claim_name, key_of, not_created_for
+from wharfinger.plugins.volumes.attachments import Attachments, CsiVolume, attachments_of, limits_of
+from wharfinger.plugins.volumes.binding import names_claim
+from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME
+from wharfinger.plugins.volumes.migration import MIGRATED, in_tree_plugin
+from wharfinger.plugins.volumes.plugin import VolumePlugin
+from wharfinger.plugins.volumes.rules import claim_name, key_of, not_created_for
 
 REASON = unschedulable("node(s) exceed max volume count")
 

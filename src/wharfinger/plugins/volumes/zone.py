@@ -15,9 +15,9 @@ from wharfinger.framework.plugin import Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.volume_catalogue import CLAIM, CLASS, VOLUME
-from wharfinger.plugins.volume_plugin import VolumePlugin
-from wharfinger.plugins.volume_rules import class_of_claim, key_of, waits_for_consumer
+from wharfinger.plugins.volumes.catalogue import CLAIM, CLASS, VOLUME
+from wharfinger.plugins.volumes.plugin import VolumePlugin
+from wharfinger.plugins.volumes.rules import class_of_claim, key_of, waits_for_consumer
 
 REASON = unresolvable("node(s) had no available volume zone")
 

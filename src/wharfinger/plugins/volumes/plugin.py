@@ -6,7 +6,7 @@ from typing import Any
 
 from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.volume_catalogue import catalogue_of
+from wharfinger.plugins.volumes.catalogue import catalogue_of
 
 
 class VolumePlugin(Plugin):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd
 from wharfinger.framework.columns import Ints, Rows
@@ -17,9 +18,9 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.stand_ins import StandIn, mounts_volumes
 from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
-from wharfinger.plugins.volume_catalogue import CLAIM, Catalogue
-from wharfinger.plugins.volume_plugin import VolumePlugin
-from wharfinger.plugins.volume_rules import READ_WRITE_ONCE_POD, ClaimKey, key_of
+from wharfinger.plugins.volumes.catalogue import CLAIM, VolumeCatalogue
+from wharfinger.plugins.volumes.plugin import VolumePlugin
+from wharfinger.plugins.volumes.rules import READ_WRITE_ONCE_POD, key_of
 
 DISK_CONFLICT = unschedulable("node(s) had no available disk")
 IN_USE = unschedulable(
@@ -34,7 +35,7 @@ class Exclusive(NamedTuple):
 
     refusal: Status | None
     disks: tuple[Disk, ...]
-    claims: frozenset[ClaimKey]  # those that only one pod may use
+    claims: frozenset[ObjectKey]  # those that only one pod may use
 
 
 class VolumeRestrictions(VolumePlugin):
@@ -78,7 +79,7 @@ class _Restrictions(Prepared):
     filters = True
     follows_pods = True
 
-    def __init__(self, catalogue: Catalogue, exclusive: Exclusive) -> None:
+    def __init__(self, catalogue: VolumeCatalogue, exclusive: Exclusive) -> None:
         super().__init__()
         self._catalogue = catalogue
         self._tables = catalogue.tables

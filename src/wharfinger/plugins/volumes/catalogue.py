@@ -6,14 +6,13 @@ a node that a claim is to be provisioned for. Whatever the API server tells of a
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.node_affinity import NodeTerms
-from wharfinger.api.selectors import Operator, Requirement, Requirements, matches
 from wharfinger.api.views import (
     CSIDriver,
     CSINode,
@@ -28,25 +27,24 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import mounts_volumes
-from wharfinger.framework.tables import Key, PodOnNode, Tables
-from wharfinger.plugins.volume_migration import (
+from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.volumes.migration import (
     NotTranslatable,
     in_tree_plugin,
     migrated_plugins,
     translated_affinity,
 )
-from wharfinger.plugins.volume_rules import (
+from wharfinger.plugins.volumes.rules import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
-    ClaimKey,
     affinity_terms,
-    capacity_of,
     claim_names,
     class_of_volume,
     on_labels,
     on_rows,
     refers_to,
 )
+from wharfinger.plugins.volumes.supply import ClaimKind, Supply
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -62,17 +60,6 @@ Watcher = Callable[[str, Any, Any], None]
 """(kind, the object before, the object after)"""
 
 
-class Kind(NamedTuple):
-    """Claims of one kind take the same volumes."""
-
-    class_name: str
-    size: int  # nano-bytes
-    modes: frozenset[str]
-    selector: Requirements | None
-    volume_mode: str
-    attributes_class: str
-
-
 class Bound(NamedTuple):
     """Where a bound volume can be used. One that Kubernetes itself once served is told by its CSI driver's labels, on
     nodes that leave it to that driver."""
@@ -83,35 +70,35 @@ class Bound(NamedTuple):
     fault: str = ""  # why the driver cannot serve it
 
 
-class Plan(NamedTuple):
+class BindingPlan(NamedTuple):
     """What is reserved for a pod: volumes for claims, and claims to be provisioned for its node."""
 
     bindings: tuple[tuple[str, PersistentVolumeClaim], ...]
     provisions: tuple[PersistentVolumeClaim, ...]
 
 
-class Catalogue:
+class VolumeCatalogue:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.claims: dict[ClaimKey, PersistentVolumeClaim] = {}
+        self.claims: dict[ObjectKey, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.csi_nodes: dict[str, CSINode] = {}
         self.drivers: dict[str, CSIDriver] = {}
-        self.capacities: dict[ClaimKey, CSIStorageCapacity] = {}
+        self.capacities: dict[ObjectKey, CSIStorageCapacity] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
-        self.users: dict[ClaimKey, dict[Key, PodOnNode]] = {}  # pods on nodes, by the claims they name
-        self.plans: dict[Key, Plan] = {}  # of assumed pods
+        self.users: dict[ObjectKey, dict[ObjectKey, PodOnNode]] = {}  # pods on nodes, by the claims they name
+        self.plans: dict[ObjectKey, BindingPlan] = {}  # of assumed pods
         self.watchers: list[Watcher] = []
         self.provision_version = 0  # moves with what decides on provisioning: classes, drivers, capacities
         self.exclusive_version = 0  # moves when a claim for one pod alone gets or loses its user
-        self._assumed_nodes: dict[ClaimKey, str] = {}
+        self._assumed_nodes: dict[ObjectKey, str] = {}
         self._assumed_claims: dict[str, ObjectReference] = {}  # by volume
-        self._referring: dict[ClaimKey, set[str]] = {}  # volumes whose claimRef names the claim, in truth or assumed
+        self._referring: dict[ObjectKey, set[str]] = {}  # volumes whose claimRef names the claim, in truth or assumed
         self._affinities: list[NodeTerms | None] = [None]
         self._affinity_numbers: dict[NodeTerms | None, int] = {None: 0}
         self._of_class: dict[str, set[str]] = {}
-        self._supplies: dict[Kind, Supply] = {}
+        self._supplies: dict[ClaimKind, Supply] = {}
         tables.listen(self)
 
     # -- what the API server tells
@@ -189,7 +176,7 @@ class Catalogue:
     def pod_replaced(self, pod: PodOnNode) -> None:
         """A pod's volumes cannot change."""
 
-    def _use_changed(self, key: ClaimKey) -> None:
+    def _use_changed(self, key: ObjectKey) -> None:
         claim = self.claims.get(key)
         if claim is None or READ_WRITE_ONCE_POD in claim.spec.access_modes:
             self.exclusive_version += 1
@@ -209,7 +196,7 @@ class Catalogue:
         self._supply_changed(name, volume, volume)
         self.tables.changed(keys=True)
 
-    def forget_volume(self, name: str, claim: ClaimKey) -> None:
+    def forget_volume(self, name: str, claim: ObjectKey) -> None:
         assumed = self._assumed_claims.get(name)
         if assumed is None or (assumed.namespace, assumed.name) != claim:
             return
@@ -219,12 +206,12 @@ class Catalogue:
         self._supply_changed(name, volume, volume)
         self.tables.changed(keys=True)
 
-    def assume_node(self, claim: ClaimKey, node_name: str) -> None:
+    def assume_node(self, claim: ObjectKey, node_name: str) -> None:
         """The claim is to be provisioned for a node."""
         self._assumed_nodes[claim] = node_name
         self.tables.changed(keys=True)
 
-    def forget_node(self, claim: ClaimKey) -> None:
+    def forget_node(self, claim: ObjectKey) -> None:
         if self._assumed_nodes.pop(claim, None) is not None:
             self.tables.changed(keys=True)
 
@@ -283,7 +270,7 @@ class Catalogue:
     def terms(self, affinity: int) -> NodeTerms | None:
         return self._affinities[affinity]
 
-    def supply(self, kind: Kind) -> Supply:
+    def supply(self, kind: ClaimKind) -> Supply:
         """The volumes that claims of a kind may take; kept up to date until released."""
         found = self._supplies.get(kind)
         if found is None:
@@ -332,125 +319,11 @@ class Catalogue:
                 tables.changed(versions=True)
 
 
-class Supply:
-    """The volumes free for claims of one kind, in groups by where they can be used, the smallest of a group first."""
-
-    def __init__(self, catalogue: Catalogue, kind: Kind) -> None:
-        self.kind = kind
-        self.holders = 0
-        self.version = 0  # moves when many rows are concerned
-        self._catalogue = catalogue
-        self._groups: dict[int, list[tuple[int, str]]] = {}  # affinity to (capacity, name)
-        self._where: dict[str, tuple[int, int]] = {}  # volume to (affinity, capacity)
-        self._by_value: dict[str, dict[str, set[int]]] = {}  # label key and value to affinities that want just that
-        self._others: set[int] = set()
-
-    def put(self, volume: PersistentVolume) -> int | None:
-        """Takes the volume in where it fits; the number of its affinity then."""
-        if not self._fits(volume):
-            return None
-        affinity, capacity = self._catalogue.affinity(volume), capacity_of(volume)
-        self._where[volume.metadata.name] = (affinity, capacity)
-        group = self._groups.get(affinity)
-        if group is None:
-            group = self._groups[affinity] = []
-            self._file(affinity)
-        insort(group, (capacity, volume.metadata.name))
-        return affinity
-
-    def drop(self, name: str) -> int | None:
-        where = self._where.pop(name, None)
-        if where is None:
-            return None
-        affinity, capacity = where
-        group = self._groups[affinity]
-        del group[bisect_left(group, (capacity, name))]
-        if not group:
-            del self._groups[affinity]
-            self._unfile(affinity)
-        return affinity
-
-    def at(self, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """The groups that a node with these labels can use."""
-        found = [each for each in self._others if on_labels(self._catalogue.terms(each), labels)]
-        for key, values in self._by_value.items():
-            value = labels.get(key)
-            if value is not None:
-                found += values.get(value, ())
-        return tuple(sorted(set(found)))
-
-    def smallest(self, affinities: Iterable[int], taken: set[str]) -> str | None:
-        """The smallest volume of some groups that is not taken."""
-        best: tuple[int, str] | None = None
-        for affinity in affinities:
-            for each in self._groups[affinity]:
-                if each[1] not in taken:
-                    best = each if best is None else min(best, each)
-                    break
-        return None if best is None else best[1]
-
-    def reachable(self, rows: Rows) -> Bools:
-        """Which rows can use at least one volume."""
-        tables = self._catalogue.tables
-        found = np.zeros(len(rows), dtype=np.bool_)
-        for key, values in self._by_value.items():
-            found |= tables.label(key).mask(Requirement(key, Operator.IN, frozenset(values)), rows)
-        for affinity in self._others:
-            found |= on_rows(tables, self._catalogue.terms(affinity), rows)
-        return found
-
-    def _fits(self, volume: PersistentVolume) -> bool:
-        kind = self.kind
-        return (
-            self._catalogue.reference(volume) is None
-            and volume.status.phase == "Available"
-            and acceptable(kind, volume)
-            and (kind.selector is None or matches(kind.selector, volume.metadata.labels))
-            and class_of_volume(volume) == kind.class_name
-            and kind.modes <= set(volume.spec.access_modes)
-        )
-
-    def _file(self, affinity: int) -> None:
-        wanted = _one_label(self._catalogue.terms(affinity))
-        if wanted is None:
-            self._others.add(affinity)
-        else:
-            for value in wanted.values:
-                self._by_value.setdefault(wanted.key, {}).setdefault(value, set()).add(affinity)
-
-    def _unfile(self, affinity: int) -> None:
-        self._others.discard(affinity)
-        wanted = _one_label(self._catalogue.terms(affinity))
-        for value in wanted.values if wanted is not None else ():
-            values = self._by_value[wanted.key] if wanted is not None else {}
-            values[value].discard(affinity)
-            if not values[value]:
-                del values[value]
-
-
-def acceptable(kind: Kind, volume: PersistentVolume) -> bool:
-    """What even a volume that is meant for a claim must fulfil."""
-    return (
-        capacity_of(volume) >= kind.size
-        and volume.spec.volume_mode == kind.volume_mode
-        and volume.spec.volume_attributes_class_name == kind.attributes_class
-        and not volume.metadata.deletion_timestamp
-    )
-
-
-def catalogue_of(tables: Tables) -> Catalogue:
-    found: Catalogue | None = tables.shared.get("volumes")
+def catalogue_of(tables: Tables) -> VolumeCatalogue:
+    found: VolumeCatalogue | None = tables.shared.get("volumes")
     if found is None:
-        found = tables.shared["volumes"] = Catalogue(tables)
+        found = tables.shared["volumes"] = VolumeCatalogue(tables)
     return found
-
-
-def _one_label(terms: NodeTerms | None) -> Requirement | None:
-    """The one requirement of an affinity that wants values of one label, as local volumes do."""
-    if terms is None or len(terms) != 1 or len(terms[0].labels) != 1:
-        return None
-    wanted = terms[0].labels[0]
-    return wanted if wanted.operator is Operator.IN else None
 
 
 def _newer(old: Any, new: Any) -> bool:
@@ -461,7 +334,7 @@ def _newer(old: Any, new: Any) -> bool:
     return not after or before != after
 
 
-def _claims_of(pod: PodOnNode) -> list[ClaimKey]:
+def _claims_of(pod: PodOnNode) -> list[ObjectKey]:
     if not mounts_volumes(pod.pod):
         return []
     namespace = pod.pod.metadata.namespace

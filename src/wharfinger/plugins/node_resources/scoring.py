@@ -10,10 +10,11 @@ import numpy as np
 
 from wharfinger.api.fields import FieldError, invalid, required
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NONZERO, in_units, requests_nano
-from wharfinger.framework.columns import Column, Ints, Rows
+from wharfinger.framework.columns import IntColumn, Ints, Rows
+from wharfinger.framework.node_table import is_scalar
 from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.tables import Tables, is_scalar
+from wharfinger.framework.tables import Tables
 
 MAX_CUSTOM_SCORE = 10  # the scale of the points of RequestedToCapacityRatio
 
@@ -77,8 +78,8 @@ class Used:
         self.tables = tables
         self.amount = amount
         self.weight = weight
-        self.allocatable: Column = tables.allocatable[number]
-        self.requested: Column = tables.requested[number]
+        self.allocatable: IntColumn = tables.allocatable[number]
+        self.requested: IntColumn = tables.requested[number]
         if nonzero and name in (CPU, MEMORY):
             self.requested = tables.nonzero_cpu if name == CPU else tables.nonzero_memory
 
@@ -104,7 +105,7 @@ def measured(
     return found
 
 
-class Scorer(Protocol):
+class ResourceScorer(Protocol):
     used: list[Used]
 
     def score(self, rows: Rows) -> Ints: ...
@@ -112,7 +113,7 @@ class Scorer(Protocol):
     def row_scorer(self) -> Callable[[int], int]: ...
 
 
-def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> Scorer:
+def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> ResourceScorer:
     # Upstream's scorer does not look at pod-level resources of the pending pod (noderesources/fit.go builds it without
     # the feature), and containers that say nothing count with the stand-in amounts.
     pod = shape.pod

@@ -12,7 +12,7 @@ import numpy as np
 
 from wharfinger.api.node_affinity import NodeTerm, NodeTerms, node_terms
 from wharfinger.api.quantity import parse_nano
-from wharfinger.api.selectors import NodeSelector, Operator, Requirement, Requirements, matches
+from wharfinger.api.selectors import NodeSelector, Operator, Requirement, matches
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.api.views.pods import Volume
@@ -29,9 +29,6 @@ BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-
-ClaimKey = tuple[str, str]
-"""Namespace and name of a claim."""
 
 
 def key_of(shape: Shape, wanted: type[T]) -> T | None:
@@ -111,14 +108,7 @@ def on_rows(tables: Tables, terms: NodeTerms | None, rows: Rows) -> Bools:
         return np.ones(len(rows), dtype=np.bool_)
     found = np.zeros(len(rows), dtype=np.bool_)
     for term in terms:
-        found |= labelled(tables, term.labels, rows)
-    return found
-
-
-def labelled(tables: Tables, requirements: Requirements, rows: Rows) -> Bools:
-    found = np.ones(len(rows), dtype=np.bool_)
-    for requirement in requirements:
-        found &= tables.label(requirement.key).mask(requirement, rows)
+        found |= tables.labelled(term.labels, rows)
     return found
 
 

@@ -13,7 +13,7 @@ from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, RowFu
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.resource_scoring import DEFAULT_RESOURCES, ResourceSpec, Used, measured
+from wharfinger.plugins.node_resources.scoring import DEFAULT_RESOURCES, ResourceSpec, Used, measured
 
 
 class NodeResourcesBalancedAllocationArgs(Args, frozen=True):

@@ -1,0 +1,1 @@
+"""The plugins that compare requested with allocatable resources: NodeResourcesFit and NodeResourcesBalancedAllocation."""

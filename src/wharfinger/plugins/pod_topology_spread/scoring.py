@@ -1,0 +1,155 @@
+"""Scoring by soft topology spread constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import floor, log
+
+import numpy as np
+
+from wharfinger.framework.columns import Bools, Floats, Ints, Rows
+from wharfinger.framework.plugin import MAX_SCORE
+from wharfinger.plugins.pod_topology_spread.constraints import HOSTNAME
+from wharfinger.plugins.pod_topology_spread.counting import FEW
+from wharfinger.plugins.pod_topology_spread.filtering import SpreadFilter
+
+
+@dataclass(slots=True)
+class _Feasible:
+    """The feasible rows, which of them are scored, and for each soft constraint their domains and how many those are."""
+
+    rows: Rows
+    position: int  # of the log of nodes
+    scored: Bools
+    all_scored: bool
+    codes: list[Ints]
+    numbers: list[int]
+    shares: Shares | None = None  # where one constraint scores all the rows, by domains that are few
+
+
+@dataclass(slots=True)
+class Shares:
+    """Which domain each feasible row is in, and the normalised scores of the domains when last asked for."""
+
+    present: list[int]  # the codes of the domains
+    index: Ints  # [row] position in `present`
+    scores: list[int] = field(default_factory=list)  # [domain]
+    final: Ints | None = None  # [row]
+
+
+def _rounded(values: Floats) -> Floats:
+    """To whole numbers, halves up; the values are not negative."""
+    whole = np.floor(values)
+    whole += values - whole >= 0.5
+    return whole
+
+
+def _rounded_one(value: float) -> int:
+    whole = floor(value)
+    return whole + (value - whole >= 0.5)
+
+
+class Spread(SpreadFilter):
+    """The answers of PodTopologySpread for one shape."""
+
+    scores = normalizes = True
+
+    _kept: _Feasible | None = None
+
+    def _read_constraints(self) -> None:
+        super()._read_constraints()
+        self._kept = None
+
+    @property
+    def score_version(self) -> Hashable:
+        if self._read_version != self._source_version():
+            self._read_constraints()
+        moved = sum(domains.counter.version for domains in self._soft)
+        return self._tables.node_log.position, self._read_version, moved
+
+    def scoring(self) -> bool:
+        self._refresh()
+        return bool(self._soft)
+
+    def score(self, rows: Rows) -> Ints:
+        self._refresh()
+        if not self._soft:
+            return np.zeros(len(rows), dtype=np.int64)
+        where = self._feasible(rows)
+        if len(self._soft) == 1 and self._soft[0].constraint.topology_key != HOSTNAME:
+            # One score for each domain: rounded there, and looked up.
+            domains = self._soft[0]
+            by_domain = domains.sums * np.float64(log(where.numbers[0] + 2)) + (domains.constraint.max_skew - 1)
+            by_domain[-1] = 0.0
+            return _rounded(by_domain).astype(np.int64).take(where.codes[0], mode="wrap")
+        total: Floats | None = None
+        for domains, codes, number in zip(self._soft, where.codes, where.numbers, strict=True):
+            weight, shift = np.float64(log(number + 2)), np.float64(domains.constraint.max_skew - 1)
+            if domains.constraint.topology_key == HOSTNAME:
+                part: Floats = domains.counter.counts.take(rows) * weight + shift
+                part[codes < 0] = 0.0
+            else:
+                by_domain = domains.sums * weight + shift
+                by_domain[-1] = 0.0  # what code -1 finds
+                part = by_domain.take(codes, mode="wrap")
+            total = part if total is None else total + part
+        assert total is not None
+        scores = _rounded(total).astype(np.int64)
+        if not where.all_scored:
+            scores[~where.scored] = 0
+        return scores
+
+    def normalize(self, scores: Ints, rows: Rows) -> Ints:
+        where = self._feasible(rows)
+        counted = scores if where.all_scored else scores[where.scored]
+        if not len(counted):
+            return np.zeros_like(scores)
+        largest, smallest = max(int(counted.max()), 0), int(counted.min())
+        if largest == 0:
+            final = np.full_like(scores, MAX_SCORE)
+        else:
+            final = largest + smallest - scores
+            final *= MAX_SCORE
+            final //= largest
+        if not where.all_scored:
+            final[~where.scored] = 0
+        return final
+
+    def final(self, rows: Rows) -> Ints:
+        self._refresh()
+        shares = self._feasible(rows).shares if self._soft else None
+        if shares is None:
+            return super().final(rows)
+        domains = self._soft[0]
+        sums = domains.sums.tolist()
+        weight, shift = log(len(shares.present) + 2), domains.constraint.max_skew - 1
+        raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in shares.present]
+        largest, smallest = max(raw), min(raw)
+        scores = [(largest + smallest - each) * MAX_SCORE // largest if largest else MAX_SCORE for each in raw]
+        if shares.final is None or scores != shares.scores:
+            shares.scores, shares.final = scores, np.array(scores, dtype=np.int64).take(shares.index)
+        return shares.final
+
+    def _feasible(self, rows: Rows) -> _Feasible:
+        """What follows from which rows are feasible; kept, for that changes less often than the counts."""
+        kept = self._kept
+        if kept is None or kept.rows is not rows or kept.position != self._tables.node_log.position:
+            scored = self._with_keys(self._soft, rows) if self._require_all else np.ones(len(rows), dtype=np.bool_)
+            codes, numbers = [], []
+            for domains in self._soft:
+                of_rows = domains.column.codes.take(rows)
+                codes.append(of_rows)
+                if domains.constraint.topology_key == HOSTNAME:
+                    numbers.append(int(np.count_nonzero(scored)))
+                else:
+                    # Code -1 is a domain of its own where nodes without the key are scored too.
+                    numbers.append(int(np.count_nonzero(np.bincount(of_rows[scored] + 1))))
+            kept = self._kept = _Feasible(
+                rows, self._tables.node_log.position, scored, bool(scored.all()), codes, numbers
+            )
+            if len(self._soft) == 1 and kept.all_scored and numbers[0] <= FEW:
+                if self._soft[0].constraint.topology_key != HOSTNAME and len(rows):
+                    present, index = np.unique(codes[0], return_inverse=True)
+                    kept.shares = Shares(present.tolist(), index)
+        return kept
