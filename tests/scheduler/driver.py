@@ -45,7 +45,7 @@ class Driver:
         for each in nodes:
             self.engine.set_node(each)
         self.state.synced()
-        self.instructions: list[Instruction] = self.state.take()
+        self.instructions: list[Instruction] = self.state.outbox.take()
 
     def _context(self, objects: Objects) -> SchedulerContext:
         nobody: Any = None  # no requests are made
@@ -124,7 +124,7 @@ class Driver:
     # -- instructions
 
     def _gather(self) -> None:
-        self.instructions += self.state.take()
+        self.instructions += self.state.outbox.take()
 
     def taken(self, kind: type[T]) -> list[T]:
         """The instructions of a type since the last call; the others stay."""

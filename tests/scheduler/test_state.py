@@ -204,9 +204,9 @@ def test_before_everything_is_known_events_retry_nothing() -> None:
     engine, nobody = Engine(), None
     state = SchedulingState(engine, SchedulableKinds(PodItems(SchedulerContext(nobody, nobody, engine, Objects()))))
     state.pending(None, pod("a"), 0.0)
-    state.take()
+    state.outbox.take()
     state.happened(ClusterEvent(NODE, Action.ADD, None, node("n1")), 0.0)
-    assert state.take() == []
+    assert state.outbox.take() == []
 
 
 def test_pods_without_an_event_are_retried_after_a_while() -> None:

@@ -81,8 +81,8 @@ class Executor:
 
     def carry_out(self) -> None:
         """Starts everything that the state has asked for since the last call."""
-        while instructions := self._state.take():
-            self._carry_out_all(instructions)
+        if self._state.outbox:
+            self._carry_out_all(self._state.outbox.take())
 
     def _carry_out_all(self, instructions: Iterable[Instruction]) -> None:
         handlers = self._handlers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document, Resource
@@ -18,13 +19,11 @@ Metric = Literal["pod_added", "foreign_pod", "preemption"]
 """An item was added to the queue; another scheduler bound a pod to a node of ours; preemption was tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(Struct, frozen=True, eq=False):
     """Something may be ready to be scheduled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True, eq=False):
     """Bind an assumed item to its node, after what plugins want done first. `bound` or `bind_failed` follows."""
 
     item: QueuedPod
@@ -33,8 +32,7 @@ class Bind:
     preparations: Sequence[tuple[str, Preparation]] = ()  # by plugin
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(Struct, frozen=True, eq=False):
     """Evict pods from a node for an item that is nominated there. `evicted` follows."""
 
     item: QueuedPod
@@ -43,8 +41,7 @@ class Evict:
     refused_by: frozenset[str]  # the plugins that refused the item before
 
 
-@dataclass(frozen=True, slots=True)
-class PatchPodStatus:
+class PatchPodStatus(Struct, frozen=True, eq=False):
     """Set the condition PodScheduled to False, and the nominated node."""
 
     pod: Pod
@@ -53,15 +50,13 @@ class PatchPodStatus:
     nominated_node: str | None = None  # None leaves it as it is; empty clears it
 
 
-@dataclass(frozen=True, slots=True)
-class ClearNomination:
+class ClearNomination(Struct, frozen=True, eq=False):
     """Remove the nominated node from a pod's status."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PatchStatus:
+class PatchStatus(Struct, frozen=True, eq=False):
     """Patch the status of an object that is not a Pod.
 
     `change` derives the members to write from the object as it is by then and the time, or returns None if there is
@@ -76,8 +71,7 @@ class PatchStatus:
     newest_only: bool = False  # replaces an earlier one for the same object that was not sent yet
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEvent:
+class RecordEvent(Struct, frozen=True, eq=False):
     """Record an event about an object."""
 
     resource: Resource
@@ -87,15 +81,13 @@ class RecordEvent:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True, eq=False):
     """A pod was bound elsewhere or is gone: drop status patches that were not sent yet, and end its preparations."""
 
     key: ObjectKey
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True, eq=False):
     """Add one to a metric."""
 
     metric: Metric

@@ -21,7 +21,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
 from wharfinger.scheduler.cycle import NEEDS_NODES, SchedulingCycle
-from wharfinger.scheduler.instructions import WAKE, Bind, Count, Evict, Forget, Instruction, Outbox
+from wharfinger.scheduler.instructions import WAKE, Bind, Count, Evict, Forget, Outbox
 from wharfinger.scheduler.queue import Place, QueuedPod, SchedulingQueue
 from wharfinger.scheduler.schedulable import Schedulable, SchedulableKinds
 from wharfinger.scheduler.wake_ups import Listeners
@@ -43,25 +43,22 @@ class SchedulingState:
         """`limited` says that only some nodes are ours, so that pods which other schedulers bind there are reported."""
         self.engine = engine
         self.kinds = kinds
+        self._others = tuple(kinds.others.values())
         self.queue = SchedulingQueue(self._gate, initial_backoff, max_backoff)
-        self._outbox = Outbox()
-        self.cycle = SchedulingCycle(engine, self.queue, kinds, self._outbox)
+        self.outbox = Outbox()  # instructions that were not carried out yet
+        self.cycle = SchedulingCycle(engine, self.queue, kinds, self.outbox)
         self._listeners = Listeners(engine)
         self._limited = limited
         self._acting = False  # whether everything is known and it is our turn to act
         self._waking: dict[Schedulable, None] = {}  # those that may have pods to retry
-
-    def take(self) -> list[Instruction]:
-        """The instructions since the last call."""
-        return self._outbox.take()
 
     # -- events
 
     def synced(self) -> None:
         """Every object is known; from now on we act."""
         self._acting = True
-        for each in self.kinds.others.values():
-            self._outbox += each.synced()
+        for each in self._others:
+            self.outbox += each.synced()
 
     def pending(self, old: Pod | None, new: Pod | None, now: float) -> None:
         """An item without a node was added or updated, or is no longer one: bound, finished or deleted."""
@@ -80,19 +77,19 @@ class SchedulingState:
             if nominated:
                 self.engine.set_nominated(new, nominated)
             self.queue.add(new, now)
-            self._outbox.append(_POD_ADDED)
+            self.outbox.append(_POD_ADDED)
         else:
             if old.status.nominated_node_name != nominated:
                 self.engine.set_nominated(new, nominated or None)
             self.queue.update(new, now, retry=_scheduling_changed(old, new))
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
 
     def _leave(self, item: Pod) -> None:
         key = item.metadata.key
         self.queue.remove(key)
         self.cycle.diagnoses.pop(key, None)
         self.engine.set_nominated(item, None)
-        self._outbox.append(Forget(key))
+        self.outbox.append(Forget(key))
 
     def assigned(self, pod: Pod) -> None:
         """A pod was bound, by us or by another scheduler."""
@@ -100,7 +97,7 @@ class SchedulingState:
             return
         node = pod.spec.node_name
         if node in self.engine.tables.row_of:
-            self._outbox.append(_FOREIGN)
+            self.outbox.append(_FOREIGN)
             message = f"{pod.spec.scheduler_name} bound this pod onto node {node}, which is scheduled by us"
             self.cycle.event(pod, "ForeignPod", message)
 
@@ -118,16 +115,16 @@ class SchedulingState:
             self.pending(before, after, now)
         if change.released is not None:
             self.happened(ClusterEvent(POD, Action.DELETE, change.released, None), now)
-        self._outbox += change.instructions
+        self.outbox += change.instructions
         self._waking[schedulable] = None
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
 
     def happened(self, event: ClusterEvent, now: float) -> None:
         """Something changed in the cluster: retries the items that it can help."""
         if not self._acting:
             return
-        for each in self.kinds.others.values():
-            self._outbox += each.room_changed()
+        for each in self._others:
+            self.outbox += each.room_changed()
         if not len(self.queue):
             return
         if event.kind == NODE and event.action is Action.ADD:
@@ -135,12 +132,12 @@ class SchedulingState:
         plugins = self._listeners.of(event)
         if plugins:
             self.queue.wake(plugins, lambda pod, plugin: self.engine.wakes(pod, (plugin,), event), now)
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
 
     def flush(self, now: float) -> None:
         """Retries items that waited long without an event."""
         self.queue.flush_unschedulable(now)
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
 
     # -- one item
 
@@ -189,7 +186,7 @@ class SchedulingState:
             return False
         item.pod = current
         self.cycle.fail(item, message, now)
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
         return True
 
     def room_reserved(self, eviction: Evict) -> None:
@@ -212,7 +209,7 @@ class SchedulingState:
         else:
             self.engine.set_nominated(pod, None)
             self.queue.fail(item, now)
-        self._outbox.append(WAKE)
+        self.outbox.append(WAKE)
 
     def _look_for_successor(self, pod: Pod, now: float) -> None:
         """Queues an item that replaced this one under the same name while this one was busy."""

@@ -39,7 +39,7 @@ def test_a_pending_reservation_is_scheduled_as_a_stand_in() -> None:
     assert binding.annotations == {}, "its phase is no annotation"
     assert ledger_of(made.engine.tables).placements[item.metadata.key] == ReservationPlacement()
     made.state.bound(binding, made.now)
-    (event,) = [each for each in made.state.take() if isinstance(each, RecordEvent)]
+    (event,) = [each for each in made.state.outbox.take() if isinstance(each, RecordEvent)]
     assert (event.resource, event.message) == (RESERVATIONS, "Successfully assigned r to n1")
     assert not ledger_of(made.engine.tables).placements
 

@@ -225,11 +225,11 @@ def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:
     return found
 
 
-def left_of(fake: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
+def left_of(reserving: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
     """What a reservation still keeps: its record without what its users hold."""
-    taken = dict(used_up.get(fake.reserves, {}))
+    taken = dict(used_up.get(reserving.reserves, {}))
     left = []
-    for name, resource, count in fake.recorded:
+    for name, resource, count in reserving.recorded:
         part = min(count, taken.get(resource, 0))
         if part:
             taken[resource] -= part
