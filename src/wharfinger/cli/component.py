@@ -45,15 +45,13 @@ def running_options(function: F) -> F:
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="A WharfingerConfiguration file.",
             ),
-            click.option("--leader-elect", is_flag=True, help="Let only one of several copies work."),
+            click.option("--leader-elect", is_flag=True, help="Let only one of several replicas work."),
             click.option(
                 "--metrics-port",
                 type=click.IntRange(0, 65535),
                 help="Serve /metrics, /healthz and /readyz on this port.",
             ),
-            click.option(
-                "--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port."
-            ),
+            click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port."),
         )
     ):
         function = option(function)

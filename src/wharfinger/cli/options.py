@@ -17,11 +17,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cluster_options(function: F) -> F:
     """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each perhaps None."""
-    function = click.option("--context", metavar="NAME", help="The context of the kubeconfig to use.")(function)
+    function = click.option("--context", metavar="NAME", help="The kubeconfig context to use.")(function)
     return click.option(
         "--kubeconfig",
         metavar="FILE",
-        help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the cluster we run in.",
+        help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of the pod.",
     )(function)
 
 
@@ -41,7 +41,7 @@ def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     """Adds `-o/--output` with the given formats (table, wide, json, yaml, name unless told otherwise)."""
     choices = formats or ("table", "wide", "json", "yaml", "name")
     return click.option(
-        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="How to print."
+        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="Output format."
     )
 
 

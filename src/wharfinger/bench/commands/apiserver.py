@@ -223,14 +223,14 @@ def running_server(directory: Path) -> Iterator[Path]:
 
 
 @click.command
-@click.option("--pods", default=5000, show_default=True, help="How many pods to create, bind and get.")
-@click.option("--connections", default=32, show_default=True, help="How many clients ask at once.")
-@click.option("--watchers", default=100, show_default=True, help="How many watches see a write.")
+@click.option("--pods", default=5000, show_default=True, help="Number of pods.")
+@click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
+@click.option("--watchers", default=100, show_default=True, help="Number of watchers.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
 def command(pods: int, connections: int, watchers: int, output: str) -> None:
-    """Creates, binds, gets and lists a second, and the delay from a write to its watchers."""
+    """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
     import msgspec
 
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:

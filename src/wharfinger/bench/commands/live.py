@@ -36,7 +36,8 @@ _PATIENCE = 600.0  # seconds without which no benchmark ends
 def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool, output: str) -> None:
     """Fill an API server with nodes and pending pods, then let the scheduler bind them.
 
-    Without --kubeconfig an embedded server is started for it, with durable writes."""
+    Without --kubeconfig, an embedded server with durable writes is started.
+    """
     if kubeconfig is not None or context is not None:
         result = asyncio.run(_measure(kubeconfig, context, nodes, pods, events))
     else:

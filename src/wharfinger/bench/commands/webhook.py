@@ -209,16 +209,17 @@ def _ms(seconds: float) -> float:
 
 
 @click.command
-@click.option("--policies", default=200, show_default=True, help="How many policies each pod may use.")
-@click.option("--rate", default=500.0, show_default=True, help="Reviews a second.")
-@click.option("--seconds", default=10.0, show_default=True, help="For how long.")
-@click.option("--connections", default=16, show_default=True, help="Over how many connections.")
+@click.option("--policies", default=200, show_default=True, help="Number of policies that each pod may use.")
+@click.option("--rate", default=500.0, show_default=True, help="Reviews per second.")
+@click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
+@click.option("--connections", default=16, show_default=True, help="Number of connections.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
 def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> None:
-    """The time that admission reviews take at a steady rate: warm, while a policy is changed every second, and cold (an
-    account seen for the first time)."""
+    """Measure the latency of admission reviews at a steady rate: warm, while a policy changes every second, and
+    for an account seen for the first time.
+    """
     import msgspec
     import uvloop
 

@@ -8,7 +8,7 @@ import click
 @click.command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that lets a shell complete commands, options and files.
+    """Print the completion script for a shell.
 
     \b
     Examples:

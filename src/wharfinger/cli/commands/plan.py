@@ -41,21 +41,21 @@ class _Plan(click.Command):
     multiple=True,
     type=click.Path(),
     metavar="CHANGE",
-    help="The change: files, folders, or -. Scenarios among them are played.",
+    help="The change: a file, a folder, or -. Scenarios in it are played.",
 )
 @click.option(
     "--delete",
     "deletions",
     multiple=True,
     metavar="KIND/[NAMESPACE/]NAME",
-    help="Delete this object, such as node/n1; may be repeated.",
+    help="Delete this object, such as `node/n1`. Can be repeated.",
 )
 @click.option(
     "--drain",
     "drains",
     multiple=True,
     metavar="NODE",
-    help="Drain this node: no new pods, and its pods evicted as disruption budgets allow; may be repeated.",
+    help="Drain this node, respecting disruption budgets. Can be repeated.",
 )
 @click.option(
     "--cluster",
@@ -63,11 +63,11 @@ class _Plan(click.Command):
     multiple=True,
     type=click.Path(),
     metavar="SNAPSHOT",
-    help="Files or folders with the cluster's state, instead of a live cluster.",
+    help="A file or folder with the cluster's state, instead of a live cluster.",
 )
 @cluster_options
-@click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
-@click.option("--as", "user", default="", help="Who makes the change. Default: the administrator.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
+@click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")
 @click.option("-v", "--all", "everything", is_flag=True, help="Show every change.")
 @output_option("table", "json", "yaml")
 def command(
@@ -82,9 +82,9 @@ def command(
     everything: bool,
     output: str,
 ) -> None:
-    """Show what a change would do: pods that would start, wait, move or go, reservations, units and placements.
+    """Show what a change would do to pods, workloads, reservations, units and placements.
 
-    Exits with 0 if nothing changes, with 2 if something does, with 1 on any error or failed expectation of a scenario.
+    Exit status: 0 no change, 2 something would change, 1 an error or a failed expectation.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ DEFAULT_NODES = 3
 @click.command
 @data_dir_option("Where everything is kept: objects, keys, tokens, logs, the kubeconfig.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port of the API server; 0 takes any free one.  [default: 6443]"
+    "--port", type=click.IntRange(0, 65535), help="Port of the API server; 0 picks a free one.  [default: 6443]"
 )
 @click.option(
     "--nodes",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "-f", "--filename", "files", metavar="PATH", multiple=True, help="PlacementDecisions to read instead of a cluster."
 )
-@click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of a name without one.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none.")
 @click.option(
     "--type",
     "strategy",
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     "mandatory",
     metavar="NAME|INDEX",
     multiple=True,
-    help="A decision group that must succeed first; may be repeated.",
+    help="A decision group that must succeed first. Can be repeated.",
 )
 @click.option(
     "--known",
     metavar="CLUSTER=STATUS",
     multiple=True,
-    help="The present status of a cluster: Progressing, Succeeded, Failed, TimeOut or Skip; may be repeated.",
+    help="The present status of a cluster: Progressing, Succeeded, Failed, TimeOut or Skip. Can be repeated.",
 )
 @cluster_options
 @output_option("table", "json", "yaml")
