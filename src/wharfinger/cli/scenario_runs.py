@@ -15,7 +15,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScenarioVerdict:
     """How one scenario went. `problems` are lines for a person."""
 
     name: str
@@ -51,7 +51,7 @@ def collect(paths: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verdict]:
+def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[ScenarioVerdict]:
     """Verdicts in the order in which they come."""
     workers = min(jobs or os.cpu_count() or 1, len(files))
     if workers == 1:
@@ -68,29 +68,29 @@ def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verd
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def run_file(file: Path, seed: int) -> list[Verdict]:
+def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
     """Plays every scenario of a file, with the file's manifests and configuration."""
     from wharfinger.api.kinds import registry
     from wharfinger.cli.simulating import quiet
     from wharfinger.simulate.inputs import BadInput, read_inputs
-    from wharfinger.simulate.simulation import Options, simulate
+    from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     quiet()
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
     except BadInput as error:
-        return [Verdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
+        return [ScenarioVerdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
     verdicts = []
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         began = time.perf_counter()
         try:
-            report = simulate(inputs, Options(seed=seed), [scenario])
+            report = simulate(inputs, SimulationOptions(seed=seed), [scenario])
             problems = tuple(problem_lines(report["expectations"]))
         except Exception as error:  # one broken scenario must not hide the others
             problems = (f"the simulation broke: {type(error).__name__}: {error}",)
         title = f"{file}: {name}" if name else str(file)
-        verdicts.append(Verdict(title, str(file), time.perf_counter() - began, problems))
+        verdicts.append(ScenarioVerdict(title, str(file), time.perf_counter() - began, problems))
     return verdicts
 
 
@@ -103,7 +103,7 @@ def problem_lines(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
             yield from failure(each)
 
 
-def junit_xml(verdicts: Sequence[Verdict]) -> str:
+def junit_xml(verdicts: Sequence[ScenarioVerdict]) -> str:
     failed = [verdict for verdict in verdicts if not verdict.ok]
     suite = ElementTree.Element(
         "testsuite",

@@ -12,8 +12,8 @@ import click
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
+    from wharfinger.simulate.cluster import SimulatedCluster
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.world import World
 
 
 def quiet() -> None:
@@ -44,12 +44,12 @@ def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
         raise BadInput([f"{names}: there is no object in it"])
 
 
-def loaded_world(inputs: Inputs) -> World:
+def loaded_world(inputs: Inputs) -> SimulatedCluster:
     """A world that holds what the files hold, in which nothing runs. Says what the API refused."""
+    from wharfinger.simulate.cluster import SimulatedCluster
     from wharfinger.simulate.simulation import fill
-    from wharfinger.simulate.world import World
 
-    world = World(inputs.configuration, start=inputs.start())
+    world = SimulatedCluster(inputs.configuration, start=inputs.start())
     for refused in world.loop.complete(fill(world, inputs)):
         click.echo(f"Note: {refused.kind} {refused.name} was refused: {refused.message}", err=True)
     return world

@@ -39,7 +39,7 @@ class StartFailed(Exception):
 
 
 @dataclass(slots=True)
-class Plan:
+class ControlPlaneOptions:
     """What to run."""
 
     data_dir: Path
@@ -60,7 +60,7 @@ class _Child:
 
 
 class Supervisor:
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: ControlPlaneOptions, say: Say) -> None:
         self._plan = plan
         self._say = say
         self._logs = private_directory(private_directory(plan.data_dir) / "logs")

@@ -31,7 +31,7 @@ METRICS_PORT, WEBHOOK_PORT = 10290, 9443
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InstallOptions:
     components: Sequence[InstallComponent]
     namespace: str = "wharfinger-system"
     image: str = f"wharfinger:{wharfinger.__version__}"
@@ -50,7 +50,7 @@ class Options:
         return [process for process in known if process in wanted]
 
 
-def manifests(options: Options, registry: Registry) -> list[Document]:
+def manifests(options: InstallOptions, registry: Registry) -> list[Document]:
     """In an order in which each finds what it needs."""
     made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
     made += definitions(options, registry)
@@ -68,7 +68,7 @@ def manifests(options: Options, registry: Registry) -> list[Document]:
     return made
 
 
-def definitions(options: Options, registry: Registry) -> list[Document]:
+def definitions(options: InstallOptions, registry: Registry) -> list[Document]:
     """The CustomResourceDefinitions, but for those that others brought."""
     found = []
     for component in options.components:
@@ -88,7 +88,7 @@ def _full(process: str) -> str:
     return f"{NAME}-{process}"
 
 
-def _configuration(options: Options) -> Document:
+def _configuration(options: InstallOptions) -> Document:
     scheduler = ""
     if "scheduler" in options.processes:
         scheduler = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
@@ -102,13 +102,13 @@ def _configuration(options: Options) -> Document:
     return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
 
 
-def _hash(options: Options) -> str:
+def _hash(options: InstallOptions) -> str:
     """Programs read their configuration when they start: another one means other pods."""
     text: str = _configuration(options)["data"]["config.yaml"]
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _access(process: str, options: Options) -> list[Document]:
+def _access(process: str, options: InstallOptions) -> list[Document]:
     """A service account, its rights in the whole cluster, and those in single namespaces."""
     name = _full(process)
     account = {"kind": "ServiceAccount", "name": name, "namespace": options.namespace}
@@ -159,7 +159,7 @@ def _local_role(name: str, namespace: str, rules: Sequence[RoleRule], account: D
     ]
 
 
-def _flow_schemas(options: Options) -> list[Document]:
+def _flow_schemas(options: InstallOptions) -> list[Document]:
     """Without them accounts outside kube-system share one low level, and a busy tenant would starve the scheduler."""
     subjects = [
         {"kind": "ServiceAccount", "serviceAccount": {"name": _full(process), "namespace": options.namespace}}
@@ -189,7 +189,7 @@ def _flow_schema(name: str, level: str, precedence: int, subjects: list[Document
     )
 
 
-def _service(options: Options) -> Document:
+def _service(options: InstallOptions) -> Document:
     return _labelled(
         {
             "apiVersion": "v1",
@@ -215,7 +215,7 @@ def _selector(process: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": process}
 
 
-def _arguments(process: str, options: Options) -> list[str]:
+def _arguments(process: str, options: InstallOptions) -> list[str]:
     made = [process, "--config", "/etc/wharfinger/config.yaml"]
     if process == "webhook":
         made += ["--namespace", options.namespace, "--service", _full("webhook"), "--secret", _full("webhook")]
@@ -230,7 +230,7 @@ def _arguments(process: str, options: Options) -> list[str]:
     return made
 
 
-def _deployment(process: str, options: Options) -> Document:
+def _deployment(process: str, options: InstallOptions) -> Document:
     name, labels = _full(process), _selector(process)
     return _labelled(
         {
@@ -249,7 +249,7 @@ def _deployment(process: str, options: Options) -> Document:
     )
 
 
-def _pod(process: str, options: Options) -> Document:
+def _pod(process: str, options: InstallOptions) -> Document:
     same = {"labelSelector": {"matchLabels": _selector(process)}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": same}]}
     serves = process == "webhook"
@@ -289,7 +289,7 @@ def _pod(process: str, options: Options) -> Document:
     }
 
 
-def _budget(process: str, options: Options) -> Document:
+def _budget(process: str, options: InstallOptions) -> Document:
     return _labelled(
         {
             "apiVersion": "policy/v1",

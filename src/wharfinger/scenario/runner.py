@@ -1,6 +1,6 @@
 """Runs a scenario's steps on a stage: makes the requests, lets time pass, checks what must hold.
 
-A stage is where it plays: the simulated control plane (`wharfinger.simulate.world`) or a real cluster. What a step means
+A stage is where it plays: the simulated control plane (`wharfinger.simulate.cluster`) or a real cluster. What a step means
 stands here once.
 """
 
@@ -14,8 +14,8 @@ from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Expectation, Fault, Scenario, Step
-from wharfinger.scenario.expectations import Outcome
+from wharfinger.scenario.document import Expectation, Scenario, ScenarioFault, ScenarioStep
+from wharfinger.scenario.expectations import ExpectationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Rejection:
 @dataclass(slots=True)
 class Results:
     rejections: list[Rejection] = field(default_factory=list)
-    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)  # where in the scenario, and how it went
+    outcomes: list[tuple[str, ExpectationOutcome]] = field(
+        default_factory=list
+    )  # where in the scenario, and how it went
     failures: list[tuple[str, str]] = field(default_factory=list)  # steps that went otherwise than they said
 
     @property
@@ -58,9 +60,9 @@ class Stage(Protocol):
         """Lets time pass until nothing more is going on."""
         ...
 
-    async def fault(self, fault: Fault) -> None: ...
+    async def fault(self, fault: ScenarioFault) -> None: ...
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         """Checks each, waiting as it allows."""
         ...
 
@@ -79,7 +81,7 @@ async def run(scenario: Scenario, stage: Stage, results: Results) -> None:
             results.outcomes.append((f"{where}.expect[{number}]", outcome))
 
 
-async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
+async def _act(step: ScenarioStep, where: str, stage: Stage, results: Results) -> None:
     warnings: list[str] = []
     client = stage.client(step.user, warnings.append)
     refused: list[Rejection] = []
@@ -107,7 +109,9 @@ async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
     _judge(step, where, refused, warnings, results)
 
 
-def _judge(step: Step, where: str, refused: Sequence[Rejection], warnings: Sequence[str], results: Results) -> None:
+def _judge(
+    step: ScenarioStep, where: str, refused: Sequence[Rejection], warnings: Sequence[str], results: Results
+) -> None:
     expected = step.rejected is not None
     results.rejections += [
         Rejection(item.kind, item.namespace, item.name, item.user, item.message, expected) for item in refused

@@ -25,12 +25,12 @@ from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
-from wharfinger.scenario.document import Target
+from wharfinger.scenario.document import ObjectTarget
 from wharfinger.simulate import report
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.draining import drain
 from wharfinger.simulate.inputs import BadInput, Inputs
-from wharfinger.simulate.simulation import Options, apply_manifests, prepare
-from wharfinger.simulate.world import World
+from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 from wharfinger.system import systems
 
 _PAGE = 500
@@ -38,7 +38,7 @@ _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """What becomes of one object: `before` and `after` are what a person would want to know of it, or nothing."""
 
     kind: str
@@ -63,8 +63,8 @@ class Change:
 
 
 @dataclass(slots=True)
-class Plan:
-    changes: list[Change] = field(default_factory=list)
+class ChangePlan:
+    changes: list[PlannedChange] = field(default_factory=list)
     refused: list[runner.Rejection] = field(default_factory=list)
     failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
     left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
@@ -93,15 +93,15 @@ def plan(
     change: Inputs,
     *,
     start: float | None = None,
-    options: Options | None = None,
-    deletions: Sequence[Target] = (),
+    options: SimulationOptions | None = None,
+    deletions: Sequence[ObjectTarget] = (),
     drains: Sequence[str] = (),
-) -> Plan:
+) -> ChangePlan:
     """The change is applied to the cluster: its manifests, then what is to be deleted and drained, then its scenarios.
     The configuration is the cluster's. Raises BadInput where something to delete or drain is not there."""
-    options = options or Options()
+    options = options or SimulationOptions()
     begin = max(cluster.start(), change.start()) if start is None else start
-    world = World(cluster.configuration, start=begin, seed=options.seed)
+    world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
     try:
         return world.loop.complete(_plan(world, cluster, change, options, deletions, drains))
     finally:
@@ -109,16 +109,16 @@ def plan(
 
 
 async def _plan(
-    world: World,
+    world: SimulatedCluster,
     cluster: Inputs,
     change: Inputs,
-    options: Options,
-    deletions: Sequence[Target],
+    options: SimulationOptions,
+    deletions: Sequence[ObjectTarget],
     drains: Sequence[str],
-) -> Plan:
+) -> ChangePlan:
     given = runner.Results()
     await prepare(world, [*cluster.manifests, *change.manifests])
-    await apply_manifests(world, cluster.manifests, Options(seed=options.seed, once=options.once), given)
+    await apply_manifests(world, cluster.manifests, SimulationOptions(seed=options.seed, once=options.once), given)
     await world.settle()
     before = _state(world)
     results = runner.Results()
@@ -136,7 +136,7 @@ async def _plan(
         await runner.run(scenario, world, results)
     await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
-    return Plan(
+    return ChangePlan(
         list(_compare(before, _state(world), preempted)),
         [each for each in results.rejections if not each.expected],
         [each for each in report.expectations(results) if not each["ok"]],
@@ -171,7 +171,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
             return items
 
 
-def _state(world: World) -> dict[ComparedKey, Mapping[str, Any]]:
+def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
     """What is compared: workloads, pods with their nodes, and the state of each system."""
     state: dict[ComparedKey, Mapping[str, Any]] = {}
     for resource in _WORKLOADS:
@@ -205,11 +205,11 @@ def _replicas(workload: Document) -> dict[str, Any]:
 
 def _compare(
     before: Mapping[ComparedKey, Any], after: Mapping[ComparedKey, Any], preempted: set[ComparedKey]
-) -> Iterable[Change]:
+) -> Iterable[PlannedChange]:
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if _compared(old) != _compared(new):
-            yield Change(*key, _what(key, old, new, preempted), old, new)
+            yield PlannedChange(*key, _what(key, old, new, preempted), old, new)
 
 
 def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -16,8 +16,8 @@ from wharfinger.client.memory import gc_rare
 from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs
-from wharfinger.simulate.world import World
 from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
@@ -27,7 +27,7 @@ _TURNS = 16  # of the loop between two words on progress
 
 
 @dataclass(slots=True)
-class Options:
+class SimulationOptions:
     seed: int = 0
     user: str = ""
     duration: float | None = None  # let that much time pass; None: until idle
@@ -47,7 +47,7 @@ class _Findings:
     results: runner.Results
 
 
-def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
+def simulate(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario] | None = None) -> Document:
     """Plays everything in a world of its own and gives the SimulationReport."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_rare():
@@ -56,15 +56,17 @@ def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | N
         return _report(findings)
 
 
-def _found(inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
-    world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
+def _found(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]) -> _Findings:
+    world = SimulatedCluster(inputs.configuration, start=inputs.start(), seed=options.seed)
     try:
         return world.loop.complete(_play(world, inputs, options, scenarios))
     finally:
         world.close()
 
 
-async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
+async def _play(
+    world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
+) -> _Findings:
     results = runner.Results()
     await prepare(world, inputs.manifests)
     for scenario in scenarios:
@@ -82,7 +84,7 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     return _findings(world, results)
 
 
-def _teller(world: World, progress: Progress) -> Callable[[], None]:
+def _teller(world: SimulatedCluster, progress: Progress) -> Callable[[], None]:
     """Tells now and then how far things are: pods that still wait for a node, and then what time it is."""
     turns = count()
 
@@ -98,22 +100,27 @@ def _teller(world: World, progress: Progress) -> Callable[[], None]:
     return tell
 
 
-async def prepare(world: World, manifests: Sequence[Manifest]) -> None:
+async def prepare(world: SimulatedCluster, manifests: Sequence[Manifest]) -> None:
     """Starts every part of a world into which these manifests are to be applied."""
     await world.create_nodes()
     world.start(manifests)
     await world.loop.still()
 
 
-async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
+async def fill(world: SimulatedCluster, inputs: Inputs) -> list[runner.Rejection]:
     """Applies the manifests to a world in which nothing runs; what was refused."""
     results = runner.Results()
-    await apply_manifests(world, inputs.manifests, Options(), results)
+    await apply_manifests(world, inputs.manifests, SimulationOptions(), results)
     return results.rejections
 
 
 async def apply_manifests(
-    world: World, manifests: list[Manifest], options: Options, results: runner.Results, *, required: bool = False
+    world: SimulatedCluster,
+    manifests: list[Manifest],
+    options: SimulationOptions,
+    results: runner.Results,
+    *,
+    required: bool = False,
 ) -> None:
     """What is refused is noted; where a scenario relies on the manifests (`required`) it is a failure, too."""
     client = world.client(options.user, lambda warning: None)
@@ -147,7 +154,7 @@ def _namespaces(scenario: Scenario) -> list[str]:
     return list(found)
 
 
-def _findings(world: World, results: runner.Results) -> _Findings:
+def _findings(world: SimulatedCluster, results: runner.Results) -> _Findings:
     scheduler = world.scheduler
     reasons = {}
     for stored in world.store.scan(PODS):

@@ -62,7 +62,7 @@ def command(
     from wharfinger.cli.options import open_client, read_configuration
     from wharfinger.install.cluster import Findings, look
     from wharfinger.install.components import UnknownComponent, chosen
-    from wharfinger.install.manifests import Options, manifests
+    from wharfinger.install.manifests import InstallOptions, manifests
 
     try:
         wanted = chosen(components.split(","))
@@ -93,7 +93,7 @@ def command(
         click.echo(f"The cluster's own definition {name} is used.", err=True)
     for kind, name in sorted(findings.taken_over):
         click.echo(f"{kind} {name} is left as the administrator has it.", err=True)
-    options = Options(
+    options = InstallOptions(
         wanted,
         namespace,
         **({"image": image} if image else {}),

@@ -11,29 +11,29 @@ import click
 from wharfinger.cli.options import cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
-    from wharfinger.scenario.document import Target
+    from wharfinger.scenario.document import ObjectTarget
     from wharfinger.scenario.runner import Rejection
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.planning import Change, Plan
+    from wharfinger.simulate.planning import ChangePlan, PlannedChange
 
 _MANY = 40  # changes before those beyond are only counted
 
 
-class _Slip(click.UsageError):
+class _PlanUsageError(click.UsageError):
     """A slip in the call: an error like others, since status 2, which click would give it, says that something changes."""
 
     exit_code = 1
 
 
-class _Plan(click.Command):
+class _PlanCommand(click.Command):
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            raise _Slip(error.message, error.ctx) from error
+            raise _PlanUsageError(error.message, error.ctx) from error
 
 
-@click.command(cls=_Plan)
+@click.command(cls=_PlanCommand)
 @click.option(
     "-f",
     "--filename",
@@ -98,7 +98,7 @@ def command(
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
-    from wharfinger.simulate.simulation import Options
+    from wharfinger.simulate.simulation import SimulationOptions
 
     if not (paths or deletions or drains):
         raise click.ClickException("say what changes: with -f, --delete or --drain")
@@ -114,7 +114,7 @@ def command(
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progress() as told:
-            options = Options(seed=seed, user=user, progress=told, once=True)
+            options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
     if cluster.scenarios:
         click.echo("Note: scenarios in the state of the cluster are not played; only those of the change are", err=True)
@@ -129,9 +129,9 @@ def command(
     sys.exit(1 if found.failed else 0 if found.empty else 2)
 
 
-def _target(text: str) -> Target:
+def _target(text: str) -> ObjectTarget:
     from wharfinger.api.kinds import registry
-    from wharfinger.scenario.document import Target
+    from wharfinger.scenario.document import ObjectTarget
     from wharfinger.simulate.inputs import BadInput
 
     words = text.split("/")
@@ -144,7 +144,7 @@ def _target(text: str) -> Target:
     if len(words) != wanted or not all(words):
         form = "KIND/NAMESPACE/NAME" if kind.namespaced else "KIND/NAME"
         raise BadInput([f"--delete: want {form}, not {text!r}"])
-    return Target(kind.storage, words[1] if kind.namespaced else "", words[-1])
+    return ObjectTarget(kind.storage, words[1] if kind.namespaced else "", words[-1])
 
 
 def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
@@ -166,11 +166,11 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
     return asyncio.run(take()), time.time()
 
 
-def _name(each: Change | Rejection) -> str:
+def _name(each: PlannedChange | Rejection) -> str:
     return f"{each.kind} {each.namespace}/{each.name}" if each.namespace else f"{each.kind} {each.name}"
 
 
-def _text(found: Plan, everything: bool) -> str:
+def _text(found: ChangePlan, everything: bool) -> str:
     from wharfinger.api.wording import counted
     from wharfinger.cli.output import paint, table
     from wharfinger.cli.report_text import failure, left_out

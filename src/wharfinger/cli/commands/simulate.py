@@ -56,7 +56,7 @@ def command(
     """
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing, seconds
-    from wharfinger.simulate.simulation import Options, simulate
+    from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     if duration is not None and until_idle:
         raise click.UsageError(
@@ -69,7 +69,7 @@ def command(
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
     with progress() as told:
-        report = simulate(inputs, Options(seed, user, length, told, once=True))
+        report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True))
     if output == "table":
         from wharfinger.cli.report_text import render
 

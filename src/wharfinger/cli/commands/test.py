@@ -14,7 +14,7 @@ from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.live_scenarios import Cluster
-    from wharfinger.cli.scenario_runs import Verdict
+    from wharfinger.cli.scenario_runs import ScenarioVerdict
 
 
 @click.command
@@ -94,7 +94,7 @@ def command(
         raise click.UsageError("--context, --config, --patience, --restart and --webhook belong to --kubeconfig")
     if webhook is not None and not re.fullmatch(r".+:\d{1,5}", webhook):
         raise click.BadParameter(f"{webhook!r} is not of the form HOST:PORT", param_hint="--webhook")
-    verdicts: list[Verdict] = []
+    verdicts: list[ScenarioVerdict] = []
     if kubeconfig is None:
         played = run_all(files, seed, jobs)
     else:
@@ -125,7 +125,7 @@ def command(
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
 
 
-def _lines(verdict: Verdict, verbose: bool) -> Iterator[str]:
+def _lines(verdict: ScenarioVerdict, verbose: bool) -> Iterator[str]:
     """What a person wants to know of it at once."""
     from wharfinger.cli.output import paint
 

@@ -21,7 +21,7 @@ from wharfinger.api.kinds.builtin import PODS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document
 from wharfinger.client.http import HttpClient
 from wharfinger.http.protocol import HttpProtocol
-from wharfinger.scenario.document import Fault
+from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.extension import BindingRequest
 from wharfinger.scenario.faults import BindFaults
 from wharfinger.webhook.certificates import renewed
@@ -49,7 +49,7 @@ class BindWebhook:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: ScenarioFault) -> None:
         self._faults.add(fault)
 
     async def open(self, patience: float) -> None:

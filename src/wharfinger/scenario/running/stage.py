@@ -40,8 +40,8 @@ from wharfinger.client.access import ClusterAccess
 from wharfinger.client.http import HttpClient
 from wharfinger.node.annotations import DOWN
 from wharfinger.scenario.applying import namespace_of
-from wharfinger.scenario.document import Expectation, Fault, Scenario
-from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.document import Expectation, Scenario, ScenarioFault
+from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.running.client import Footprint, Place, ScenarioClient
 from wharfinger.scenario.running.drivers import Drivers
@@ -211,7 +211,7 @@ class LiveStage:
             if now != seen:
                 seen, since = now, time.monotonic()
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         if fault.restart:
             await self._restart(fault.restart)
         elif fault.bind:
@@ -232,10 +232,10 @@ class LiveStage:
             if code := await process.wait():
                 raise RuntimeError(f"{shlex.join(command)} failed (exit code {code})")
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         return list(await asyncio.gather(*map(self._expect, expectations)))
 
-    async def _expect(self, expectation: Expectation) -> Outcome:
+    async def _expect(self, expectation: Expectation) -> ExpectationOutcome:
         end = time.monotonic() + max(self._patience, expectation.within or 0.0)
         while not (outcome := await self._look(expectation)).ok and time.monotonic() < end:
             await asyncio.sleep(_POLL)
@@ -246,7 +246,7 @@ class LiveStage:
                 outcome = await self._look(expectation)
         return outcome
 
-    async def _look(self, expectation: Expectation) -> Outcome:
+    async def _look(self, expectation: Expectation) -> ExpectationOutcome:
         documents = await self.objects(expectation.resource, expectation.namespace)
         if not expectation.name:
             # What the cluster had before is none of the scenario's business, unless it is asked for by name.

@@ -30,8 +30,8 @@ from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import NodeSample, sample_node
-from wharfinger.scenario.document import Expectation, Fault
-from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.document import Expectation, ScenarioFault
+from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _EXPLAINED = 3  # pods of a failed expectation that are explained
 
 
-class World:
+class SimulatedCluster:
     """A stage for scenarios (see `wharfinger.scenario.runner`). Everything happens on `loop`."""
 
     def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
@@ -129,7 +129,7 @@ class World:
     async def settle(self) -> None:
         await self.loop.idle()
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         if fault.bind:
             self._faults.add(fault)
         elif fault.provision == "fail":
@@ -143,10 +143,10 @@ class World:
         else:
             await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         return [await self._expect(expectation) for expectation in expectations]
 
-    async def _expect(self, expectation: Expectation) -> Outcome:
+    async def _expect(self, expectation: Expectation) -> ExpectationOutcome:
         until = self.loop.time() + (expectation.within or 0.0)
         while True:
             outcome = check(expectation, self.objects(expectation.resource))
@@ -156,7 +156,7 @@ class World:
                 return replace(outcome, explanation=self._explanation(outcome))
             await self.loop.next_moment(until)
 
-    def _explanation(self, outcome: Outcome) -> tuple[str, ...]:
+    def _explanation(self, outcome: ExpectationOutcome) -> tuple[str, ...]:
         """Why the pods that fail an expectation are where they are."""
         if self.scheduler is None or outcome.expectation.resource != PODS:
             return ()
@@ -219,7 +219,7 @@ class World:
         return random.Random(f"{part} {self._seed}")
 
     async def _run_scheduler(self) -> None:
-        from wharfinger.simulate.parts import make_scheduler, run_scheduler
+        from wharfinger.simulate.components import make_scheduler, run_scheduler
 
         client = FaultyClient(self._admin.as_user(SCHEDULER), self._faults)
         rng = self._source("scheduler")
@@ -229,7 +229,7 @@ class World:
         await run_scheduler(self.scheduler, recorder)
 
     async def _run_controllers(self) -> None:
-        from wharfinger.simulate.parts import run_all_controllers
+        from wharfinger.simulate.components import run_all_controllers
 
         await run_all_controllers(
             self._admin.as_user(CONTROLLERS),
@@ -242,7 +242,7 @@ class World:
         )
 
     async def _run_nodes(self) -> None:
-        from wharfinger.simulate.parts import run_nodes
+        from wharfinger.simulate.components import run_nodes
 
         await run_nodes(self._admin, self.clock, self.configuration, self._source("nodes"))
 
