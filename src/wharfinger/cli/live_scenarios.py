@@ -1,4 +1,4 @@
-"""Running scenarios on a real cluster, one after the other, since they share it."""
+"""Runs scenarios on a running cluster, one after the other, because they share it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What scenarios are played on. `configuration` is what its components run with: scenarios that need another are
-    skipped. `patience` is how many seconds what should come true may take."""
+    """The cluster that scenarios run on. Scenarios that need another `configuration` than its components have are
+    skipped; `patience` is how many seconds an expectation may take to become true."""
 
     access: ClusterAccess
     configuration: Configuration
     patience: float
-    restart: Sequence[str] = ()  # the command that restarts a component, whose name is added to it
-    webhook: str = ""  # host and port here where its API server can ask about bindings
+    restart: Sequence[str] = ()  # command that restarts the component named by its last argument
+    webhook: str = ""  # host and port on this machine that its API server can reach
 
 
 def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[ScenarioVerdict]:
-    """Verdicts in order."""
+    """The verdicts in the order of the files."""
     from wharfinger.scenario.running.stage import tidy
 
     run = uuid.uuid4().hex[:8]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # being told to end must leave the cluster clean, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up the cluster when terminated
     with asyncio.Runner() as runner:
         try:
             for file in files:
@@ -71,7 +71,7 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
         except NotPlayable as error:
             yield ScenarioVerdict(title, str(file), skipped=str(error))
             continue
-        except Exception as error:  # one broken scenario must not hide the others
+        except Exception as error:  # an error in one scenario must not hide the others
             problems = [f"the scenario broke: {type(error).__name__}: {error}"]
         yield ScenarioVerdict(title, str(file), time.perf_counter() - began, tuple(problems))
 

@@ -1,4 +1,4 @@
-"""Running many scenarios, several at a time, each file in a process that plays it in a world of its own."""
+"""Runs many scenarios in parallel, each file in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioVerdict:
-    """How one scenario went. `problems` are lines for a person."""
+    """The outcome of one scenario; `problems` has a line of text for each."""
 
     name: str
     file: str
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
     bad_input: bool = False
-    skipped: str = ""  # why it was not played
+    skipped: str = ""  # why it was skipped
 
     @property
     def ok(self) -> bool:
@@ -40,7 +40,7 @@ class ScenarioVerdict:
 
 
 def collect(paths: Iterable[str]) -> list[Path]:
-    """The files that hold scenarios: those named, and those in folders that mention one."""
+    """The named files, and the files with scenarios in the named folders."""
     found: dict[Path, None] = {}
     for name in paths:
         path = Path(name)
@@ -52,13 +52,13 @@ def collect(paths: Iterable[str]) -> list[Path]:
 
 
 def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[ScenarioVerdict]:
-    """Verdicts in the order in which they come."""
+    """The verdicts as they become available."""
     workers = min(jobs or os.cpu_count() or 1, len(files))
     if workers == 1:
         for file in files:
             yield from run_file(file, seed)
         return
-    # Ctrl-C reaches the players, too: they are to end at once and without a word.
+    # Ctrl-C reaches the worker processes, too; they must exit silently.
     with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
         running = [pool.submit(run_file, file, seed) for file in files]
         try:
@@ -69,7 +69,7 @@ def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Scen
 
 
 def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
-    """Plays every scenario of a file, with the file's manifests and configuration."""
+    """Runs every scenario of a file, with the file's manifests and configuration."""
     from wharfinger.api.kinds import registry
     from wharfinger.cli.simulating import quiet
     from wharfinger.simulate.inputs import BadInput, read_inputs
@@ -87,7 +87,7 @@ def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
         try:
             report = simulate(inputs, SimulationOptions(seed=seed), [scenario])
             problems = tuple(problem_lines(report["expectations"]))
-        except Exception as error:  # one broken scenario must not hide the others
+        except Exception as error:  # an error in one scenario must not hide the others
             problems = (f"the simulation broke: {type(error).__name__}: {error}",)
         title = f"{file}: {name}" if name else str(file)
         verdicts.append(ScenarioVerdict(title, str(file), time.perf_counter() - began, problems))
@@ -95,7 +95,7 @@ def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
 
 
 def problem_lines(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
-    """What did not hold, for a person."""
+    """The failed expectations as lines of text."""
     from wharfinger.cli.report_text import failure
 
     for each in expectations:

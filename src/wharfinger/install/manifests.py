@@ -1,7 +1,7 @@
-"""Everything a cluster needs to run the chosen components, as manifests for `kubectl apply --server-side -f -`.
+"""The manifests that a cluster needs to run the chosen components, for `kubectl apply --server-side -f -`.
 
-Pure. The webhook configurations are printed without webhooks: the webhook itself fills them in once it can answer, so that
-a cluster in use never waits for a program that is still starting, and applying again takes nothing away.
+Pure. The webhook configurations are printed without webhooks: the webhook adds them when it is ready, so that
+requests never wait for a program that is still starting, and applying again removes nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class InstallOptions:
     enforce: bool = False
     scheduler_names: str = "wharfinger"
     node_selector: str = ""
-    foreign: frozenset[str] = frozenset()  # definitions of others, which are used as they are
-    taken_over: frozenset[tuple[str, str]] = frozenset()  # kinds and names of shipped roles and bindings left alone
-    configuration: Mapping[str, Any] = field(default_factory=dict)  # a WharfingerConfiguration to build upon
+    foreign: frozenset[str] = frozenset()  # names of definitions that others installed
+    taken_over: frozenset[tuple[str, str]] = (
+        frozenset()
+    )  # kind and name of shipped roles and bindings that an administrator maintains
+    configuration: Mapping[str, Any] = field(default_factory=dict)  # the WharfingerConfiguration of the administrator
 
     @property
     def processes(self) -> list[str]:
@@ -51,7 +53,7 @@ class InstallOptions:
 
 
 def manifests(options: InstallOptions, registry: Registry) -> list[Document]:
-    """In an order in which each finds what it needs."""
+    """All manifests, each after those it depends on."""
     made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
     made += definitions(options, registry)
     for component in options.components:
@@ -69,7 +71,7 @@ def manifests(options: InstallOptions, registry: Registry) -> list[Document]:
 
 
 def definitions(options: InstallOptions, registry: Registry) -> list[Document]:
-    """The CustomResourceDefinitions, but for those that others brought."""
+    """The CustomResourceDefinitions, except those that others installed."""
     found = []
     for component in options.components:
         for group, plural in component.kinds:
@@ -103,13 +105,13 @@ def _configuration(options: InstallOptions) -> Document:
 
 
 def _hash(options: InstallOptions) -> str:
-    """Programs read their configuration when they start: another one means other pods."""
+    """Programs read their configuration when they start, so a change must restart their pods."""
     text: str = _configuration(options)["data"]["config.yaml"]
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _access(process: str, options: InstallOptions) -> list[Document]:
-    """A service account, its rights in the whole cluster, and those in single namespaces."""
+    """A service account with its cluster-wide and namespaced roles."""
     name = _full(process)
     account = {"kind": "ServiceAccount", "name": name, "namespace": options.namespace}
     made: list[Document] = [
@@ -160,7 +162,8 @@ def _local_role(name: str, namespace: str, rules: Sequence[RoleRule], account: D
 
 
 def _flow_schemas(options: InstallOptions) -> list[Document]:
-    """Without them accounts outside kube-system share one low level, and a busy tenant would starve the scheduler."""
+    """Without them, accounts outside kube-system share a low priority level, and a busy tenant would starve the
+    scheduler."""
     subjects = [
         {"kind": "ServiceAccount", "serviceAccount": {"name": _full(process), "namespace": options.namespace}}
         for process in options.processes
@@ -258,7 +261,7 @@ def _pod(process: str, options: InstallOptions) -> Document:
         if serves
         else {"name": "metrics", "containerPort": METRICS_PORT}
     )
-    # Only the webhook serves anyone; of the others all but one wait for the lease, and waiting is no fault.
+    # Only the webhook serves requests; replicas of other programs that wait for the lease are ready, too.
     live = {"path": "/healthz", "port": port["name"], "scheme": "HTTPS" if serves else "HTTP"}
     ready = {**live, "path": "/readyz"} if serves else live
     container = {

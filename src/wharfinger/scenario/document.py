@@ -1,4 +1,5 @@
-"""The Scenario document: what happens when, and what must hold. Parsed whole before anything runs, every fault by path."""
+"""The Scenario document: what happens when, and what is expected. It is parsed completely before anything runs;
+errors have field paths."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFault:
-    """Something that goes wrong on purpose; exactly one of the groups of fields is set."""
+    """An injected fault; exactly one of the groups of fields is set."""
 
     bind: str = ""  # fail or slow
     count: int = 1
@@ -111,7 +112,7 @@ def parse_scenario(document: Document, registry: Registry) -> tuple[Scenario, li
 
 
 class _ScenarioParser:
-    """Walks the document once, collecting faults; a faulty part is left out of the result."""
+    """Parses the document and collects errors; invalid parts are left out of the result."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

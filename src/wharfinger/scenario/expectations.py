@@ -1,4 +1,4 @@
-"""Checks expectations against the objects there are, and says what was there when one does not hold."""
+"""Checks expectations against objects, and describes what was found if one does not hold."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from wharfinger.scenario.paths import ABSENT
 
 @dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
-    """Whether an expectation held; `problems` says what was there instead, `culprits` are the objects concerned."""
+    """Whether an expectation held; `problems` describes what was found instead, `culprits` are the objects concerned."""
 
     expectation: Expectation
     problems: tuple[str, ...] = ()
     culprits: tuple[Document, ...] = ()
-    explanation: tuple[str, ...] = ()  # why the culprits are as they are, in lines
+    explanation: tuple[str, ...] = ()  # explains the state of the culprits, line by line
 
     @property
     def ok(self) -> bool:
@@ -29,7 +29,7 @@ class ExpectationOutcome:
 
 
 def select(expectation: Expectation, documents: Sequence[Document]) -> list[Document]:
-    """Those of all objects of the kind that the expectation speaks of."""
+    """The objects that the expectation selects, out of all objects of its kind."""
     chosen = []
     for document in documents:
         metadata = document.get("metadata") or {}
@@ -47,7 +47,7 @@ def check(expectation: Expectation, documents: Sequence[Document]) -> Expectatio
     chosen = select(expectation, documents)
     matching = [document for document in chosen if all(_holds(item, document) for item in expectation.fields)]
     if expectation.absent:
-        # With fields, what must be absent are objects that have them.
+        # With fields, only objects that have them must be absent.
         found = matching if expectation.fields else chosen
         if not found:
             return ExpectationOutcome(expectation)

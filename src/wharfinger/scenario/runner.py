@@ -1,7 +1,7 @@
-"""Runs a scenario's steps on a stage: makes the requests, lets time pass, checks what must hold.
+"""Runs the steps of a scenario on a stage: sends requests, lets time pass, checks expectations.
 
-A stage is where it plays: the simulated control plane (`wharfinger.simulate.cluster`) or a real cluster. What a step means
-stands here once.
+A stage is a simulated control plane (`wharfinger.simulate.cluster`) or a running cluster
+(`wharfinger.scenario.running`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Results:
     rejections: list[Rejection] = field(default_factory=list)
     outcomes: list[tuple[str, ExpectationOutcome]] = field(
         default_factory=list
-    )  # where in the scenario, and how it went
-    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that went otherwise than they said
+    )  # position in the scenario, and outcome
+    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that did not go as stated
 
     @property
     def ok(self) -> bool:
@@ -44,7 +44,7 @@ class Results:
 
 
 class Stage(Protocol):
-    """Where a scenario plays."""
+    """Where a scenario runs."""
 
     registry: Registry
 
@@ -57,13 +57,13 @@ class Stage(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Lets time pass until nothing more is going on."""
+        """Lets time pass until nothing changes any more."""
         ...
 
     async def fault(self, fault: ScenarioFault) -> None: ...
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
-        """Checks each, waiting as it allows."""
+        """Checks each, waiting as long as it allows."""
         ...
 
 
@@ -136,7 +136,7 @@ def _judge(
 
 
 async def request(document: Document, user: str, call: Awaitable[Any]) -> list[Rejection]:
-    """Makes one request; the refusal, if it was refused."""
+    """Sends one request; returns the refusal, if any."""
     try:
         await call
     except ApiError as error:
@@ -147,7 +147,7 @@ async def request(document: Document, user: str, call: Awaitable[Any]) -> list[R
 
 
 def refusal(item: Rejection) -> str:
-    """A refusal that nobody expected, as a sentence."""
+    """An unexpected refusal as a sentence."""
     name = f"{item.namespace}/{item.name}" if item.namespace else item.name
     return f"the API refused {item.kind} {name}: {item.message}"
 

@@ -1,4 +1,5 @@
-"""The whole control plane in one process: the in-memory store, its admission chain, and every live component, in virtual time."""
+"""A whole control plane in one process and in virtual time: the in-memory store, its admission chain, and every
+component."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _EXPLAINED = 3  # pods of a failed expectation that are explained
 
 
 class SimulatedCluster:
-    """A stage for scenarios (see `wharfinger.scenario.runner`). Everything happens on `loop`."""
+    """Implements `wharfinger.scenario.runner.Stage`. Everything runs on `loop`."""
 
     def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
         self.configuration = configuration
@@ -83,7 +84,7 @@ class SimulatedCluster:
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
     def start(self, manifests: Iterable[Manifest] = ()) -> None:
-        """Starts every part; the manifests about to be applied tell which owners are taken to live outside the simulation."""
+        """Starts all components. Owners that the manifests refer to but do not contain are assumed to exist."""
         self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
         for part in self._parts:
             self._start(part)
@@ -97,12 +98,13 @@ class SimulatedCluster:
         return self._admin.as_user(user_named(user), on_warning)
 
     async def ensure_namespace(self, name: str) -> None:
-        """Scenarios and snapshots may speak of namespaces without creating them."""
+        """Scenarios and snapshots may use namespaces without creating them."""
         if name and self.store.peek(NAMESPACES, name) is None:
             await self._admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     async def ensure_priority_class(self, pod: Document) -> None:
-        """A pod that a cluster made tells what its class says, where a snapshot leaves the class out."""
+        """Recreates the priority class of a pod from a snapshot, from the priority in the pod, if the snapshot lacks
+        the class."""
         metadata, spec = pod.get("metadata"), pod.get("spec")
         if not isinstance(metadata, dict) or not metadata.get("uid") or not isinstance(spec, dict):
             return
@@ -115,7 +117,7 @@ class SimulatedCluster:
             }
             if policy := spec.get("preemptionPolicy"):
                 made["preemptionPolicy"] = policy
-            with suppress(ApiError):  # no class can be called so: then the pod is refused
+            with suppress(ApiError):  # not a valid class name: the pod will be refused
                 await self._admin.create(PRIORITY_CLASSES, {**made, "value": value})
 
     async def create_nodes(self) -> None:
@@ -174,13 +176,13 @@ class SimulatedCluster:
         return [stored.document() for stored in self.store.scan(resource)]
 
     def waiting(self) -> tuple[int, int]:
-        """How many pods are about to be scheduled, and how many pods there are; both as the scheduler sees it now."""
+        """The number of pods in the active queue, and the number of all pods, according to the scheduler."""
         if self.scheduler is None:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
     def final_objects(self) -> list[StoredObject]:
-        """Everything but events and what was there before anything was applied."""
+        """All objects except events and unchanged objects from before anything was applied."""
         found = []
         for kind in self.registry:
             if kind.storage == EVENTS or (kind.group, kind.plural) == ("events.k8s.io", "events"):
@@ -215,7 +217,7 @@ class SimulatedCluster:
         self._start(part)
 
     def _source(self, part: str) -> random.Random:
-        """The randomness of a part; a part that is started again begins anew."""
+        """The random source of a component; a restarted component gets a new one."""
         return random.Random(f"{part} {self._seed}")
 
     async def _run_scheduler(self) -> None:
@@ -248,7 +250,7 @@ class SimulatedCluster:
 
 
 def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:
-    """The uids of owners that a snapshot names but does not hold: they must not count as gone."""
+    """The uids of owners that a snapshot refers to but does not contain; they must not be treated as deleted."""
     held: set[str] = set()
     named: set[str] = set()
     for document in documents:
@@ -259,7 +261,7 @@ def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:
 
 
 def user_named(name: str) -> User:
-    """The user that `as` names; nobody named means the administrator."""
+    """The user of that name; the administrator if it is empty."""
     if not name or name == SYSTEM.name:
         return SYSTEM
     prefix, _, rest = name.partition("system:serviceaccount:")

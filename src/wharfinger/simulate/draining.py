@@ -14,7 +14,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 async def drain(world: SimulatedCluster, client: Client, node: str, user: str) -> list[Rejection]:
-    """Evictions that a budget stands against are tried again for as long as others succeed. Those that failed for good."""
+    """Evictions that a disruption budget prevents are retried as long as others succeed. Returns those that failed."""
     await client.patch(NODES, node, {"spec": {"unschedulable": True}})
     before: set[tuple[str, str]] = set()
     while True:

@@ -1,4 +1,4 @@
-"""The difference a change makes: a cluster is simulated until idle, then with the change until idle again, and compared."""
+"""Plans a change: a cluster is simulated until idle, then with the change until idle again, and the two are compared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What becomes of one object: `before` and `after` are what a person would want to know of it, or nothing."""
+    """A change to one object. `before` and `after` are the facts that are compared; None if it does not exist."""
 
     kind: str
     namespace: str
@@ -74,7 +74,7 @@ class ChangePlan:
         return not self.changes and not self.refused
 
     def numbers(self) -> dict[str, int]:
-        """How many changes there are of each sort."""
+        """The number of changes of each type."""
         return dict(Counter(change.what for change in self.changes).most_common())
 
     def document(self) -> Document:
@@ -97,8 +97,8 @@ def plan(
     deletions: Sequence[ObjectTarget] = (),
     drains: Sequence[str] = (),
 ) -> ChangePlan:
-    """The change is applied to the cluster: its manifests, then what is to be deleted and drained, then its scenarios.
-    The configuration is the cluster's. Raises BadInput where something to delete or drain is not there."""
+    """Applies the change to the cluster: its manifests, then deletions and drains, then its scenarios. The
+    configuration is the cluster's. Raises BadInput if an object to delete or drain does not exist."""
     options = options or SimulationOptions()
     begin = max(cluster.start(), change.start()) if start is None else start
     world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
@@ -145,7 +145,7 @@ async def _plan(
 
 
 async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
-    """Everything a live cluster holds that has a part in scheduling."""
+    """All objects of a live cluster that matter for scheduling."""
     source = Source("the cluster", 1, 1)
     found: list[Manifest] = []
     for kind in registry:
@@ -163,7 +163,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
             page = await client.list(resource, limit=_PAGE, continue_token=token)
         except ApiError as error:
             if error.code in (403, 404, 405):
-                return items  # not served there, or not for us: it cannot matter to the plan
+                return items  # not served, or we may not read it
             raise
         items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page.items]
         token = page.continue_token
@@ -193,7 +193,7 @@ def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
 
 
 def _replicas(workload: Document) -> dict[str, Any]:
-    """How many pods a workload wants and has, and why the API lets it have no more."""
+    """How many pods a workload wants and has, and why the API refuses more."""
     status = workload.get("status") or {}
     failure = find_condition(status.get("conditions") or (), "ReplicaFailure") or {}
     return {
@@ -213,7 +213,8 @@ def _compare(
 
 
 def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Why something waits may be worded anew (there is one node more to count) without anything having changed for it."""
+    """The facts without the message: it may change (one more node is counted) although nothing changed for the
+    object."""
     return None if facts is None else {key: value for key, value in facts.items() if key != "message"}
 
 

@@ -1,4 +1,4 @@
-"""`wharf bench classes`: what device classes cost, and how that grows with nodes, classes, properties and devices."""
+"""`wharf bench classes`: the cost of device classes, and how it grows with nodes, classes, properties and devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RAW = "bench.example/device"
 @dataclass(frozen=True)
 class Size:
     nodes: int
-    kinds: int  # ComputeResources a node
+    kinds: int  # ComputeResources per node
     sets: int  # distinct sets of properties in all
     classes: int
     properties: int
@@ -108,8 +108,8 @@ def _measure(size: Size, pods: int) -> dict[str, float]:
 
 
 def _decisions(engine: Engine, name: str, resource: str, count: int) -> float:
-    """Seconds a decision: choosing a node, assuming the pod there, and the record for the Binding. The best of several
-    rounds, since others may use the machine too."""
+    """Seconds per decision: choosing a node, assuming the pod, and the record for the Binding. The best of several
+    rounds, because the machine may be busy."""
     _place(engine, _pod(f"{name}-first", resource))
     best = float("inf")
     for turn in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""`wharf bench engine`: how many decisions a second the scheduling engine makes, by workload."""
+"""`wharf bench engine`: decisions per second of the scheduling engine, by workload."""
 
 from __future__ import annotations
 

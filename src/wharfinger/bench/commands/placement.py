@@ -1,4 +1,5 @@
-"""`wharf bench placement`: many placements over many clusters decided from nothing, then again after one score changed."""
+"""`wharf bench placement`: decides many placements over many clusters from scratch, then again after one score
+changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wharf bench`: finds the benchmarks in `wharfinger.bench.commands`, a file each."""
+"""`wharf bench`: the benchmarks are the modules of `wharfinger.bench.commands`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wharf completion`: what a shell needs to complete our commands."""
+"""`wharf completion`: the completion script for a shell."""
 
 from __future__ import annotations
 

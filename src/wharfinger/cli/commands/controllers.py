@@ -1,4 +1,4 @@
-"""`wharf controllers`: the built-in controllers and those of the five systems, in one process."""
+"""`wharf controllers`: the stock controllers and those of the systems, in one process."""
 
 from __future__ import annotations
 

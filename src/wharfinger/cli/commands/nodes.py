@@ -1,4 +1,4 @@
-"""`wharf nodes`: simulated nodes, and the kubelets that run pods on them in name only."""
+"""`wharf nodes`: simulated nodes with simulated kubelets."""
 
 from __future__ import annotations
 
@@ -164,9 +164,9 @@ async def _run(
 
 
 async def _make_so_many(client: Client, sample: NodeSample, count: int) -> None:
-    """Creates the sample nodes that are missing and deletes those beyond the number; others are left alone.
+    """Creates missing sample nodes and deletes surplus ones; other nodes are left alone.
 
-    A real API server takes a node's status only in a second request.
+    A real API server accepts the status of a node only in a second request.
     """
     from wharfinger.api.errors import AlreadyExists, NotFound
     from wharfinger.api.kinds.builtin import NODES

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.planning import ChangePlan, PlannedChange
 
-_MANY = 40  # changes before those beyond are only counted
+_MANY = 40  # changes that are shown; more are only counted
 
 
 class _PlanUsageError(click.UsageError):
-    """A slip in the call: an error like others, since status 2, which click would give it, says that something changes."""
+    """A usage error with exit status 1: click would use 2, which means that something changes."""
 
     exit_code = 1
 
@@ -148,7 +148,7 @@ def _target(text: str) -> ObjectTarget:
 
 
 def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
-    """The state of a live cluster, and now."""
+    """The state of a live cluster, and the current time."""
     import asyncio
     import time
 

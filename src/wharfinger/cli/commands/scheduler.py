@@ -80,7 +80,7 @@ def command(
 
 
 def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerConfiguration:
-    """The scheduler's configuration from a file of either kind; a faulty one ends the command with all its faults."""
+    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors."""
     import yaml
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration

@@ -1,4 +1,4 @@
-"""`wharf status`: what of `wharf up` runs, where, and whether it is well."""
+"""`wharf status`: which components of `wharf up` run, and whether they are healthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wharf test`: runs every scenario under a folder."""
+"""`wharf test`: runs scenarios as tests."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def command(
 
 
 def _lines(verdict: ScenarioVerdict, verbose: bool) -> Iterator[str]:
-    """What a person wants to know of it at once."""
+    """The result of a scenario as text."""
     from wharfinger.cli.output import paint
 
     if verdict.skipped:

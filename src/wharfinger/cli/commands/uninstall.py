@@ -1,4 +1,4 @@
-"""`wharf uninstall`: takes an installation out again, after saying what would be lost."""
+"""`wharf uninstall`: removes an installation, after listing what would be lost."""
 
 from __future__ import annotations
 

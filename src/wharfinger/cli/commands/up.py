@@ -47,7 +47,7 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
     from wharfinger.cli.supervisor import ControlPlaneOptions, StartFailed
 
     directory = data_dir.resolve()
-    configured = read_configuration(config).nodes.count  # a faulty file is refused before anything starts
+    configured = read_configuration(config).nodes.count  # an invalid file is reported before anything starts
     if nodes is None:
         last = read_run(directory)
         nodes = configured or (DEFAULT_NODES if last is None else last.nodes)

@@ -1,4 +1,4 @@
-"""`wharf capacity`: how many new nodes of which group the waiting pods need, and why."""
+"""`wharf capacity`: how many new nodes of which node group the pending pods need, and why."""
 
 from __future__ import annotations
 
