@@ -1,5 +1,5 @@
-"""The client through which a scenario acts on a real cluster: it remembers what the scenario made and changed, and waits
-where a real cluster needs a moment before it accepts what a simulated one takes at once."""
+"""The client of a scenario on a running cluster: it records what the scenario created and changed, and waits where a
+real cluster needs time before it accepts a request that a simulated one accepts at once."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ T = TypeVar("T")
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
 
-PATIENCE = 15.0  # seconds for the controller manager to fill in what admission asks for
-PAUSE = 0.3  # seconds between objects of different kinds: components see them by different watches, in any order
+PATIENCE = 15.0  # seconds for the controller manager to create what admission requires
+PAUSE = 0.3  # seconds between objects of different kinds: components see them through different watches, in any order
 _NOT_YET = (
     "error looking up service account",  # a new namespace has no default service account yet
     "no API token found for service account",
     "status unknown for quota",  # a new quota has not been counted yet
-    "must be a standard resource for quota",  # the webhook that rewrites names has not heard of the class yet
+    "must be a standard resource for quota",  # the webhook that rewrites names has not seen the class yet
 )
 
 
 @dataclass(slots=True)
 class Footprint:
-    """What a scenario left on the cluster. `before` are the objects, of the kinds it speaks of, that were there first."""
+    """What a scenario changed on the cluster. `before`: objects of the kinds it uses that existed before."""
 
     before: dict[Place, Document] = field(default_factory=dict)
-    made: dict[Place, str] = field(default_factory=dict)  # to their uids, in the order of making
+    made: dict[Place, str] = field(default_factory=dict)  # uids, in the order of creation
     changed: dict[Place, Document] = field(default_factory=dict)  # as they were before
-    waiting: set[str] = field(default_factory=set)  # nodes that it made and that may not be ready yet
-    last: Resource | None = None  # what was made last
+    waiting: set[str] = field(default_factory=set)  # nodes that it created and that may not be ready yet
+    last: Resource | None = None  # what was created last
 
     def create(self, resource: Resource, document: Document) -> None:
         metadata = document["metadata"]
@@ -105,7 +105,8 @@ class ScenarioClient(HttpClient):
         return written
 
     async def _let_others_see(self, resource: Resource) -> None:
-        """What comes next must find what came before, as it would in a simulation: nodes ready, policies known."""
+        """Waits so that the next object finds the previous ones in effect, as in a simulation: nodes ready, policies
+        known."""
         footprint = self._footprint
         if footprint.last in (None, resource):
             footprint.last = resource
@@ -117,7 +118,7 @@ class ScenarioClient(HttpClient):
         await asyncio.sleep(PAUSE)
 
     async def _ready(self, name: str) -> None:
-        """Waits until a node is ready and rid of the taint that new nodes get; a node that never is, is the scenario's matter."""
+        """Waits until a node is ready and its not-ready taint is removed, with a limit."""
         for _ in range(int(PATIENCE / 0.1)):
             try:
                 node = await self.get(NODES, name)

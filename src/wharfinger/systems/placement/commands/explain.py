@@ -28,7 +28,8 @@ def command(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """For each cluster the filter that refuses it and why, or each prioritizer's part of its score; and the choice.
+    """Show for each cluster the filter that rejects it and why, or the contribution of each prioritizer; and which
+    clusters are chosen.
 
     \b
     Examples:
