@@ -336,9 +336,9 @@ def broken(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"{", 400, "not an AdmissionReview"),
-        (b"[]", 400, "not an AdmissionReview"),
-        (b"\xff", 400, "not an AdmissionReview"),
+        (b"{", 400, "not a review"),
+        (b"[]", 400, "not a review"),
+        (b"\xff", 400, "not a review"),
         (broken(apiVersion="admission.k8s.io/v1beta1"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(kind="Pod"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(request=None), 400, "has no request"),
