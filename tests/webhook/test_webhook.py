@@ -39,6 +39,8 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 from wharfinger.webhook.application import BODY_LIMIT, WebhookApplication
 from wharfinger.webhook.handler import WebhookContext, find_handlers
 
+pytestmark = pytest.mark.needs_system("scheduling_policy")
+
 RBAC = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS, "RoleBinding": ROLE_BINDINGS}
 
 

@@ -11,6 +11,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, too_long
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import DeleteOptions
 from wharfinger.apiserver.request_info import QueryParameters
 
 _META = "meta.k8s.io"
@@ -73,11 +74,8 @@ def _dry_run(value: str, faults: list[FieldError]) -> bool:
 class Deletion:
     """Options of a delete, from its body or, without one, from its query parameters."""
 
-    dry_run: bool = False
-    grace_period: int | None = None
-    propagation: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    options: DeleteOptions
+    dry_run: bool
 
 
 def deletion(query: QueryParameters, body: Document | None) -> Deletion:
@@ -115,9 +113,8 @@ def deletion(query: QueryParameters, body: Document | None) -> Deletion:
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     preconditions = options.get("preconditions") or {}
-    return Deletion(
-        dry_run, grace, propagation, preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
-    )
+    uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+    return Deletion(DeleteOptions(grace, propagation, uid, version), dry_run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
-from wharfinger.api.requests import ApiRequest, DeleteOptions, PatchType, Verb
+from wharfinger.api.requests import ApiRequest, PatchType, Verb
 from wharfinger.api.schema.decoding import OutOfRange, WrongType
 from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.selectors import FieldRequirement
@@ -306,10 +306,8 @@ class ResourceHandler:
     async def _delete(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        options = DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version)
-        written = await self.store.send(
-            _write(at, Verb.DELETE, delete_options=options, dry_run=asked.dry_run), user=exchange.user
-        )
+        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
+        written = await self.store.send(request, user=exchange.user)
         if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
@@ -325,7 +323,7 @@ class ResourceHandler:
             _namespace(at),
             labels=query.labels(),
             fields=query.fields(),
-            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
+            options=asked.options,
             user=exchange.user,
             dry_run=asked.dry_run,
         )
