@@ -21,8 +21,8 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
 from wharfinger.apiserver.request_info import RequestInfo
-from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structure, Structures
+from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import StoredObject, Written
@@ -229,7 +229,7 @@ class ResourceHandler:
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
         if type is PatchType.STRATEGIC and at.kind.builtin:
-            for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
+            for name in ("kind", "apiVersion"):  # ignored: a patch cannot change them
                 if isinstance(patch.get(name), str | None):
                     patch.pop(name, None)
         if structure is None:
