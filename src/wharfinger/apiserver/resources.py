@@ -231,7 +231,7 @@ class Resources:
             await exchange.json(self._reviews.token_request(body.value, namespace, name), 201)
             return
         written = await self._store.send(
-            _write(at, Verb.CREATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+            _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201)
@@ -245,7 +245,7 @@ class Resources:
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
         written = await self._store.send(
-            _write(at, Verb.UPDATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+            _write(at, "update", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
@@ -290,7 +290,7 @@ class Resources:
                 exchange.warnings += faults
         request = _write(
             at,
-            Verb.PATCH,
+            "patch",
             patch,
             patch_type=type,
             field_manager=options.manager,
@@ -339,7 +339,7 @@ class Resources:
     async def _delete(self, exchange: Exchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
+        request = _write(at, "delete", delete_options=asked.options, dry_run=asked.dry_run)
         written = await self._store.send(request, user=exchange.user)
         if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
             exchange.warnings += written.warnings

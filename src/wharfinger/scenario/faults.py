@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from wharfinger.api.errors import InternalError
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import Fault
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -53,10 +53,10 @@ class FaultyClient(LocalClient):
 
 def _binds(request: ApiRequest[Any]) -> bool:
     """Pods are bound by their binding subresource, reservations by their status."""
-    if request.verb is Verb.CREATE:
+    if request.verb == "create":
         return request.subresource == "binding"
     return (
-        request.verb is Verb.PATCH
+        request.verb == "patch"
         and request.resource == RESERVATIONS
         and request.subresource == "status"
         and "nodeName" in request.body.get("status", {})

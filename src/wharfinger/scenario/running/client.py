@@ -15,7 +15,7 @@ from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.scenario.running.agents import Agents
@@ -83,11 +83,11 @@ class ScenarioClient(HttpClient):
         self._agents = agents
 
     async def send(self, request: ApiRequest[T]) -> T:
-        if request.verb is Verb.CREATE:
+        if request.verb == "create":
             return cast("T", await self._create(cast("ApiRequest[Document]", request)))
-        if request.verb is Verb.PATCH:
+        if request.verb == "patch":
             return await self._patch(request)
-        if request.verb is Verb.DELETE:
+        if request.verb == "delete":
             self._check_deletion(request)
         return await super().send(request)
 
@@ -164,8 +164,8 @@ class ScenarioClient(HttpClient):
             "metadata": {"name": node, "ownerReferences": [reference]},
             "spec": spec,
         }
-        create: ApiRequest[Document] = ApiRequest(Verb.CREATE, resource, body=document)
-        patch: ApiRequest[Document] = ApiRequest(Verb.PATCH, resource, name=node, body={"spec": spec})
+        create: ApiRequest[Document] = ApiRequest("create", resource, body=document)
+        patch: ApiRequest[Document] = ApiRequest("patch", resource, name=node, body={"spec": spec})
         try:
             self._footprint.create(resource, await super().send(create))
         except AlreadyExists:
