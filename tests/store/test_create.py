@@ -220,6 +220,7 @@ def test_no_unique_generated_name(run: Run) -> None:
 ALIASED = Resource("extensions", "v1alpha1", "schedulingpolicies", "SchedulingPolicy", False)
 
 
+@pytest.mark.needs_system("scheduling_policy")
 def test_an_object_created_in_an_alias_group_is_returned_in_that_group(run: Run) -> None:
     async def scenario(store: Store) -> None:
         written = await store.create(ALIASED, {"metadata": {"name": "p"}, "spec": {}})
@@ -230,6 +231,7 @@ def test_an_object_created_in_an_alias_group_is_returned_in_that_group(run: Run)
     run(scenario)
 
 
+@pytest.mark.needs_system("scheduling_policy")
 @pytest.mark.parametrize("resource", [SCHEDULING_POLICIES, ALIASED])
 def test_significant_nulls_reach_validation(run: Run, resource: Resource) -> None:
     async def scenario(store: Store) -> None:

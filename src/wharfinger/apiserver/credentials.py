@@ -1,6 +1,6 @@
-"""Who may talk to the server from its first start: the static tokens, and the kubeconfigs made of them.
+"""Static tokens of the administrator and of the components, and the kubeconfigs with them.
 
-`tokens.csv` has the form of Kubernetes' static token file (token, user, uid, "groups"); an administrator may add lines.
+`tokens.csv` has the format of Kubernetes' static token file (token, user, uid, "groups"); administrators may add lines.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ import msgspec
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.apiserver.files import private_directory, write_private
+from wharfinger.system import ordered_systems
 
 AUTHENTICATED = "system:authenticated"
 
-# Each component is its own user, with the rights of the role that Kubernetes binds to that name.
-COMPONENTS = {
-    "scheduler": User("system:kube-scheduler", (AUTHENTICATED,)),
-    "controllers": User("system:kube-controller-manager", (AUTHENTICATED,)),
-    "nodes": User("system:wharfinger:nodes", ("system:nodes", AUTHENTICATED)),
-    "placement": User("system:wharfinger:placement", (AUTHENTICATED,)),
-}
+SCHEDULER = User("system:kube-scheduler", (AUTHENTICATED,))
+CONTROLLERS = User("system:kube-controller-manager", (AUTHENTICATED,))
+NODES = User("system:wharfinger:nodes", ("system:nodes", AUTHENTICATED))
+
+
+def component_users() -> dict[str, User]:
+    """By component: each is its own user, with the rights of the role that is bound to that name."""
+    users = {"scheduler": SCHEDULER, "controllers": CONTROLLERS, "nodes": NODES}
+    processes = (process for system in ordered_systems() for process in system.processes())
+    return users | {process.name: User(process.user, (AUTHENTICATED,)) for process in processes}
 
 
 class BadTokenFile(ValueError):
-    """The token file cannot be read; the message names file and line."""
+    """The token file is malformed; the message has file and line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class StaticCredentials:
     """The static tokens of one data directory."""
 
     directory: Path
@@ -41,10 +45,10 @@ class Credentials:
     tokens: dict[str, str]  # the token of the administrator ("admin") and of each component
 
     def write_kubeconfigs(self, server: str, authority: Path) -> Path:
-        """Writes the kubeconfigs for where the server now listens; returns the administrator's."""
+        """Writes the kubeconfigs with the server's address; returns the path of the administrator's."""
         certificate = authority.read_bytes()
         private_directory(self.directory / "kubeconfigs")
-        for component in COMPONENTS:
+        for component in component_users():
             path = component_kubeconfig(self.directory, component)
             write_private(path, kubeconfig(server, certificate, component, self.tokens[component]))
         admin = self.directory / "kubeconfig"
@@ -56,13 +60,13 @@ def component_kubeconfig(directory: Path, component: str) -> Path:
     return directory / "kubeconfigs" / f"{component}.kubeconfig"
 
 
-def load_credentials(directory: Path) -> Credentials:
-    """Reads the tokens; makes those that are missing."""
+def load_credentials(directory: Path) -> StaticCredentials:
+    """Reads the tokens and creates missing ones."""
     private_directory(directory)
     path = directory / "tokens.csv"
     rows = _read(path) if path.exists() else []
     users = dict(rows)
-    needed = {"admin": SYSTEM, **COMPONENTS}
+    needed = {"admin": SYSTEM, **component_users()}
     tokens: dict[str, str] = {}
     for name, user in needed.items():
         token = next((token for token, known in rows if known.name == user.name), None)
@@ -72,7 +76,7 @@ def load_credentials(directory: Path) -> Credentials:
         tokens[name] = token
     if len(users) > len(rows):
         write_private(path, _render(users))
-    return Credentials(directory, users, tokens)
+    return StaticCredentials(directory, users, tokens)
 
 
 def _read(path: Path) -> list[tuple[str, User]]:
@@ -97,7 +101,7 @@ def _render(users: dict[str, User]) -> str:
 
 
 def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
-    """A kubeconfig with one context, as JSON, which every reader of YAML takes."""
+    """A kubeconfig with one context, as JSON, which is valid YAML."""
     name = f"{user}@wharfinger"
     document = {
         "apiVersion": "v1",

@@ -1,5 +1,4 @@
-"""Patches as they come over HTTP: their bytes, whether what they make has the structure of its kind, and how Kubernetes
-words what is wrong with either. How they change a document is the store's."""
+"""Decoding of patches and checks of their results, with the error messages of kube-apiserver. The store applies patches."""
 
 from __future__ import annotations
 
@@ -10,15 +9,16 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, Invalid, invalid_object
 from wharfinger.api.fields import invalid
-from wharfinger.api.go_text import plain
+from wharfinger.api.go_text import json_type, plain
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
+from wharfinger.api.schema.decoding import WrongType
 from wharfinger.apiserver.exchange import decode_yaml
-from wharfinger.apiserver.go_json import syntax_error, unmarshalled
-from wharfinger.apiserver.structure import Structure, WrongType
+from wharfinger.apiserver.go_json import syntax_error
+from wharfinger.apiserver.structure import Structure
 
 Finish = Callable[[Document], None]
-"""Looks at what a patch made, and may refuse or change it."""
+"""Checks the result of a patch; may raise or change it."""
 
 _MAP = "map[string]interface {}"
 
@@ -41,58 +41,58 @@ def decode_patch(data: bytes, type: PatchType) -> Any:
     if type is PatchType.JSON:
         _check_operations(value, prefix)
     elif not isinstance(value, dict):
-        raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into Go value of type {_MAP}")
+        raise BadRequest(f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {_MAP}")
     return value
 
 
 def _check_operations(patch: Any, prefix: str) -> None:
     if not isinstance(patch, list):
         raise BadRequest(
-            f"{prefix}json: cannot unmarshal {unmarshalled(patch)} into Go value of type []handlers.jsonPatchOp"
+            f"{prefix}json: cannot unmarshal {json_type(patch)} into Go value of type []handlers.jsonPatchOp"
         )
     for operation in patch:
         if operation is not None and not isinstance(operation, dict):
             raise BadRequest(
-                f"{prefix}json: cannot unmarshal {unmarshalled(operation)} into Go value of type handlers.jsonPatchOp"
+                f"{prefix}json: cannot unmarshal {json_type(operation)} into Go value of type handlers.jsonPatchOp"
             )
         for name in ("op", "path", "from"):
             value = (operation or {}).get(name)
             if value is not None and not isinstance(value, str):
                 where = f"Go struct field jsonPatchOp.{name} of type string"
-                raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into {where}")
+                raise BadRequest(f"{prefix}json: cannot unmarshal {json_type(value)} into {where}")
 
 
 def checked_result(structure: Structure, validation: str, warnings: list[str]) -> Finish:
-    """For operations, which can put anything anywhere: what they make must have the structure of the kind."""
+    """For JSON patches, which can produce anything: the result must have the structure of the kind."""
 
     def finish(document: Document) -> None:
         before = msgspec.json.encode(document)
         try:
             unknown = structure.walk(document)
         except WrongType as error:
-            raise refused(_sorted(before), str(error)) from None
+            raise invalid_patch(_sorted(before), str(error)) from None
         if unknown and validation == "Strict":
-            raise refused(_sorted(before), f"strict decoding error: {', '.join(unknown)}")
+            raise invalid_patch(_sorted(before), f"strict decoding error: {', '.join(unknown)}")
         if validation == "Warn":
             warnings.extend(unknown)
 
     return finish
 
 
-def refused_result(why: str) -> Finish:
+def rejecting(why: str) -> Finish:
     def finish(document: Document) -> None:
-        raise refused(_sorted(msgspec.json.encode(document)), why)
+        raise invalid_patch(_sorted(msgspec.json.encode(document)), why)
 
     return finish
 
 
-def refused(shown: str, why: str) -> Invalid:
-    """What a patch made, or the patch itself where it is merged strategically, and what is wrong with it."""
+def invalid_patch(shown: str, why: str) -> Invalid:
+    """The error for an invalid result of a patch or, for strategic merge patches, for the patch itself."""
     return invalid_object("", "", "", [invalid("patch", shown, why)])
 
 
-def refused_merge(patch: Document, why: str) -> ApiError:
-    return refused(plain(patch), why)
+def invalid_merge(patch: Document, why: str) -> ApiError:
+    return invalid_patch(plain(patch), why)
 
 
 def _sorted(data: bytes) -> str:
@@ -100,8 +100,8 @@ def _sorted(data: bytes) -> str:
     return msgspec.json.encode({name: document[name] for name in sorted(document)}).decode()
 
 
-def restored(error: WrongType) -> str:
-    """A wrong type in a strategic merge patch, whose values are assigned rather than decoded."""
+def restore_error(error: WrongType) -> str:
+    """The message for a wrong type in a strategic merge patch, whose values are assigned rather than decoded."""
     if error.go_type is None:
         return str(error)
     kinds = {bool: "bool", str: "string", int: "int64", float: "float64", list: "slice", dict: "map"}

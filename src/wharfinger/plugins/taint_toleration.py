@@ -1,4 +1,4 @@
-"""TaintToleration: keeps pods off nodes whose taints they do not tolerate, and prefers nodes with fewer soft taints."""
+"""TaintToleration: refuses nodes with untolerated taints, and prefers nodes with fewer untolerated PreferNoSchedule taints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wharfinger.api.taints import any_tolerates, has_untolerated_taint
+from wharfinger.api.taints import PREFER_NO_SCHEDULE, any_tolerates, has_untolerated_taint
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -35,7 +35,7 @@ class TaintToleration(Plugin):
 
 
 class _Taints(Prepared):
-    """Nodes share few lists of taints: each list is judged once, rows look their verdict up."""
+    """Nodes share few distinct lists of taints: each list is evaluated once, and rows look up the result."""
 
     filters = scores = normalizes = True
 
@@ -43,9 +43,9 @@ class _Taints(Prepared):
         super().__init__()
         self._tables = tables
         self._tolerations = shape.pod.spec.tolerations
-        self._soft = tuple(each for each in self._tolerations if each.effect in ("", "PreferNoSchedule"))
+        self._soft = tuple(each for each in self._tolerations if each.effect in ("", PREFER_NO_SCHEDULE))
         self._code = self.refuse(REASON)
-        self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [list of taints]
+        self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [taint list]
         self._counts: Ints = np.zeros(0, dtype=np.int64)
 
     def filter(self, rows: Rows) -> Ints:
@@ -65,7 +65,7 @@ class _Taints(Prepared):
         if new:
             verdicts = [self._code if has_untolerated_taint(self._tolerations, taints) else 0 for taints in new]
             counts = [
-                sum(taint.effect == "PreferNoSchedule" and not any_tolerates(self._soft, taint) for taint in taints)
+                sum(taint.effect == PREFER_NO_SCHEDULE and not any_tolerates(self._soft, taint) for taint in taints)
                 for taints in new
             ]
             self._verdicts = np.concatenate((self._verdicts, np.array(verdicts, dtype=np.int64)))

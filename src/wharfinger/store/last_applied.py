@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from wharfinger.api.registry import Document
-from wharfinger.api.shapes import Shape
+from wharfinger.api.schema.tree import Schema
 from wharfinger.store import field_sets
 from wharfinger.store.field_sets import FieldSet
 
@@ -48,7 +48,7 @@ def _written(config: Document) -> str:
     return text + "\n"
 
 
-def unchanged_fields(shape: Shape, live: Document, request: Applied) -> FieldSet:
+def unchanged_fields(schema: Schema, live: Document, request: Applied) -> FieldSet:
     """The fields that client-side apply set and that have not changed since."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
     try:
@@ -60,6 +60,6 @@ def unchanged_fields(shape: Shape, live: Document, request: Applied) -> FieldSet
     if not isinstance(last.get("metadata"), dict):
         return frozenset()
     status = request.kind.status
-    fields = field_sets.fields_of(shape, last, request.subresource, status=status)
-    changed, removed = field_sets.compare(shape, last, live)
+    fields = field_sets.fields_of(schema, last, request.subresource, status=status)
+    changed, removed = field_sets.compare(schema, last, live)
     return fields - changed - removed

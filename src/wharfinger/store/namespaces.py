@@ -11,15 +11,7 @@ from wharfinger.api.requests import DeleteOptions
 from wharfinger.store.objects import StoredObject
 
 PROTECTED = ("default", "kube-system", "kube-public")  # cannot be deleted
-FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
-
-
-def prepare(new: Document) -> None:
-    new["status"] = {"phase": "Active"}
-    spec = new["spec"] = dict(new.get("spec") or {})
-    finalizers = list(spec.get("finalizers") or ())
-    spec["finalizers"] = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
 
 
 def label(new: Document) -> None:

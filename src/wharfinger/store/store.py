@@ -250,7 +250,7 @@ class Store(WriteVerbs[Written]):
         if call.subresource == "scale":
 
             def rescale(scale: Document) -> Document:
-                changed = apply_patch(call.kind, scale, patch, type)
+                changed = apply_patch(call.kind, call.resource.version, scale, patch, type)
                 if finish is not None:
                     finish(changed)
                 return changed
@@ -263,7 +263,7 @@ class Store(WriteVerbs[Written]):
         plain = not nulls and b'"$' not in given
 
         def change(present: Document) -> Document:
-            changed = apply_patch(call.kind, present, decode_document(given), type, plain=plain)
+            changed = apply_patch(call.kind, call.resource.version, present, decode_document(given), type, plain=plain)
             if finish is not None:
                 finish(changed)
             return copy(changed, call.kind) if nulls else changed

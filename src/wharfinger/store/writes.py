@@ -25,7 +25,6 @@ from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
-from wharfinger.api.warnings import warnings_of
 from wharfinger.store import metadata, namespaces, rules
 from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
@@ -196,12 +195,8 @@ class Writer:
     def _prepare(self, kind: Kind, new: Document) -> None:
         if kind.status and not kind.status_on_create:
             new.pop("status", None)
-        if rules.is_namespace(kind):
-            namespaces.prepare(new)
         if kind.prepare_create is not None:
             kind.prepare_create(new)
-        if kind.plural == "daemonsets" and rules.built_in(kind):
-            rules.count_templates(new, None)
 
     def _agree_namespace(self, call: Call, meta: Document) -> str:
         if not call.kind.namespaced:
@@ -260,7 +255,7 @@ class Writer:
             if own.get("namespace") and own["namespace"] != call.namespace:
                 raise BadRequest(_OTHER_NAMESPACE)
         before = self.latest(call.kind, call.namespace, call.name)
-        if before is None and not call.subresource and rules.creates_on_update(call.kind):
+        if before is None and not call.subresource and call.kind.create_on_update:
             given = {**document, "metadata": {**own, "name": call.name}}
             given["metadata"].pop("resourceVersion", None)
             return await self.create(call, given)
@@ -327,8 +322,9 @@ class Writer:
 
     def _warn(self, call: Call, new: Document, old: Document | None) -> None:
         """Warnings are for users; our own components, which write without a field manager, do not read them."""
-        if call.options.get("fieldManager") and not call.subresource:
-            call.warnings += warnings_of(call.kind, new, old)
+        warn = call.kind.warn
+        if warn is not None and call.options.get("fieldManager") and not call.subresource:
+            call.warnings += warn(new, old)
 
     def _track(self, call: Call, new: Document, old: Document | None) -> None:
         track(
@@ -346,7 +342,7 @@ class Writer:
     def _check_version(self, call: Call, meta: Document, stored: StoredObject, update: bool) -> None:
         given = meta.get("resourceVersion") or ""
         if given in ("", "0"):
-            if update and rules.needs_version(call.kind):
+            if update and call.kind.needs_version:
                 fault = invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
         elif not given.isdecimal():
@@ -384,7 +380,7 @@ class Writer:
 
 def _counts(kind: Kind, new: Document, old: Document) -> bool:
     """Whether a change increments metadata.generation; changes of metadata and of a status subresource do not."""
-    if rules.counts_annotations(kind) and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+    if kind.annotations_in_generation and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
         return True
     silent = ("apiVersion", "kind", "metadata", "status") if kind.status else ("apiVersion", "kind", "metadata")
     return any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in silent)

@@ -8,32 +8,19 @@ from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import jobs as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import workloads as warnings
 
-JOBS = Kind(
-    "batch",
-    "Job",
-    "jobs",
-    pod_template="spec.template",
-    categories=("all",),
-    status=True,
-    selectable=("status.successful",),
-    default=typed(defaults.default_job),
-    validate=checked("batch/v1", "Job", rules.job_faults),
-    prepare_create=defaults.prepare_job,
-    columns=columns.JOB_COLUMNS,
-)
-CRON_JOBS = Kind(
-    "batch",
-    "CronJob",
-    "cronjobs",
-    pod_template="spec.jobTemplate.spec.template",
-    short_names=("cj",),
-    categories=("all",),
-    status=True,
-    default=typed(defaults.default_cron_job),
-    validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
-    columns=columns.CRON_JOB_COLUMNS,
-    prepare_create=with_status(),
-)
+JOB = Kind(
+    "batch", "Job", "jobs", pod_template="spec.template", categories=("all",), status=True,
+    selectable=("status.successful",), default=typed(defaults.default_job),
+    validate=checked("batch/v1", "Job", rules.job_faults), prepare_create=defaults.prepare_job,
+    columns=columns.JOB_COLUMNS, warn=warnings.job_warnings,
+)  # fmt: skip
+CRON_JOB = Kind(
+    "batch", "CronJob", "cronjobs", pod_template="spec.jobTemplate.spec.template", short_names=("cj",),
+    categories=("all",), status=True, default=typed(defaults.default_cron_job),
+    validate=checked("batch/v1", "CronJob", rules.cron_job_faults), columns=columns.CRON_JOB_COLUMNS,
+    prepare_create=with_status(), warn=warnings.cron_job_warnings,
+)  # fmt: skip
 
-KINDS = (JOBS, CRON_JOBS)
+KINDS = (JOB, CRON_JOB)

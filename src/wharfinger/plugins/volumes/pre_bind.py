@@ -1,11 +1,11 @@
-"""The binding of a pod's volumes before the pod itself is bound: what to write, and when it has taken effect.
+"""Binds a pod's volumes before the pod itself is bound: what to write, and how to tell that it took effect.
 
-As upstream's bindAPIUpdate and checkBindings, in their words.
+The same steps and messages as upstream's bindAPIUpdate and checkBindings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from wharfinger.api.views import Node, PersistentVolume, PersistentVolumeClaim, Pod
@@ -13,7 +13,7 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.events import NODE, POD
 from wharfinger.framework.prebinding import Preparation, Watched, Write
 from wharfinger.framework.status import SUCCESS, Status, error
-from wharfinger.plugins.volumes.catalogue import CLAIM, VOLUME, VolumeCatalogue
+from wharfinger.plugins.volumes.catalogue import CLAIM, VOLUME, BindingPlan, VolumeCatalogue
 from wharfinger.plugins.volumes.rules import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -23,29 +23,21 @@ from wharfinger.plugins.volumes.rules import (
 
 
 class VolumesBound(Preparation):
-    def __init__(
-        self,
-        catalogue: VolumeCatalogue,
-        pod: Pod,
-        node_name: str,
-        bindings: Sequence[tuple[str, PersistentVolumeClaim]],
-        provisions: Sequence[PersistentVolumeClaim],
-        timeout: float,
-    ) -> None:
+    """Carries out the binding plan of an assumed pod."""
+
+    def __init__(self, catalogue: VolumeCatalogue, pod: Pod, node_name: str, plan: BindingPlan, timeout: float) -> None:
         self.timeout = timeout
         self._catalogue = catalogue
-        self._pod = pod
-        self._node = node_name
-        self._bindings = bindings
-        self._provisions = provisions
-        self._old: set[tuple[str, str]] = set()  # what is written over: (name, version); not an answer yet when read
+        self._pod, self._node = pod, node_name
+        self._plan = plan
+        self._old: set[tuple[str, str]] = set()  # (name, resource version) from before the writes: to be ignored
         writes = []
-        for name, claim in bindings:
+        for name, claim in plan.bindings:
             write = _bind_volume(catalogue.volumes[name], claim)
             if write is not None:
                 self._old.add((name, catalogue.volumes[name].metadata.resource_version))
                 writes.append(write)
-        for claim in provisions:
+        for claim in plan.provisions:
             write = _select_node(claim, node_name)
             if write is not None:
                 self._old.add((claim.metadata.name, claim.metadata.resource_version))
@@ -55,8 +47,8 @@ class VolumesBound(Preparation):
     def watched(self) -> Collection[Watched]:
         metadata = self._pod.metadata
         found: set[Watched] = {(POD, metadata.namespace, metadata.name), (NODE, "", self._node)}
-        found.update((VOLUME, "", name) for name, _ in self._bindings)
-        for claim in (*(claim for _, claim in self._bindings), *self._provisions):
+        found.update((VOLUME, "", name) for name, _ in self._plan.bindings)
+        for claim in (*(claim for _, claim in self._plan.bindings), *self._plan.provisions):
             found.add((CLAIM, *claim.metadata.key))
             current = self._catalogue.claims.get(claim.metadata.key)
             if current is not None and current.spec.volume_name:
@@ -75,12 +67,12 @@ class VolumesBound(Preparation):
         if self._pod.metadata.key not in tables.pods:
             return _failed(f'pod does not exist any more: pod "{self._pod.metadata.name}" not found')
         waiting = False
-        for name, claim in self._bindings:
+        for name, claim in self._plan.bindings:
             status = self._binding(name, claim, node)
             if status is not None and not status.ok:
                 return status
             waiting = waiting or status is None
-        for claim in self._provisions:
+        for claim in self._plan.provisions:
             status = self._provisioned(claim, node)
             if status is not None and not status.ok:
                 return status
@@ -112,12 +104,12 @@ class VolumesBound(Preparation):
         if not metadata.annotations:
             return _failed(f'selectedNode annotation reset for PVC "{metadata.name}"')
         if metadata.annotations.get(SELECTED_NODE) != self._node:
-            # A provisioner that fails takes the annotation away, so that another node is tried.
+            # A provisioner that fails removes the annotation, so that another node is tried.
             return _failed(f'provisioning failed for PVC "{metadata.name}"')
         if current.spec.volume_name:
             volume = self._catalogue.volumes.get(current.spec.volume_name)
             if volume is None:
-                return None  # not told of it yet; should it be gone, the claim will be unbound
+                return None  # not seen yet; if it was deleted, the claim will become unbound
             if not self._catalogue.usable(volume, node):
                 return self._mismatch(volume)
         return SUCCESS if fully_bound(current) else None
@@ -133,7 +125,7 @@ def _failed(why: str) -> Status:
 
 
 def _bind_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Write | None:
-    """The patch that binds a volume to a claim; None when that is written already."""
+    """The patch that binds a volume to a claim; None if it already is."""
     present = volume.spec.claim_ref
     own = claim.metadata
     metadata: dict[str, Any] = {"resourceVersion": volume.metadata.resource_version}
