@@ -196,7 +196,7 @@ class ResourceHandler:
             await exchange.json(self.virtual.token_request(body.value, namespace, name), 201)
             return
         written = await self.store.send(
-            _write(at, Verb.CREATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+            _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201)
@@ -210,7 +210,7 @@ class ResourceHandler:
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
         written = await self.store.send(
-            _write(at, Verb.UPDATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+            _write(at, "update", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
@@ -255,7 +255,7 @@ class ResourceHandler:
                 exchange.warnings += faults
         request = _write(
             at,
-            Verb.PATCH,
+            "patch",
             patch,
             patch_type=type,
             field_manager=options.manager,
@@ -306,7 +306,7 @@ class ResourceHandler:
     async def _delete(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
+        request = _write(at, "delete", delete_options=asked.options, dry_run=asked.dry_run)
         written = await self.store.send(request, user=exchange.user)
         if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
