@@ -1,7 +1,7 @@
-"""Selectors: by labels (object form and text form), by fields, and of nodes.
+"""Label selectors (as objects and as text), field selectors and node selectors.
 
-Selectors compile to tuples of `Requirement`, which are hashable and cheap to evaluate; indexes over labels read
-their parts. Compiling refuses what Kubernetes refuses, with `BadSelector`.
+Selectors compile to tuples of `Requirement`, which are hashable and cheap to evaluate. Compiling raises `BadSelector`
+for what Kubernetes refuses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SelectorExpression(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class LabelSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """`metav1.LabelSelector`. Absent and empty differ: who holds one decides what absence means."""
+    """`metav1.LabelSelector`. Absent and empty differ; what absent means depends on the field."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorExpression, ...] = ()
@@ -58,7 +58,7 @@ class NodeSelectorTerm(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class NodeSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """`v1.NodeSelector`: terms are ORed, what is inside one is ANDed; an empty term matches nothing."""
+    """`v1.NodeSelector`: terms are ORed, the requirements of a term are ANDed; an empty term matches nothing."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -84,7 +84,7 @@ class Requirement:
                 return value is not None and self._compares(value)
 
     def _compares(self, value: str) -> bool:
-        """Whole numbers only; a label that is none compares false, as upstream's labels.Requirement does."""
+        """Compares integers; False if the label is not one, as in upstream's labels.Requirement."""
         number, bound = parse_int64(value), parse_int64(next(iter(self.values)))
         if number is None or bound is None:
             return False
@@ -99,7 +99,7 @@ def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
 
 
 def parse_int64(text: str) -> int | None:
-    """As Go's strconv.ParseInt(text, 10, 64): digits with an optional sign, nothing else."""
+    """Go's strconv.ParseInt(text, 10, 64): digits with an optional sign."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return None
     number = int(text)
@@ -135,7 +135,7 @@ def requirement(expression: SelectorExpression, *, node: bool = False, path: str
 
 
 def compile_label_selector(selector: LabelSelector) -> Requirements:
-    """An empty selector compiles to no requirement, which everything meets."""
+    """An empty selector compiles to no requirements and matches everything."""
     compiled = []
     for key, value in sorted(selector.match_labels.items()):
         if faults := qualified_name(key):
@@ -158,7 +158,7 @@ _TOKEN = re.compile(r"\s*(==|!=|=|!|,|\(|\)|>|<|[^\s=!,()<>]+)")
 
 def parse_label_selector(text: str) -> Requirements:
     """The text form of `?labelSelector=` and `kubectl -l`: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
-    return _Parser(text).requirements()
+    return _SelectorParser(text).requirements()
 
 
 _PUNCTUATION = {"==", "!=", "=", "!", ",", "(", ")", ">", "<"}
@@ -166,8 +166,8 @@ _VERBS = {"in": Operator.IN, "notin": Operator.NOT_IN, "=": Operator.IN, "==": O
 _COMPARISONS = {">": Operator.GT, "<": Operator.LT}
 
 
-class _Parser:
-    """After apimachinery's pkg/labels/selector.go, with its words for what it finds and what it expects."""
+class _SelectorParser:
+    """After apimachinery's pkg/labels/selector.go, with its error messages."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.findall(text)
@@ -271,9 +271,9 @@ class FieldRequirement:
 
 
 def parse_field_selector(text: str) -> tuple[FieldRequirement, ...]:
-    """`spec.nodeName=n1,status.phase!=Running`; which fields a kind supports is the registry's matter.
+    """`spec.nodeName=n1,status.phase!=Running`; the registry knows which fields a kind supports.
 
-    In values a comma, an equals sign and a backslash are written with a backslash before them.
+    Commas, equals signs and backslashes in values are escaped with a backslash.
     """
     parsed = []
     for part in filter(None, re.findall(r"(?:\\.|[^,\\])+", text, re.DOTALL)):
@@ -299,7 +299,7 @@ def _unescaped(value: str) -> str:
 
 
 def field_text(document: Mapping[str, Any], path: str) -> str:
-    """The text of a dotted field; the empty string where it is absent."""
+    """The text of a dotted field; empty if absent."""
     value: Any = document
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
