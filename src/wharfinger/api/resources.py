@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from wharfinger.api.quantity import NANO, parse_nano
-from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
+from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -162,7 +162,7 @@ def is_pod_level(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
-def _pod_level(resources: Resources | None, part: str) -> bool:
+def _pod_level(resources: ResourceRequirements | None, part: str) -> bool:
     return resources is not None and any(is_pod_level(name) for name in getattr(resources, part))
 
 

@@ -17,7 +17,7 @@ from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.api.resources import Amounts, requests_nano
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Pod, ResourceQuota, decode, view
-from wharfinger.api.views.pods import Container, PodSpec, Resources
+from wharfinger.api.views.pods import Container, PodSpec, ResourceRequirements
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
@@ -104,7 +104,9 @@ def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
 def _quota_names(amounts: Mapping[str, int]) -> Amounts:
     """The names under which a pod with these requests is charged, apart from being a pod."""
     requests = {name: f"{amount}n" for name, amount in amounts.items()}
-    pod = Pod(spec=PodSpec(containers=(Container(name="reserved", resources=Resources(requests=dict(requests))),)))
+    pod = Pod(
+        spec=PodSpec(containers=(Container(name="reserved", resources=ResourceRequirements(requests=dict(requests))),))
+    )
     return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
 
 
