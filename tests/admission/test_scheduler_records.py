@@ -12,6 +12,8 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.systems.reservation.rules.reservations import ALLOCATED
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD
 
+pytestmark = pytest.mark.needs_system("reservation", "resource_class")
+
 SCHEDULER = "system:kube-scheduler"
 
 

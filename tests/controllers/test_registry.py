@@ -20,7 +20,11 @@ ALL = [name for name in factories() if name not in BY_NAME_ONLY]
         (["*"], ALL),
         ([""], ALL),
         (["deployment", "replicaset"], ["replicaset", "deployment"]),
-        (["deployment", "reservedquota"], ["deployment", "reservedquota"]),
+        pytest.param(
+            ["deployment", "reservedquota"],
+            ["deployment", "reservedquota"],
+            marks=pytest.mark.needs_system("reservation"),
+        ),
         (["*", "-cronjob"], [name for name in ALL if name != "cronjob"]),
         (["-cronjob"], [name for name in ALL if name != "cronjob"]),
     ],

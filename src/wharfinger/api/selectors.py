@@ -92,7 +92,6 @@ class Requirement:
 
 
 Requirements = tuple[Requirement, ...]
-EVERYTHING: Requirements = ()
 
 
 def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
