@@ -13,10 +13,9 @@ from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import reference
 from wharfinger.client.timers import call_later
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
 from wharfinger.systems.placement.controllers.world import Key, World
 from wharfinger.systems.placement.kinds.names import (
@@ -58,12 +57,11 @@ class PlacementMetrics:
         self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
 
 
-class PlacementController(Controller[Key]):
+class PlacementController(ContextController[Key]):
     name = "placement"
 
     def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
+        super().__init__(context)
         self.world = World(self.queue.add, context.now)
         self.metrics = metrics
         self.decided = 0  # decisions made, for tests and benchmarks
