@@ -14,8 +14,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, format_micro_time, parse_time
 from wharfinger.api.views.base import view
 from wharfinger.api.views.meta import Metadata
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster
 from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
@@ -32,12 +31,11 @@ _STOPPED = "ManagedClusterLeaseUpdateStopped"
 _DOCUMENT: type[dict[str, Any]] = dict
 
 
-class ClusterController(Controller[str]):
+class ClusterController(ContextController[str]):
     name = "managedcluster"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
+        super().__init__(context)
         self.clusters = context.documents(MANAGED_CLUSTERS)
         self.namespaces = context.informers.of(NAMESPACES, Metadata)
         self.leases = context.informers.of(LEASES, _DOCUMENT, field_selector=f"metadata.name={LEASE}")
