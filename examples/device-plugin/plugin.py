@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from wharfinger.systems.resource_class.device_agent import api
-from wharfinger.systems.resource_class.device_agent.protobuf import decode, encode
 
 POLL = 0.2  # seconds between looks at the file and at the kubelet's socket
 
@@ -40,20 +40,23 @@ class Plugin:
         self._endpoint = f"{resource.replace('/', '-')}.sock"
         self._server: Any = None
 
-    def listed(self) -> api.ListAndWatchResponse:
-        return api.ListAndWatchResponse(tuple(map(self._device, json.loads(self._devices.read_text()))))
+    def listed(self) -> Any:
+        return api.ListAndWatchResponse(devices=map(self._device, json.loads(self._devices.read_text())))
 
-    def _device(self, entry: dict[str, Any]) -> api.Device:
-        topology = api.TopologyInfo((api.NumaNode(entry["numa"]),)) if "numa" in entry else None
-        health = api.HEALTHY if entry.get("healthy", True) else "Unhealthy"
-        return api.Device(entry["id"], health, topology, {} if self._plain else entry.get("properties", {}))
+    def _device(self, entry: dict[str, Any]) -> Any:
+        return api.Device(
+            id=entry["id"],
+            health=api.HEALTHY if entry.get("healthy", True) else "Unhealthy",
+            topology=api.TopologyInfo(nodes=[api.NumaNode(id=entry["numa"])]) if "numa" in entry else None,
+            properties={} if self._plain else entry.get("properties", {}),
+        )
 
     # the service
 
-    async def options(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
+    async def options(self, request: Any, context: Any) -> Message:
         return api.DevicePluginOptions(get_preferred_allocation_available=self._prefer_last)
 
-    async def list_and_watch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
+    async def list_and_watch(self, request: Any, context: Any) -> AsyncIterator[Message]:
         told = None
         while True:
             now = self.listed()
@@ -62,24 +65,24 @@ class Plugin:
                 yield now
             await asyncio.sleep(POLL)
 
-    async def preferred(self, request: api.PreferredAllocationRequest, context: Any) -> api.PreferredAllocationResponse:
+    async def preferred(self, request: Any, context: Any) -> Message:
         chosen = (
-            api.ContainerPreferredAllocationResponse(tuple(sorted(each.available)[-each.size :]))
+            api.ContainerPreferredAllocationResponse(ids=sorted(each.available)[-each.size :])
             for each in request.containers
         )
-        return api.PreferredAllocationResponse(tuple(chosen))
+        return api.PreferredAllocationResponse(containers=chosen)
 
-    async def allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        self.allocated += [each.ids for each in request.containers]
+    async def allocate(self, request: Any, context: Any) -> Message:
+        self.allocated += [tuple(each.ids) for each in request.containers]
         known = {device.id for device in self.listed().devices}
         for each in request.containers:
             if not known.issuperset(each.ids):
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown devices: {set(each.ids) - known}")
         variable = self.resource.rpartition("/")[2].upper().replace("-", "_")
         answers = (
-            api.ContainerAllocateResponse({f"{variable}_IDS": ",".join(each.ids)}) for each in request.containers
+            api.ContainerAllocateResponse(envs={f"{variable}_IDS": ",".join(each.ids)}) for each in request.containers
         )
-        return api.AllocateResponse(tuple(answers))
+        return api.AllocateResponse(containers=answers)
 
     # its life
 
@@ -89,12 +92,10 @@ class Plugin:
         socket.unlink(missing_ok=True)
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "GetDevicePluginOptions": unary(self.options, lambda data: decode(data, api.Empty), encode),
-            "ListAndWatch": stream(self.list_and_watch, lambda data: decode(data, api.Empty), encode),
-            "GetPreferredAllocation": unary(
-                self.preferred, lambda data: decode(data, api.PreferredAllocationRequest), encode
-            ),
-            "Allocate": unary(self.allocate, lambda data: decode(data, api.AllocateRequest), encode),
+            "GetDevicePluginOptions": unary(self.options, api.Empty.FromString, encode),
+            "ListAndWatch": stream(self.list_and_watch, api.Empty.FromString, encode),
+            "GetPreferredAllocation": unary(self.preferred, api.PreferredAllocationRequest.FromString, encode),
+            "Allocate": unary(self.allocate, api.AllocateRequest.FromString, encode),
         }
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(api.DEVICE_PLUGIN, methods),))
@@ -106,12 +107,13 @@ class Plugin:
 
     async def register(self) -> None:
         async with grpc.aio.insecure_channel(f"unix:{self._folder / api.KUBELET_SOCKET}") as channel:
+            request = api.RegisterRequest(version=api.VERSION, endpoint=self._endpoint, resource_name=self.resource)
             call = channel.unary_unary(
                 f"/{api.REGISTRATION}/Register",
                 request_serializer=encode,
-                response_deserializer=lambda data: decode(data, api.Empty),
+                response_deserializer=api.Empty.FromString,
             )
-            await call(api.RegisterRequest(api.VERSION, self._endpoint, self.resource), timeout=10)
+            await call(request, timeout=10)
 
     async def run(self) -> None:
         """Serves, and registers whenever the kubelet's socket is a new one."""
@@ -140,6 +142,10 @@ class Plugin:
                 except grpc.aio.AioRpcError as error:
                     print(f"cannot register: {error.details()}", flush=True)
             await asyncio.sleep(POLL)
+
+
+def encode(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 def main() -> None:

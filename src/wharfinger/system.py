@@ -22,12 +22,23 @@ if TYPE_CHECKING:
     from wharfinger.admission.quota import QuotaExtension
     from wharfinger.admission.scheduler_records import SchedulerRecord
     from wharfinger.api.configuration import Block, Configuration
-    from wharfinger.api.registry import Kind, KindExtension
+    from wharfinger.api.registry import Document, Kind, KindExtension, Resource
     from wharfinger.client.controller import Controller
+    from wharfinger.client.interface import Client
+    from wharfinger.contributions import (
+        ComparedKey,
+        EmbeddedAccess,
+        InstallComponent,
+        ReportSection,
+        Sample,
+        StatusPart,
+        SystemProcess,
+    )
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.scheduler.schedulable import Schedulable
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
 DISABLED = "WHARF_DISABLED_SYSTEMS"
@@ -41,6 +52,8 @@ class System:
     """Base of all systems. Every method has a default, so that a system overrides only what it brings."""
 
     name: ClassVar[str] = ""
+    order: ClassVar[int] = 1000
+    """Position among the systems in reports and manifests; systems of equal order are sorted by name."""
 
     def settings(self) -> type[Block] | None:
         """The block of the configuration document that has the name of this system."""
@@ -79,11 +92,16 @@ class System:
         """Further users that count as schedulers."""
         return ()
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        """OpenAPI definitions by full name that this system adds to those of Kubernetes. One that exists already gets
+        the given properties in addition to its own."""
+        return {}
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         """Defaulting and validation that this system adds to kinds of the core, by group and plural."""
         return {}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         """What reviews requests for a real API server."""
         return ()
 
@@ -94,6 +112,71 @@ class System:
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         """Subcommands of `wharf` by name; each is loaded when it is run or its help is shown."""
         return {}
+
+    # -- reports
+
+    def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        """Subcommands of `wharf explain` by name."""
+        return {}
+
+    def report_kinds(self) -> Sequence[Resource]:
+        """Kinds that `report_sections` reads."""
+        return ()
+
+    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        """Tables of `wharf simulate` about these objects, which are of any kind."""
+        return ()
+
+    compared: ClassVar[str] = ""
+    """What `compared_state` is about, as a noun in the singular."""
+
+    def compared_state(
+        self, objects: Callable[[Resource], Sequence[Document]]
+    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
+        return {}
+
+    status_key: ClassVar[str] = ""
+    """The key of `status` in the JSON of `wharf status`; empty if the system has nothing to tell."""
+
+    async def status(self, client: Client, configuration: Configuration) -> StatusPart | None:
+        """What `wharf status` tells about a control plane that runs with this configuration."""
+        return None
+
+    def startup_note(self, configuration: Configuration) -> str:
+        """A few words about the settings, for the line that `wharf webhook` prints when it starts."""
+        return ""
+
+    def sample(self) -> Sample | None:
+        """Manifests for `wharf up --sample`."""
+        return None
+
+    # -- running and installing
+
+    def processes(self) -> Sequence[SystemProcess]:
+        """Programs that run beside the scheduler and the controllers."""
+        return ()
+
+    def embedded_access(self) -> EmbeddedAccess | None:
+        """Rules for the default roles of the embedded API server."""
+        return None
+
+    async def bootstrap(self, client: Client, *, required: bool = True) -> None:
+        """Creates the objects that a control plane must have before it serves requests. Unless `required`, a client
+        without the permission to create them leaves that to others."""
+
+    def install_component(self) -> InstallComponent | None:
+        """What `wharf install` offers for this system."""
+        return None
+
+    def cluster_settings(self, block: Mapping[str, Any], *, enforce: bool, scheduler: str = "") -> Mapping[str, Any]:
+        """The block of the configuration document for a real cluster, given what the administrator wrote.
+        `enforce`: refuse what is not allowed instead of warning; `scheduler`: the user that binds pods."""
+        return block
+
+    def scenario_extension(self) -> ScenarioExtension | None:
+        """A new instance for each scenario that is run."""
+        return None
 
 
 @cache
@@ -113,3 +196,24 @@ def systems() -> tuple[System, ...]:
             raise InvalidSystem(f"{GROUP}: two systems are called {system.name}")
         found[system.name] = system
     return tuple(found.values())
+
+
+def ordered_systems() -> list[System]:
+    """The enabled systems in the order of reports and manifests."""
+    return sorted(systems(), key=lambda system: (system.order, system.name))
+
+
+def cluster_configuration(document: Mapping[str, Any], *, enforce: bool, scheduler: str = "") -> dict[str, Any]:
+    """A configuration document with the settings that each system wants on a real cluster."""
+    made = dict(document)
+    for system in ordered_systems():
+        key = settings_key(system.name)
+        if block := system.cluster_settings(document.get(key) or {}, enforce=enforce, scheduler=scheduler):
+            made[key] = dict(block)
+    return made
+
+
+def settings_key(name: str) -> str:
+    """The key of a system's block in the configuration document: `scheduling_policy` has `schedulingPolicy`."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wharfinger.api.kinds import known_kinds
 from wharfinger.api.registry import Kind
-from wharfinger.api.shapes import Shape, kind_shape
+from wharfinger.api.schema.tree import Schema, builtin_schema
 from wharfinger.api.validation import object_faults
 
 WITH_RULES = [kind for kind in known_kinds() if kind.validate is not None]
@@ -26,20 +26,20 @@ SCALARS = st.one_of(
 ANYTHING = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2), max_leaves=4)  # fmt: skip
 
 
-def documents(shape: Shape | None, depth: int = 6) -> st.SearchStrategy[Any]:
-    """Documents that mostly follow the shape, so that rules are reached, with anything at all mixed in."""
-    if shape is None or depth == 0:
+def documents(schema: Schema | None, depth: int = 6) -> st.SearchStrategy[Any]:
+    """Documents that mostly follow the schema, so that rules are reached, with anything at all mixed in."""
+    if schema is None or depth == 0:
         return ANYTHING
-    match shape.type:
+    match schema.type:
         case "object":
-            fields = {name: st.deferred(lambda inner=inner: documents(inner, depth - 1)) for name, inner in shape.fields.items()}  # fmt: skip
+            fields = {name: st.deferred(lambda inner=inner: documents(inner, depth - 1)) for name, inner in schema.fields.items()}  # fmt: skip
             return st.lists(st.sampled_from(sorted(fields) or ["x"]), max_size=5, unique=True).flatmap(
                 lambda names: st.fixed_dictionaries({name: fields.get(name, ANYTHING) for name in names})
             )
         case "list":
-            return st.lists(documents(shape.item, depth - 1), max_size=2)
+            return st.lists(documents(schema.item, depth - 1), max_size=2)
         case "map":
-            return st.dictionaries(st.sampled_from(["cpu", "memory", "a/b", "x y", "hugepages-2Mi"]), documents(shape.item, depth - 1), max_size=2)  # fmt: skip
+            return st.dictionaries(st.sampled_from(["cpu", "memory", "a/b", "x y", "hugepages-2Mi"]), documents(schema.item, depth - 1), max_size=2)  # fmt: skip
         case "int32" | "int64":
             return st.one_of(st.integers(-2, 200), SCALARS)
         case "boolean":
@@ -50,10 +50,10 @@ def documents(shape: Shape | None, depth: int = 6) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", WITH_RULES, ids=lambda kind: kind.kind)
 def test_nothing_raises_and_defaulting_twice_changes_nothing(kind: Kind) -> None:
-    shape = kind_shape(kind.group, kind.versions[0], kind.kind)
+    schema = builtin_schema(kind.group, kind.versions[0], kind.kind)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
-    @given(documents(shape), documents(shape))
+    @given(documents(schema), documents(schema))
     def check(document: Any, old: Any) -> None:
         if not isinstance(document, dict):
             document = {"spec": document}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wharfinger.api.kinds.core import PODS
+from wharfinger.api.kinds.core import POD
 from wharfinger.api.validation.pods import pod_validator
 from wharfinger.api.validation.resources import refuse_unqualified
 
@@ -20,14 +20,14 @@ def pod(annotations: dict[str, str] | None = None, containers: Any = None, **spe
 
 
 def defaulted(document: dict[str, Any]) -> dict[str, Any]:
-    assert PODS.default is not None
-    PODS.default(document)
+    assert POD.default is not None
+    POD.default(document)
     return document
 
 
 def faults(document: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    assert PODS.validate is not None
-    return [str(error) for error in PODS.validate(defaulted(document), old)]
+    assert POD.validate is not None
+    return [str(error) for error in POD.validate(defaulted(document), old)]
 
 
 def test_what_an_api_server_fills_in() -> None:
@@ -92,25 +92,25 @@ def test_pod_level_requests_come_from_containers_then_from_limits() -> None:
 
 
 def test_a_new_pod_is_pending_with_its_quality_of_service() -> None:
-    assert PODS.prepare_create is not None
+    assert POD.prepare_create is not None
     both = {"cpu": "1", "memory": "1Gi"}
     document = defaulted(pod(containers=[{"name": "c", "image": "i", "resources": {"limits": both}}]))
-    PODS.prepare_create(document)
+    POD.prepare_create(document)
     assert document["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
 
 
 def test_a_gated_pod_says_so() -> None:
-    assert PODS.prepare_create is not None
+    assert POD.prepare_create is not None
     document = pod(schedulingGates=[{"name": "example.com/hold"}])
-    PODS.prepare_create(document)
+    POD.prepare_create(document)
     assert document["status"]["conditions"][0]["reason"] == "SchedulingGated"
 
 
 def test_match_label_keys_become_expressions() -> None:
-    assert PODS.prepare_create is not None
+    assert POD.prepare_create is not None
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}, "matchLabelKeys": ["app", "none"]}  # fmt: skip
     document = pod(topologySpreadConstraints=[constraint])
-    PODS.prepare_create(document)
+    POD.prepare_create(document)
     merged = document["spec"]["topologySpreadConstraints"][0]["labelSelector"]
     assert merged == {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}
     assert faults(document) == []
@@ -210,6 +210,6 @@ NARROWED["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["node
 def test_what_an_update_may_change(before: dict[str, Any], change: dict[str, Any], path: str | None) -> None:
     old = defaulted(copy.deepcopy(before))
     after = defaulted(changed(old, **copy.deepcopy(change)))
-    assert PODS.validate is not None
-    found = [error.path for error in PODS.validate(after, old)]
+    assert POD.validate is not None
+    found = [error.path for error in POD.validate(after, old)]
     assert (path in found) if path else found == []

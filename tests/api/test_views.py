@@ -9,7 +9,7 @@ import pytest
 
 from wharfinger.api import views
 from wharfinger.api.kinds import known_kinds
-from wharfinger.api.shapes import Shape, kind_shape
+from wharfinger.api.schema.tree import Schema, builtin_schema
 from wharfinger.api.views import Condition, Deployment, Pod, view
 
 EMBEDDED_ONLY = {"Node.status.computeResources", "Pod.status.resize"}  # not (or no longer) in Kubernetes' own schema
@@ -26,15 +26,15 @@ def structs_in(annotation: Any) -> list[type[msgspec.Struct]]:
     return [found for part in get_args(annotation) for found in structs_in(part)]
 
 
-def unknown_wire_names(struct: type[msgspec.Struct], shape: Shape | None, path: str) -> list[str]:
-    while shape is not None and shape.type in ("list", "map"):
-        shape = shape.item
-    if shape is None or shape.type == "any":
+def unknown_wire_names(struct: type[msgspec.Struct], schema: Schema | None, path: str) -> list[str]:
+    while schema is not None and schema.type in ("list", "map"):
+        schema = schema.item
+    if schema is None or schema.type == "any":
         return []
     unknown = []
     for info in msgspec.structs.fields(struct):
         here = f"{path}.{info.encode_name}"
-        known = shape.fields.get(info.encode_name)
+        known = schema.fields.get(info.encode_name)
         if known is None:
             unknown.append(here)
             continue
@@ -46,9 +46,9 @@ def unknown_wire_names(struct: type[msgspec.Struct], shape: Shape | None, path: 
 @pytest.mark.parametrize("name", sorted(VIEWS))
 def test_every_field_of_a_view_is_a_field_of_the_kind(name: str) -> None:
     kind, struct = VIEWS[name]
-    shape = kind_shape(kind.group, kind.versions[0], kind.kind)
-    assert shape is not None
-    assert unknown_wire_names(struct, shape, name) == []
+    schema = builtin_schema(kind.group, kind.versions[0], kind.kind)
+    assert schema is not None
+    assert unknown_wire_names(struct, schema, name) == []
 
 
 def test_what_is_absent_has_the_default_of_kubernetes() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document
-from wharfinger.api.warnings import warnings_of
 
 
 def pod(metadata: Document | None = None, **spec: Any) -> Document:
@@ -27,7 +26,8 @@ def container(**fields: Any) -> Document:
 def found(document: Document, old: Document | None = None) -> list[str]:
     kind = registry().of_object(document["apiVersion"], document["kind"])
     assert kind is not None
-    return warnings_of(kind, document, old)
+    assert kind.warn is not None
+    return list(kind.warn(document, old))
 
 
 SELECTS_NOTHING = "a null labelSelector results in matching no pod"

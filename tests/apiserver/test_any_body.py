@@ -12,7 +12,7 @@ from tests.apiserver.running import Api
 
 from wharfinger.api.kinds import known_kinds
 from wharfinger.api.registry import Kind
-from wharfinger.api.shapes import definition_name, definitions
+from wharfinger.api.schema.definitions import definition_name, definitions
 
 JUNK: list[Any] = [
     None, 0, -1, 1.5, True, "", "x", "\u0000", [], {}, [None], [[]], {"a": None}, [{}], {"": ""}, "9" * 400, -(2**63), 2**31,

@@ -20,7 +20,7 @@ from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.server import open_application
 from wharfinger.apiserver.tokens import TokenSigner
-from wharfinger.store.ledger import Memory, Told
+from wharfinger.store.ledger import CommitListener, Memory
 from wharfinger.store.store import Store
 
 
@@ -176,7 +176,7 @@ class Failing(Memory):
     durable_at_once = False
     fails = False
 
-    def commit(self, rows: Any, version: int, told: Told) -> None:
+    def commit(self, rows: Any, version: int, told: CommitListener) -> None:
         loop = asyncio.get_running_loop()
         if self.fails:
             loop.call_soon(told.failed, OSError("no space left"))

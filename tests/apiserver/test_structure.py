@@ -12,7 +12,8 @@ from tests.apiserver.running import Api, pod
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.kinds import registry
-from wharfinger.apiserver.structure import Structure, Structures, duplicates
+from wharfinger.api.schema.decoding import repeated_fields
+from wharfinger.apiserver.structure import Structure, Structures
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -148,9 +149,9 @@ def test_the_fast_way_and_the_walk_agree(path: str, value: Any, fault: str) -> N
 
 def test_repeats_are_found_wherever_they_are() -> None:
     body = b'{"a":1,"b":{"c":1,"c":2},"a":2,"d":[{"e":1,"e":1}]}'
-    assert duplicates(body, json.loads(body)) == [
+    assert repeated_fields(body, json.loads(body)) == [
         'duplicate field "a"',
         'duplicate field "b.c"',
         'duplicate field "d[0].e"',
     ]
-    assert duplicates(b'{"a":"\\u0022"}', {"a": '"'}) == []
+    assert repeated_fields(b'{"a":"\\u0022"}', {"a": '"'}) == []

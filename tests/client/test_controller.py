@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -41,13 +42,15 @@ class Failing(Controller[str]):
         return [time for found, time in self.attempts if found == key]
 
 
-def run(controller: Failing, *keys: str, seconds: float = 1000.0) -> None:
+def run(controller: Failing, *keys: str, later: Callable[[], None] = lambda: None) -> None:
     async def main() -> None:
         informers = InformerSet(ScriptedClient())
         task = asyncio.create_task(run_controllers([controller], informers))
         for key in keys:
             controller.queue.add(key)
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(500)
+        later()
+        await asyncio.sleep(500)
         assert not task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -79,8 +82,13 @@ def test_a_conflict_is_tried_again_soon_however_often_it_happens() -> None:
 
 def test_success_forgets_earlier_failures() -> None:
     controller = Failing({"k": [ValueError("x")] * 3})
-    run(controller, "k")
-    assert controller.queue.failures("k") == 0
+
+    def fail_once_more() -> None:
+        controller.faults["k"] = [ValueError("x")]
+        controller.queue.add("k")
+
+    run(controller, "k", later=fail_once_more)
+    assert controller.times("k") == [0, 0.005, 0.015, 0.035, 500, 500.005]
 
 
 def test_nothing_is_worked_on_before_prepare_succeeds() -> None:

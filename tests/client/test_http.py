@@ -210,7 +210,7 @@ def test_null_fields_count_as_absent() -> None:
         (422, status(422, "Invalid"), errors.Invalid, "Invalid"),
         (403, b"<html>no</html>", errors.Forbidden, "the server answered 403: <html>no</html>"),
         (302, b"", errors.ApiError, "the server answered 302"),
-        (200, b"not json", errors.InternalError, "the server's answer cannot be read"),
+        (200, b"not json", errors.InternalError, "cannot decode the server's response"),
     ],
 )
 def test_errors(code: int, body: Any, kind: type[Exception], message: str) -> None:

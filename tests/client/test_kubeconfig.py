@@ -188,7 +188,7 @@ OTHER = AUTHORITY.issue("other")
         (config(user={"client-key-data": b64(PAIR.key)}), "users[0].user.client-certificate: is required"),
         (
             config(user={"client-certificate-data": b64(PAIR.certificate), "client-key-data": b64(OTHER.key)}),
-            "users[0].user.client-certificate: the client certificate and key do not fit together",
+            "users[0].user.client-certificate: the client certificate and key do not match",
         ),
         (
             config(user={"client-certificate": "nowhere", "client-key": "x"}),

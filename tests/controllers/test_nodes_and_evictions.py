@@ -153,10 +153,10 @@ def test_pods_of_a_vanished_node_are_removed_after_a_while() -> None:
 
 def test_a_new_node_that_the_server_tainted_becomes_schedulable() -> None:
     with World(nodes=0) as world:
-        from wharfinger.node.samples import Sample, sample_node
+        from wharfinger.node.samples import NodeSample, sample_node
 
         taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-        world.apply(NODES, sample_node(Sample(taints=[taint]), 0))
+        world.apply(NODES, sample_node(NodeSample(taints=[taint]), 0))
         assert (ready(world, "node-1"), taints(world, "node-1")) == ("True", [])
         world.patch(NODES, "node-1", {"spec": {"unschedulable": True}})
         assert taints(world, "node-1") == [("unschedulable", "NoSchedule")]

@@ -19,7 +19,7 @@ from wharfinger.api.registry import Resource
 from wharfinger.api.views import ObjectMeta, StatefulSet, view
 from wharfinger.api.views.meta import OwnerReference
 from wharfinger.controllers.stateful_set.claims import owners as claim_owners
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.samples import NodeSample, sample_node
 
 
 def names(world: World) -> list[str]:
@@ -202,7 +202,7 @@ def test_a_daemon_runs_on_every_node_that_wants_one() -> None:
         assert sorted(pod["spec"]["nodeName"] for pod in world.pods()) == ["node-1", "node-2", "node-3"]
         tolerations = {t["key"] for t in world.pods()[0]["spec"]["tolerations"]}
         assert "node.kubernetes.io/unschedulable" in tolerations
-        world.apply(NODES, sample_node(Sample(), 3))
+        world.apply(NODES, sample_node(NodeSample(), 3))
         assert len(world.pods()) == 4
         world.patch(NODES, "node-2", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
         assert "node-2" not in {pod["spec"]["nodeName"] for pod in world.pods()}

@@ -22,9 +22,10 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.registry import make_controllers
-from wharfinger.node.heartbeats import Heartbeats, set_down
+from wharfinger.node.annotations import DOWN
+from wharfinger.node.heartbeats import Heartbeats
 from wharfinger.node.kubelet import Kubelets
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.samples import NodeSample, sample_node
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 
@@ -114,7 +115,7 @@ class World:
         *,
         nodes: int = 3,
         controllers: Iterable[str] = ("*",),
-        sample: Sample | None = None,
+        sample: NodeSample | None = None,
         setup: Callable[[Store], None] | None = None,
         failing: float = 0.0,
         heartbeats: bool = False,
@@ -130,7 +131,7 @@ class World:
         self._names = tuple(controllers)
         self.configuration = Configuration()
         self._worker: Any = Flaky(self.client, random.Random(11), failing) if failing else self.client
-        self._sample = sample or Sample()
+        self._sample = sample or NodeSample()
         self._running: list[asyncio.Task[None]] = []
         self.recorder: EventRecorder | None = None
         self._do(self._boot(nodes))
@@ -236,7 +237,7 @@ class World:
         return [pod for pod in found if not phase or (pod.get("status") or {}).get("phase") == phase]
 
     def node(self, name: str, *, down: bool) -> None:
-        self._do(set_down(self.client, name, down))
+        self._do(self.client.patch(NODES, name, {"metadata": {"annotations": {DOWN: "true" if down else None}}}))
         self.settle()
 
     def fails(self, call: Callable[[], object]) -> ApiError:

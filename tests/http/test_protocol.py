@@ -327,8 +327,8 @@ def test_a_request_to_speak_something_else_is_answered_as_it_stands() -> None:
 def test_a_head_that_does_not_come_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, said: bytes, closes: bool
 ) -> None:
-    monkeypatch.setattr(protocol, "PATIENCE", 0.0)
-    monkeypatch.setattr(protocol, "_LOOK", 0.001)
+    monkeypatch.setattr(protocol, "READ_TIMEOUT", 0.0)
+    monkeypatch.setattr(protocol, "_CHECK_INTERVAL", 0.001)
 
     async def scenario(connection: Connection) -> None:
         if said:

@@ -15,7 +15,7 @@ from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.cli.commands.install import command
 from wharfinger.controllers.registry import factories
-from wharfinger.install.components import COMPONENTS, UnknownComponent, chosen
+from wharfinger.install.components import UnknownComponent, chosen, components
 from wharfinger.install.manifests import Options, manifests
 from wharfinger.systems.scheduling_policy.rules import shipped
 
@@ -36,7 +36,7 @@ def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any
         (["scheduler"], ["scheduler"]),
         (["resource-policy"], ["scheduler", "resource-policy"]),
         (["placement", "scheduling-policy"], ["placement", "scheduling-policy"]),
-        (["all"], list(COMPONENTS)),
+        (["all"], list(components())),
     ],
 )
 def test_components_bring_what_they_need(asked: list[str], found: list[str]) -> None:
@@ -49,7 +49,7 @@ def test_an_unknown_component_is_refused_by_name() -> None:
 
 
 def test_components_name_kinds_and_controllers_that_there_are() -> None:
-    for component in COMPONENTS.values():
+    for component in components().values():
         for group, plural in component.kinds:
             kind = registry().of_plural(group, plural)
             assert kind is not None and kind.ours, f"{component.name}: {plural}.{group}"
@@ -57,7 +57,7 @@ def test_components_name_kinds_and_controllers_that_there_are() -> None:
 
 
 def test_every_kind_of_ours_belongs_to_a_component() -> None:
-    covered = {kind for component in COMPONENTS.values() for kind in component.kinds}
+    covered = {kind for component in components().values() for kind in component.kinds}
     assert {(kind.group, kind.plural) for kind in registry() if kind.ours} <= covered
 
 

@@ -12,11 +12,11 @@ from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod, view
-from wharfinger.node.addresses import Addresses
+from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import exit_code, seconds
-from wharfinger.node.fitting import Room, Shortage
-from wharfinger.node.lifecycle import Step, next_step
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.capacity import InsufficientResource, NodeUsage
+from wharfinger.node.lifecycle import PodStep, next_step
+from wharfinger.node.samples import NodeSample, sample_node
 
 NOW = 1_800_000_000.0
 
@@ -53,13 +53,13 @@ def running(started: float, *, annotations: dict[str, str] | None = None, restar
     return view(document, Pod)
 
 
-def step(item: Pod, now: float = NOW) -> Step:
+def step(item: Pod, now: float = NOW) -> PodStep:
     return next_step(item, bound_at=NOW, startup=2.0, now=now, pod_ip="10.0.0.5", host_ip="172.16.0.1")
 
 
 def test_a_bound_pod_waits_for_its_startup_and_then_runs() -> None:
     item = view(pod(), Pod)
-    assert step(item) == Step(wait=2.0)
+    assert step(item) == PodStep(wait=2.0)
     started = step(item, NOW + 2).status
     assert started is not None
     assert (started["phase"], started["podIP"], started["hostIP"]) == ("Running", "10.0.0.5", "172.16.0.1")
@@ -70,7 +70,7 @@ def test_a_bound_pod_waits_for_its_startup_and_then_runs() -> None:
         "ContainersReady",
         "PodScheduled",
     }
-    assert step(view(pod(annotations={"start-after": "never"}), Pod), NOW + 9999) == Step()
+    assert step(view(pod(annotations={"start-after": "never"}), Pod), NOW + 9999) == PodStep()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_bound_pod_waits_for_its_startup_and_then_runs() -> None:
 )
 def test_how_a_run_ends(policy: str, code: str, phase: str | None, background: bool) -> None:
     item = running(NOW, annotations={"run-for": "30s", "exit-code": code}, restartPolicy=policy)
-    assert step(item, NOW + 10) == Step(wait=20.0, background=background)
+    assert step(item, NOW + 10) == PodStep(wait=20.0, background=background)
     ended = step(item, NOW + 30).status
     assert ended is not None
     assert ended.get("phase") == phase
@@ -115,7 +115,7 @@ def test_restarts_wait_longer_and_longer(restarts: int, wait: float) -> None:
     assert again is not None
     assert again["containerStatuses"][0]["restartCount"] == restarts + 1
     if wait:
-        assert step(item, NOW) == Step(wait=wait, background=True)
+        assert step(item, NOW) == PodStep(wait=wait, background=True)
 
 
 def test_readiness_waits_for_time_and_gates() -> None:
@@ -133,7 +133,7 @@ def test_readiness_waits_for_time_and_gates() -> None:
 
 def test_an_active_deadline_ends_the_pod() -> None:
     item = running(NOW, activeDeadlineSeconds=60)
-    assert step(item, NOW + 10) == Step(wait=50.0, background=True)
+    assert step(item, NOW + 10) == PodStep(wait=50.0, background=True)
     ended = step(item, NOW + 60).status
     assert ended is not None
     assert (ended["phase"], ended["reason"]) == ("Failed", "DeadlineExceeded")
@@ -152,8 +152,8 @@ def test_a_graceful_deletion_takes_its_time(annotations: dict[str, str], grace: 
     document["status"] = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
     item = view(document, Pod)
     if wait:
-        assert step(item, NOW) == Step(wait=float(wait))
-    assert step(item, NOW + wait) == Step(delete=True)
+        assert step(item, NOW) == PodStep(wait=float(wait))
+    assert step(item, NOW + wait) == PodStep(delete=True)
     document["metadata"]["finalizers"] = ["example.com/hold"]
     held = step(view(document, Pod), NOW + wait)
     assert held.status is not None
@@ -169,11 +169,11 @@ def asking(cpu: str, **more: str) -> Pod:
     return view(pod(containers=[{"name": "c", "resources": resources}]), Pod)
 
 
-def shortage(wanted: Pod, place: Node, others: list[Pod]) -> Shortage | None:
-    room = Room()
+def shortage(wanted: Pod, place: Node, others: list[Pod]) -> InsufficientResource | None:
+    room = NodeUsage()
     for number, other in enumerate(others):
-        room.put(str(number), requests(other))
-    return room.shortage(wanted, place)
+        room.add(str(number), requests(other))
+    return room.insufficient(wanted, place)
 
 
 def test_what_does_not_fit_is_named_with_numbers() -> None:
@@ -187,34 +187,34 @@ def test_what_does_not_fit_is_named_with_numbers() -> None:
 
 
 def test_room_follows_pods_that_change_or_go() -> None:
-    room = Room()
-    room.put("a", requests(asking("1")))
-    room.put("a", requests(asking("2")))
-    assert room.shortage(asking("1"), node(cpu="2")) == Shortage("cpu", 1000, 2000, 2000)
-    room.drop("a")
-    room.drop("a")
-    assert room.shortage(asking("1"), node(cpu="2")) is None
+    room = NodeUsage()
+    room.add("a", requests(asking("1")))
+    room.add("a", requests(asking("2")))
+    assert room.insufficient(asking("1"), node(cpu="2")) == InsufficientResource("cpu", 1000, 2000, 2000)
+    room.remove("a")
+    room.remove("a")
+    assert room.insufficient(asking("1"), node(cpu="2")) is None
 
 
 def test_addresses_are_given_again_when_their_pods_have_gone() -> None:
-    addresses, place = Addresses(), view({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.2.0/30"}}, Node)
+    addresses, place = PodAddresses(), view({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.2.0/30"}}, Node)
     a, b, c, brought = (
         view({"metadata": {"uid": uid}, "spec": {"nodeName": "n"}, "status": {"podIP": ip}}, Pod)
         for uid, ip in (("a", ""), ("b", ""), ("c", ""), ("d", "10.1.2.2"))
     )
-    addresses.shown(brought)
-    assert [addresses.give(each, place) for each in (a, b, a)] == ["10.1.2.1", "10.1.2.3", "10.1.2.1"]
-    assert addresses.give(c, place) == "10.1.2.0"  # the range is used up
-    addresses.forget(brought)
-    addresses.forget(c)
-    assert addresses.give(c, place) == "10.1.2.2"
+    addresses.observe(brought)
+    assert [addresses.allocate(each, place) for each in (a, b, a)] == ["10.1.2.1", "10.1.2.3", "10.1.2.1"]
+    assert addresses.allocate(c, place) == "10.1.2.0"  # the range is used up
+    addresses.release(brought)
+    addresses.release(c)
+    assert addresses.allocate(c, place) == "10.1.2.2"
 
 
 # Against a store
 
 
 def test_a_pod_that_does_not_fit_is_rejected_by_its_node() -> None:
-    with World(nodes=1, sample=Sample(cpu="1")) as world:
+    with World(nodes=1, sample=NodeSample(cpu="1")) as world:
         resources = {"requests": {"cpu": "800m"}}
         for name in ("a", "b"):
             world.create(
@@ -247,7 +247,7 @@ def test_pods_of_a_failed_node_stand_still() -> None:
 
 
 def test_addresses_differ_and_a_resize_is_granted_or_put_off() -> None:
-    with World(nodes=1, sample=Sample(cpu="2")) as world:
+    with World(nodes=1, sample=NodeSample(cpu="2")) as world:
         for name in ("a", "b"):
             resources = {"requests": {"cpu": "500m"}}
             world.create(PODS, pod(name, containers=[{"name": "main", "image": "i", "resources": resources}]))
@@ -271,7 +271,7 @@ def test_addresses_differ_and_a_resize_is_granted_or_put_off() -> None:
 
 def test_only_labelled_nodes_are_simulated() -> None:
     with World(nodes=0) as world:
-        foreign = sample_node(Sample(prefix="real"), 0)
+        foreign = sample_node(NodeSample(prefix="real"), 0)
         del foreign["metadata"]["labels"]["wharfinger.dev/simulated"]
         world.apply(NODES, foreign)
         assert not (world.get(NODES, "real-1")["status"].get("conditions"))

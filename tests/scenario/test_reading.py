@@ -10,9 +10,10 @@ import pytest
 from wharfinger.api.kinds import registry
 from wharfinger.scenario.document import parse_scenario
 from wharfinger.scenario.expectations import check
-from wharfinger.scenario.running.reading import ClassNames, unqualified, with_record, with_reserved
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
+from wharfinger.systems.reservation.scenario import with_reserved
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD
+from wharfinger.systems.resource_class.scenario import ClassNames, unqualified, with_record
 
 PREFIX = "resourceclass.scheduling.sigs.x-k8s.io/"
 GIVEN = [{"computeResourceName": "cr", "count": 2}]

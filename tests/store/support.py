@@ -38,6 +38,7 @@ WIDGET_KIND = Kind(
     status=True,
     scale=Scale(),
     convert=_convert,
+    custom=True,
 )
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 OLD_WIDGETS = Resource("example.com", "v1beta1", "widgets", "Widget")

@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, Resource, Any, str, int, str]] = [
     ("no namespace", CONFIG_MAPS, config(), "", 400, "an empty namespace may not be set during creation"),
     ("a namespace that is not there", CONFIG_MAPS, config(), "nowhere", 404, 'namespaces "nowhere" not found'),
     ("a list", CONFIG_MAPS, [], "default", 400, "the object provided is unrecognized"),
-    ("something that is no JSON", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": object()}}, "default", 400, "cannot be written as JSON"),
+    ("something that is no JSON", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": object()}}, "default", 400, "cannot be encoded as JSON"),
     ("a kind nobody knows", Resource("x.example", "v1", "things", "Thing"), {}, "default", 404, "the server could not find the requested resource"),
     ("a version nobody serves", Resource("example.com", "v7", "widgets", "Widget"), {}, "default", 404, "the server could not find the requested resource"),
 ]  # fmt: skip

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from wharfinger.api.errors import ApiError
+from wharfinger.api.kinds import registry
+from wharfinger.api.schema.tree import Schema, schema_of
 from wharfinger.store.strategic import merged
+
+
+def schema(name: str) -> Schema:
+    kind = registry().find(name)
+    assert kind is not None
+    return schema_of(kind, kind.versions[0])
 
 
 def containers(*items: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +57,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "target", "patch", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])  # fmt: skip
 def test_merging(kind: str, target: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert merged(target, patch, kind) == expected
+    assert merged(target, patch, schema(kind)) == expected
 
 
 def directs(patch: dict[str, Any]) -> bool:
@@ -63,8 +71,8 @@ def directs(patch: dict[str, Any]) -> bool:
 def test_a_patch_known_to_direct_nothing_merges_the_same(
     kind: str, target: dict[str, Any], patch: dict[str, Any]
 ) -> None:
-    expected = merged(deepcopy(target), deepcopy(patch), kind)
-    assert merged(deepcopy(target), deepcopy(patch), kind, plain=True) == expected
+    expected = merged(deepcopy(target), deepcopy(patch), schema(kind))
+    assert merged(deepcopy(target), deepcopy(patch), schema(kind), plain=True) == expected
 
 
 FAULTS: list[tuple[str, dict[str, Any], int, str]] = [
@@ -80,6 +88,6 @@ FAULTS: list[tuple[str, dict[str, Any], int, str]] = [
 @pytest.mark.parametrize(("patch", "code", "text"), [case[1:] for case in FAULTS], ids=[case[0] for case in FAULTS])
 def test_refusing(patch: dict[str, Any], code: int, text: str) -> None:
     with pytest.raises(ApiError, match=r".*") as caught:
-        merged(containers(A, B), patch, "Pod")
+        merged(containers(A, B), patch, schema("Pod"))
     assert caught.value.code == code
     assert text in caught.value.message

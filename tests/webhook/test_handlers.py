@@ -21,7 +21,7 @@ from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.systems.resource_class.admission import webhook as resource_class
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.webhook import validation
-from wharfinger.webhook.handler import Answer, Context, Handler
+from wharfinger.webhook.handler import Answer, WebhookContext, WebhookHandler
 
 SPACE = "default"
 QUOTA = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "4"}}}
@@ -51,7 +51,7 @@ class Quota:
         self.client = LocalClient(Store(registry()))
         self.informers = InformerSet(self.client)
         settings = Configuration().having(ReservationSettings(charge_quota=True))
-        (self.handler,) = reservation_quota.handlers(Context(self.client, self.informers, registry(), settings))
+        (self.handler,) = reservation_quota.handlers(WebhookContext(self.client, self.informers, registry(), settings))
 
     async def make(self, resource: Resource, document: Document) -> None:
         request = create(resource, document)
@@ -112,13 +112,13 @@ def test_reservations_keep_to_a_quota_too() -> None:
 
 def test_where_reservations_are_not_charged_nobody_asks() -> None:
     client = LocalClient(Store(registry()))
-    assert reservation_quota.handlers(Context(client, InformerSet(client), registry())) == []
+    assert reservation_quota.handlers(WebhookContext(client, InformerSet(client), registry())) == []
 
 
 def ask(handlers: Any, request: Request, *, mutating: bool) -> Answer:
     client = LocalClient(Store(registry()))
-    (handler,) = handlers(Context(client, InformerSet(client), registry()))
-    assert isinstance(handler, Handler) and handler.concerns(request, mutating)
+    (handler,) = handlers(WebhookContext(client, InformerSet(client), registry()))
+    assert isinstance(handler, WebhookHandler) and handler.concerns(request, mutating)
     return asyncio.run(handler.review(request, mutating=mutating))
 
 

@@ -36,8 +36,8 @@ from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-from wharfinger.webhook.application import BODY_LIMIT, Application
-from wharfinger.webhook.handler import Context, find_handlers
+from wharfinger.webhook.application import BODY_LIMIT, WebhookApplication
+from wharfinger.webhook.handler import WebhookContext, find_handlers
 
 RBAC = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS, "RoleBinding": ROLE_BINDINGS}
 
@@ -70,7 +70,7 @@ class Reviewing(LocalClient):
 class Server:
     """The application with a client beside it, and a way to post to it without sockets."""
 
-    def __init__(self, application: Application, client: Reviewing) -> None:
+    def __init__(self, application: WebhookApplication, client: Reviewing) -> None:
         self.application = application
         self.client = client
 
@@ -134,8 +134,8 @@ async def serving(mode: Any = "enforce") -> AsyncIterator[Server]:
     informers = InformerSet(client)
     metrics = CollectorRegistry()
     configuration = Configuration().having(SchedulingPolicySettings(mode=mode))
-    context = Context(client, informers, registry(), configuration, metrics, "wharfinger-system")
-    application = Application(
+    context = WebhookContext(client, informers, registry(), configuration, metrics, "wharfinger-system")
+    application = WebhookApplication(
         find_handlers(context), context.registry, metrics, lambda: "" if informers.synced else "waiting"
     )
     informers.start()
@@ -315,7 +315,7 @@ def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monk
 
 def test_until_the_informers_know_everything_nothing_is_allowed() -> None:
     async def main() -> None:
-        application = Application([], registry(), CollectorRegistry(), lambda: "waiting for roles")
+        application = WebhookApplication([], registry(), CollectorRegistry(), lambda: "waiting for roles")
         server = Server(application, None)  # type: ignore[arg-type]
         response = await server.review("/validate", document=pod())
         assert not response["allowed"] and "waiting for roles" in response["status"]["message"]
@@ -343,14 +343,14 @@ def broken(**changes: Any) -> bytes:
         (broken(kind="Pod"), 400, "only admission.k8s.io/v1 AdmissionReview"),
         (broken(request=None), 400, "has no request"),
         (broken(request={"uid": "u"}), 400, "missing required field"),
-        (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, "'LOOK' is none of"),
+        (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, "'LOOK' is not one of"),
         (broken(request={"uid": "", "operation": "CREATE", "resource": {}}), 400, "request.uid"),
         (broken(request={"uid": "u", "operation": "CREATE", "resource": {}, "object": 5}), 400, "object"),
     ],
 )
 def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: str) -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         answer = await server.call("POST", "/validate", body)
         assert answer[0] == status
         assert words in answer[1].decode()
@@ -360,7 +360,7 @@ def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: s
 
 def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         assert (await server.call("POST", "/validate", b"{}", length=BODY_LIMIT + 1))[0] == 413
         assert (await server.call("POST", "/validate", b"x" * (BODY_LIMIT + 1), length=5))[0] == 413
         assert (await server.call("POST", "/validate", b"{}", kind=b"text/plain"))[0] == 415
@@ -371,16 +371,16 @@ def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
 
 
 def test_a_handler_that_fails_refuses() -> None:
-    from wharfinger.webhook.handler import Answer, Handler, Rule
+    from wharfinger.webhook.handler import Answer, Rule, WebhookHandler
 
-    class Failing(Handler):
+    class Failing(WebhookHandler):
         rules = (Rule("", ("pods",)),)
 
         async def review(self, request: Any, *, mutating: bool) -> Answer:
             raise KeyError("oops")
 
     async def main() -> None:
-        server = Server(Application([Failing()], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        server = Server(WebhookApplication([Failing()], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         response = await server.review("/validate", document=pod())
         assert not response["allowed"] and "cannot decide: KeyError" in response["status"]["message"]
         assert b'answer="undecided"' in (await server.call("GET", "/metrics"))[1]
@@ -390,7 +390,7 @@ def test_a_handler_that_fails_refuses() -> None:
 
 def test_conversion_answers_for_every_object_or_says_why_not() -> None:
     async def main() -> None:
-        server = Server(Application([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
 
         async def convert(version: str, *objects: Document) -> dict[str, Any]:
             request = {"uid": "c", "desiredAPIVersion": version, "objects": list(objects)}

@@ -1,4 +1,4 @@
-"""Certificates, configurations, and the server over TLS: made, renewed, registered, stopped gently."""
+"""WebhookCertificates, configurations, and the server over TLS: made, renewed, registered, stopped gently."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-from wharfinger.webhook.certificates import Certificates, CertificateSecret, renewed
-from wharfinger.webhook.configurations import NAME, Target
-from wharfinger.webhook.server import Settings, WebhookServer
+from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates, renewed
+from wharfinger.webhook.configurations import NAME, WebhookEndpoint
+from wharfinger.webhook.server import WebhookServer, WebhookSettings
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -61,7 +61,7 @@ def test_an_authority_is_trusted_for_a_while_before_it_signs_and_after_it_signed
     assert x509.load_pem_x509_certificates(renewed(NAMES, much_later, old).bundle) == [coming]
 
 
-def issued(held: Certificates, authority: x509.Certificate) -> None:
+def issued(held: WebhookCertificates, authority: x509.Certificate) -> None:
     x509.load_pem_x509_certificate(held.certificate).verify_directly_issued_by(authority)
 
 
@@ -112,8 +112,8 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
         for name in ("default", "kube-system", "own"):
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         await provision(client)
-        settings = Settings(
-            Target(url="https://127.0.0.1:1", namespace="own"),
+        settings = WebhookSettings(
+            WebhookEndpoint(url="https://127.0.0.1:1", namespace="own"),
             "127.0.0.1",
             0,
             drain=0.3,
@@ -188,7 +188,9 @@ def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_pat
         first = write(1)
         store = Store(registry())
         files = [str(tmp_path / name) for name in ("tls.crt", "tls.key", "ca.crt")]
-        settings = Settings(Target(url="https://127.0.0.1:1"), "127.0.0.1", 0, "", *files, register=False, drain=0)
+        settings = WebhookSettings(
+            WebhookEndpoint(url="https://127.0.0.1:1"), "127.0.0.1", 0, "", *files, register=False, drain=0
+        )
         server = WebhookServer(Reviewing(store), settings)
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(server.run(address.set_result))
@@ -204,8 +206,10 @@ def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_pat
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("target", [Target(service="w", namespace="s"), Target(url="https://[::1]:8443")])
-def test_certificates_carry_the_names_by_which_we_are_called(target: Target) -> None:
+@pytest.mark.parametrize(
+    "target", [WebhookEndpoint(service="w", namespace="s"), WebhookEndpoint(url="https://[::1]:8443")]
+)
+def test_certificates_carry_the_names_by_which_we_are_called(target: WebhookEndpoint) -> None:
     made = renewed(target.names(), NOW)
     certificate = x509.load_pem_x509_certificate(made.certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

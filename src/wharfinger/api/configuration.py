@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from wharfinger.api.fields import FieldError, describe
-from wharfinger.system import systems
+from wharfinger.system import settings_key, systems
 
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
@@ -87,7 +87,7 @@ def load_configuration(document: dict[str, Any]) -> Configuration:
 def settings_by_key() -> dict[str, type[Block]]:
     """The settings of the systems, by their keys in the document."""
     found = ((system.name, system.settings()) for system in systems())
-    return {_camel(name): block for name, block in found if block is not None}
+    return {settings_key(name): block for name, block in found if block is not None}
 
 
 def _known() -> dict[str, Any]:
@@ -96,11 +96,6 @@ def _known() -> dict[str, Any]:
 
 def _fields_of(block: type[msgspec.Struct]) -> dict[str, Any]:
     return {info.encode_name: info.type for info in msgspec.structs.fields(block)}
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def _invalid(error: msgspec.ValidationError, path: str) -> FieldError:

@@ -24,6 +24,21 @@ def type_name(value: Any) -> str:
     return _TYPES[type(value)]
 
 
+_JSON_TYPES: dict[type, str] = {
+    bool: "bool",
+    str: "string",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+
+
+def json_type(value: Any) -> str:
+    """What Go's JSON decoder calls a value that it cannot decode: `array`, `number`."""
+    return _JSON_TYPES[type(value)]
+
+
 def plain(value: Any) -> str:
     """`%v`: text without quotes, maps in the order of their keys."""
     match value:

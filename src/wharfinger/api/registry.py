@@ -66,6 +66,10 @@ DefaultFn = Callable[[Document], None]
 """Fills absent fields in place."""
 ValidateFn = Callable[[Document, Document | None], list[FieldError]]
 """All faults of a new document; the old one is given on update."""
+UpdateFn = Callable[[Document, Document], None]
+"""Changes a new document in place, given the old one."""
+WarnFn = Callable[[Document, Document | None], Iterable[str]]
+"""What is valid and yet probably a mistake; the old document is given on update."""
 ConvertFn = Callable[[Document, str], Document]
 """The document in the named served version."""
 
@@ -109,12 +113,20 @@ class Kind:
     ] = ()  # others that the store or server knows: binding, eviction, ephemeralcontainers, …
     graceful: bool = False  # deletion waits for the grace period (pods)
     generation: bool = True  # metadata.generation counts changes of what is neither metadata nor status
+    annotations_in_generation: bool = False  # changes of annotations count too (deployments pass them on)
+    create_on_update: bool = False  # an update of an absent object creates it
+    unconditional_update: bool = True  # an update may leave out resourceVersion; never true of custom resources
+    returns_deleted: bool = False  # a delete that takes effect at once returns the object instead of a Status
+    deprecated: str = ""  # the warning that every request gets
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
     selectable: tuple[str, ...] = ()  # fields for field selectors, beside metadata.name and metadata.namespace
     columns: tuple[Column, ...] = ()  # after Name, which comes first unless the kind places it itself
     default: DefaultFn | None = None
     default_status: DefaultFn | None = None  # all the defaulting that a status write needs; absent: the same as ever
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
+    prepare_update: UpdateFn | None = None  # the same on update of the object itself
+    prepare_status: UpdateFn | None = None  # the same on update of its status
+    warn: WarnFn | None = None
     validate: ValidateFn | None = None
     keeps_nulls: bool = (
         False  # in spec, for validation to judge: without one, an empty object may be left that means much
@@ -124,6 +136,7 @@ class Kind:
     convert_group: ConvertFn | None = None  # the document as the named group has it, where alias groups differ
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
     ours: bool = False  # shipped as a CRD by `wharf crds`
+    custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`
     pod_template_identity: Literal["account", "requester"] = "account"  # as whom its pods ask for what they need
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
@@ -149,6 +162,16 @@ class Kind:
     def validator(self, subresource: str = "") -> ValidateFn | None:
         """What validates a write to the object or to one of its subresources."""
         return self.validate_subresource.get(subresource, self.validate)
+
+    @property
+    def builtin(self) -> bool:
+        """Whether Kubernetes has this kind itself; all others behave as custom resources do."""
+        return not (self.ours or self.custom)
+
+    @property
+    def needs_version(self) -> bool:
+        """Whether an update must carry the resourceVersion it is based on."""
+        return not (self.builtin and self.unconditional_update)
 
     @property
     def stored(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -76,6 +76,15 @@ class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True):
     delete_options: DeleteOptions = NO_DELETE_OPTIONS
 
 
+class WriteArguments(TypedDict, total=False):
+    """The fields of `ApiRequest` that a create or an update may set."""
+
+    name: str
+    subresource: str
+    field_manager: str
+    dry_run: bool
+
+
 class WriteVerbs(ABC, Generic[Written_co]):
     """The write verbs of clients and of the store, which differ only in what `send` returns."""
 
@@ -83,54 +92,16 @@ class WriteVerbs(ABC, Generic[Written_co]):
     async def send(self, request: ApiRequest[Document]) -> Written_co: ...
 
     async def create(
-        self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
-        *,
-        name: str = "",
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
+        self, resource: Resource, document: Document, namespace: str = "", **options: Unpack[WriteArguments]
     ) -> Written_co:
         """Creates an object, or posts to a subresource of `name` (binding, eviction, token)."""
-        return await self.send(
-            ApiRequest(
-                Verb.CREATE,
-                resource,
-                namespace,
-                name,
-                subresource,
-                document,
-                field_manager=field_manager,
-                dry_run=dry_run,
-            )
-        )
+        return await self.send(ApiRequest(Verb.CREATE, resource, namespace, body=document, **options))
 
     async def update(
-        self,
-        resource: Resource,
-        document: Document,
-        namespace: str = "",
-        *,
-        name: str = "",
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
+        self, resource: Resource, document: Document, namespace: str = "", **options: Unpack[WriteArguments]
     ) -> Written_co:
         """Replaces an object, or the part of it that a subresource covers. `name` defaults to the document's."""
-        return await self.send(
-            ApiRequest(
-                Verb.UPDATE,
-                resource,
-                namespace,
-                name,
-                subresource,
-                document,
-                field_manager=field_manager,
-                dry_run=dry_run,
-            )
-        )
+        return await self.send(ApiRequest(Verb.UPDATE, resource, namespace, body=document, **options))
 
     async def patch(
         self,

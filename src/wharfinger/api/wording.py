@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
@@ -15,3 +16,10 @@ def listed(names: Iterable[str], most: int) -> str:
     all_names = list(names)
     left_out = len(all_names) - most
     return ", ".join(all_names[:most]) + (f" and {left_out} more" if left_out > 0 else "")
+
+
+def object_name(document: Mapping[str, Any]) -> str:
+    """`namespace/name` of an object, or `name` where it has no namespace."""
+    metadata = document.get("metadata") or {}
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata.get('name')}" if namespace else str(metadata.get("name"))

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User, service_account
 from wharfinger.api.errors import BadRequest, Unauthorized
-from wharfinger.apiserver.tokens import AUDIENCE, BadToken, Lookup, TokenSigner, Verified, check_claims
+from wharfinger.apiserver.tokens import AUDIENCE, InvalidToken, Lookup, TokenSigner, VerifiedToken, check_claims
 
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
@@ -53,28 +53,28 @@ class Authenticator:
             return user
         try:
             verified = self._verified(token, digest)
-        except BadToken:
+        except InvalidToken:
             return None
         return verified.user if AUDIENCE in verified.audiences else None
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
-        """The user of a token and those of the wanted audiences it is meant for; BadToken says why there is none."""
+        """The user of a token and those of the wanted audiences it is meant for; InvalidToken says why there is none."""
         digest = _digest(token)
         wanted = tuple(audiences) or (AUDIENCE,)
         if (user := self._static.get(digest)) is not None:
             meant = tuple(audience for audience in wanted if audience == AUDIENCE)
             if not meant:
-                raise BadToken(f"token audiences [{AUDIENCE!r}] is invalid for the target audiences {list(wanted)}")
+                raise InvalidToken(f"token audiences [{AUDIENCE!r}] is invalid for the target audiences {list(wanted)}")
             return user, meant
         verified = self._verified(token, digest)
         meant = tuple(audience for audience in wanted if audience in verified.audiences)
         if not meant:
-            raise BadToken(
+            raise InvalidToken(
                 f"token audiences {list(verified.audiences)} is invalid for the target audiences {list(wanted)}"
             )
         return verified.user, meant
 
-    def _verified(self, token: str, digest: bytes) -> Verified:
+    def _verified(self, token: str, digest: bytes) -> VerifiedToken:
         claims = self._signed.get(digest)
         if claims is None:
             claims = self._signer.claims(token)

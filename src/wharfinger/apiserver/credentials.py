@@ -16,16 +16,20 @@ import msgspec
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.apiserver.files import private_directory, write_private
+from wharfinger.system import ordered_systems
 
 AUTHENTICATED = "system:authenticated"
 
-# Each component is its own user, with the rights of the role that Kubernetes binds to that name.
-COMPONENTS = {
-    "scheduler": User("system:kube-scheduler", (AUTHENTICATED,)),
-    "controllers": User("system:kube-controller-manager", (AUTHENTICATED,)),
-    "nodes": User("system:wharfinger:nodes", ("system:nodes", AUTHENTICATED)),
-    "placement": User("system:wharfinger:placement", (AUTHENTICATED,)),
-}
+SCHEDULER = User("system:kube-scheduler", (AUTHENTICATED,))
+CONTROLLERS = User("system:kube-controller-manager", (AUTHENTICATED,))
+NODES = User("system:wharfinger:nodes", ("system:nodes", AUTHENTICATED))
+
+
+def component_users() -> dict[str, User]:
+    """By component: each is its own user, with the rights of the role that is bound to that name."""
+    users = {"scheduler": SCHEDULER, "controllers": CONTROLLERS, "nodes": NODES}
+    processes = (process for system in ordered_systems() for process in system.processes())
+    return users | {process.name: User(process.user, (AUTHENTICATED,)) for process in processes}
 
 
 class BadTokenFile(ValueError):
@@ -44,7 +48,7 @@ class Credentials:
         """Writes the kubeconfigs for where the server now listens; returns the administrator's."""
         certificate = authority.read_bytes()
         private_directory(self.directory / "kubeconfigs")
-        for component in COMPONENTS:
+        for component in component_users():
             path = component_kubeconfig(self.directory, component)
             write_private(path, kubeconfig(server, certificate, component, self.tokens[component]))
         admin = self.directory / "kubeconfig"
@@ -62,7 +66,7 @@ def load_credentials(directory: Path) -> Credentials:
     path = directory / "tokens.csv"
     rows = _read(path) if path.exists() else []
     users = dict(rows)
-    needed = {"admin": SYSTEM, **COMPONENTS}
+    needed = {"admin": SYSTEM, **component_users()}
     tokens: dict[str, str] = {}
     for name, user in needed.items():
         token = next((token for token, known in rows if known.name == user.name), None)

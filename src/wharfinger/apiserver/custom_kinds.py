@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api import structural
 from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Column, Document, Kind, Scale
+from wharfinger.api.schema import structural
+from wharfinger.api.schema.tree import ABSENT, PRESERVE, structural_schema
 from wharfinger.apiserver import custom_rules
 from wharfinger.apiserver.discovery import version_priority
 from wharfinger.apiserver.tables import AGE
 
-_ANYTHING: Document = {"type": "object", structural.PRESERVE: True}
+_ANYTHING: Document = {"type": "object", PRESERVE: True}
 
 
 def kind_of(definition: Document) -> Kind | None:
@@ -27,22 +28,20 @@ def kind_of(definition: Document) -> Kind | None:
         return None
     served.sort(key=lambda version: version_priority(version["name"]))
     schemas = {version["name"]: _schema(version) for version in spec["versions"]}
-    stored = schemas[storage["name"]]
+    stored = structural_schema(schemas[storage["name"]])
     below = storage.get("subresources") or {}
 
     def default(document: Document) -> None:
         structural.prune(stored, document)
         structural.default(stored, document)
 
-    ruled = custom_rules.has_rules(stored)
+    ruled = custom_rules.has_rules(schemas[storage["name"]])
 
     def validate(document: Document, old: Document | None) -> list[FieldError]:
-        if old is None:
-            errors = structural.validate(stored, document)
-        else:
-            errors = structural.validate(stored, document, "", old)
+        before = ABSENT if old is None else old
+        errors = structural.validate(stored, document, "", before)
         if ruled and not errors:
-            errors = list(custom_rules.faults(stored, document, custom_rules.absent() if old is None else old))
+            errors = list(custom_rules.faults(stored, document, before))
         return errors
 
     return Kind(
@@ -62,6 +61,7 @@ def kind_of(definition: Document) -> Kind | None:
         default=default,
         validate=validate,
         schema=lambda version: schemas[version],
+        custom=True,
     )
 
 

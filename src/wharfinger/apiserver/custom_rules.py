@@ -1,7 +1,7 @@
-"""Validation rules in CEL that schemas of custom resources carry (`x-kubernetes-validations`).
+"""Validation rules in CEL in the schemas of custom resources (`x-kubernetes-validations`).
 
-Values are dynamic here: a rule that Kubernetes would refuse for its types is refused when it is evaluated. Immutability
-(`self == oldSelf`) is checked with the schema itself.
+Values are dynamic: a rule with a type error, which Kubernetes rejects with the CustomResourceDefinition, fails here when it is
+evaluated. Immutability (`self == oldSelf`) is checked with the schema itself.
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from wharfinger.api import structural
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required
 from wharfinger.api.registry import Document
-from wharfinger.apiserver.expressions import BadExpression, Failed, Input, expression
+from wharfinger.api.schema.structural import IMMUTABLE_RULE, openapi_type
+from wharfinger.api.schema.tree import ABSENT, RULES, Schema
+from wharfinger.apiserver.expressions import bind, expression
+from wharfinger.cel import Bindings, EvaluationError, InvalidExpression
 
 _TRANSITION = re.compile(r"\boldSelf\b")
-_NONE: Any = object()
 _NAMES = ("self", "oldSelf")
 
 
 def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
-    """Rules of a schema that do not compile."""
+    """Errors for rules of a schema that do not compile."""
     if not isinstance(schema, dict):
         return
-    rules = schema.get(structural.RULES)
+    rules = schema.get(RULES)
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         for part in ("rule", "messageExpression"):
             if isinstance(rule, dict) and rule.get(part):
                 try:
                     expression(str(rule[part]), _NAMES)
-                except BadExpression as error:
-                    here = f"{path}.{structural.RULES}[{index}].{part}"
+                except InvalidExpression as error:
+                    here = f"{path}.{RULES}[{index}].{part}"
                     yield invalid(here, rule[part], str(error))
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, dict) else ():
@@ -41,62 +42,58 @@ def schema_faults(schema: Any, path: str) -> Iterator[FieldError]:
 
 
 def has_rules(schema: Any) -> bool:
-    """Whether a schema carries rules anywhere; most do not, and need no walk for every write."""
+    """Whether a schema has rules anywhere; most have none, and their objects need no walk on every write."""
     if isinstance(schema, dict):
-        return bool(schema.get(structural.RULES)) or any(has_rules(inner) for inner in schema.values())
+        return bool(schema.get(RULES)) or any(has_rules(inner) for inner in schema.values())
     return isinstance(schema, list) and any(has_rules(inner) for inner in schema)
 
 
-def faults(schema: Document, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
-    """What the rules say of a value that has the right structure; `old` is `absent()` on create."""
-    for rule in schema.get(structural.RULES) or ():
-        if rule.get("rule") != structural.IMMUTABLE_RULE:
+def faults(schema: Schema, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
+    """Violations of the rules by a value of valid structure; `old` is `ABSENT` on create."""
+    for rule in schema.constraints.rules:
+        if rule.get("rule") != IMMUTABLE_RULE:
             yield from _evaluate(rule, schema, value, old, path)
     if isinstance(value, dict):
-        properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for name, item in value.items():
-            inner = properties.get(name, extra)
-            if isinstance(inner, dict):
-                before = old.get(name, _NONE) if isinstance(old, dict) else _NONE
+            inner = schema.fields.get(name, schema.item)
+            if inner is not None:
+                before = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT
                 yield from faults(inner, item, before, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+    elif isinstance(value, list) and schema.item is not None:
         for index, item in enumerate(value):
             before = _correlated(schema, item, old)
-            yield from faults(schema["items"], item, before, f"{path}[{index}]")
+            yield from faults(schema.item, item, before, f"{path}[{index}]")
 
 
-def absent() -> Any:
-    return _NONE
-
-
-def _correlated(schema: Document, item: Any, old: Any) -> Any:
-    """The earlier state of a list item: known only in lists that have keys."""
-    keys = schema.get(structural.MAP_KEYS)
+def _correlated(schema: Schema, item: Any, old: Any) -> Any:
+    """The old state of a list item; only known in lists of type map."""
+    keys = schema.map_keys
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
-        return _NONE
+        return ABSENT
     return next(
-        (one for one in old if isinstance(one, dict) and all(one.get(key) == item.get(key) for key in keys)), _NONE
+        (one for one in old if isinstance(one, dict) and all(one.get(key) == item.get(key) for key in keys)), ABSENT
     )
 
 
-def _evaluate(rule: Document, schema: Document, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+def _evaluate(rule: Document, schema: Schema, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     text = str(rule.get("rule") or "")
-    if _TRANSITION.search(text) and old is _NONE:
+    if _TRANSITION.search(text) and old is ABSENT:
         return
-    given = Input({"self": value, "oldSelf": None if old is _NONE else old})
+    shown_type = None if schema.type in ("any", "int-or-string") else openapi_type(schema)
+    bindings = bind({"self": value, "oldSelf": None if old is ABSENT else old})
     try:
-        held = expression(text, _NAMES).value(given)
+        held = expression(text, _NAMES).evaluate(bindings)
         if not isinstance(held, bool):
-            raise Failed("the rule is neither true nor false")
-    except Failed as error:
-        yield invalid(path, schema.get("type"), f"{error} evaluating rule: {rule.get('message') or text}")
+            raise EvaluationError("rule must evaluate to bool")
+    except EvaluationError as error:
+        yield invalid(path, shown_type, f"{error} evaluating rule: {rule.get('message') or text}")
         return
-    except BadExpression as error:
-        yield invalid(path, schema.get("type"), str(error))
+    except InvalidExpression as error:
+        yield invalid(path, shown_type, str(error))
         return
     if held:
         return
-    message = _message(rule, given) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
+    message = _message(rule, bindings) or str(rule.get("message") or "").strip() or f"failed rule: {text}"
     here = path + str(rule.get("fieldPath") or "")
     match rule.get("reason"):
         case "FieldValueForbidden":
@@ -111,12 +108,12 @@ def _evaluate(rule: Document, schema: Document, value: Any, old: Any, path: str)
             yield invalid(here, value, message)
 
 
-def _message(rule: Document, given: Input) -> str:
-    """What the message expression says; nothing when it fails, so that the plain message counts."""
+def _message(rule: Document, bindings: Bindings) -> str:
+    """The value of the message expression; empty if it fails, so that the plain message is used."""
     if not rule.get("messageExpression"):
         return ""
     try:
-        said = expression(str(rule["messageExpression"]), _NAMES).value(given)
-    except (Failed, BadExpression):
+        said = expression(str(rule["messageExpression"]), _NAMES).evaluate(bindings)
+    except (EvaluationError, InvalidExpression):
         return ""
     return said.strip() if isinstance(said, str) and "\n" not in said else ""

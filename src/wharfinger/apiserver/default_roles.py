@@ -8,37 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.api.groups import SIGS
 from wharfinger.api.registry import Document
-from wharfinger.systems.placement.kinds.names import OCM
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR
+from wharfinger.api.rights import AUTOUPDATE, CRUD, EVENTS, READ, REVIEWS, WRITE
+from wharfinger.api.rights import RBAC as GROUP
+from wharfinger.contributions import EmbeddedAccess, RoleRule, SystemProcess
+from wharfinger.system import ordered_systems
 
-GROUP = "rbac.authorization.k8s.io"
-AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = f"{GROUP}/aggregate-to-"
 
-_READ = "get list watch"
-_WRITE = "create delete deletecollection patch update"
-_ALL = f"{_READ} {_WRITE}"
-_EVENTS = ("events.k8s.io", "events", "create patch update")
-_CORE_EVENTS = ("", "events", "create patch update")
-_REVIEWS = (
-    ("authentication.k8s.io", "tokenreviews", "create"),
-    ("authorization.k8s.io", "subjectaccessreviews", "create"),
-)
-_OUR_NAMESPACED = (
-    (SIGS, "resourcepolicies resourcepolicies/status"),
-    (OCM, "placements placements/status placementdecisions placementdecisions/status addonplacementscores"),
-)
-
-Rule = tuple[str, str, str]
-"""Group, resources and verbs, the latter two separated by blanks."""
+Rule = tuple[str, str, str] | RoleRule | Document
+"""Group, resources and verbs as in `RoleRule`, or a whole rule."""
 
 
-def _rule(group: str, resources: str, verbs: str, names: tuple[str, ...] = ()) -> Document:
-    rule: Document = {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
-    return {**rule, "resourceNames": list(names)} if names else rule
+def _access() -> list[EmbeddedAccess]:
+    found = (system.embedded_access() for system in ordered_systems())
+    return [access for access in found if access is not None]
+
+
+def _processes() -> list[SystemProcess]:
+    return [process for system in ordered_systems() for process in system.processes()]
 
 
 def _urls(*urls: str, verbs: str = "get") -> Document:
@@ -49,13 +38,19 @@ def _metadata(name: str, labels: dict[str, str] | None = None) -> Document:
     return {"name": name, "labels": {**_BOOTSTRAPPING, **(labels or {})}, "annotations": {AUTOUPDATE: "true"}}
 
 
-def _role(name: str, *rules: Rule | Document, aggregate_to: str = "") -> Document:
+def _role(name: str, *rules: Rule, aggregate_to: str = "") -> Document:
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": "ClusterRole",
         "metadata": _metadata(name, {_AGGREGATE + aggregate_to: "true"} if aggregate_to else None),
-        "rules": [rule if isinstance(rule, dict) else _rule(*rule) for rule in rules],
+        "rules": [_document(rule) for rule in rules],
     }
+
+
+def _document(rule: Rule) -> Document:
+    if isinstance(rule, dict):
+        return rule
+    return rule.document() if isinstance(rule, RoleRule) else RoleRule(*rule).document()
 
 
 def _aggregated(name: str, aggregate_to: str = "") -> Document:
@@ -89,32 +84,32 @@ def _user_roles() -> list[Document]:
         _role(
             "system:aggregate-to-admin",
             ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-            (GROUP, "rolebindings roles", _ALL),
+            (GROUP, "rolebindings roles", CRUD),
             aggregate_to="admin",
         ),
         _role(
             "system:aggregate-to-edit",
-            ("", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy", _READ),
+            ("", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy", READ),
             ("", "serviceaccounts", "impersonate"),
-            ("", "pods pods/attach pods/exec pods/portforward pods/proxy", _WRITE),
+            ("", "pods pods/attach pods/exec pods/portforward pods/proxy", WRITE),
             ("", "pods/eviction", "create"),
             (
                 "",
                 f"configmaps persistentvolumeclaims replicationcontrollers {workloads} secrets serviceaccounts "
                 "services services/proxy",
-                _WRITE,
+                WRITE,
             ),
             ("", "serviceaccounts/token", "create"),
-            ("", "events", _WRITE),
-            ("events.k8s.io", "events", _WRITE),
-            ("apps", f"{apps} deployments/rollback", _WRITE),
-            ("autoscaling", "horizontalpodautoscalers", _WRITE),
-            ("batch", "cronjobs jobs", _WRITE),
-            ("policy", "poddisruptionbudgets", _WRITE),
-            ("networking.k8s.io", "ingresses networkpolicies", _WRITE),
-            ("coordination.k8s.io", "leases", _ALL),
-            ("resource.k8s.io", "resourceclaims resourceclaimtemplates", _WRITE),
-            *((group, resources.replace("/status", ""), _WRITE) for group, resources in _writable()),
+            ("", "events", WRITE),
+            ("events.k8s.io", "events", WRITE),
+            ("apps", f"{apps} deployments/rollback", WRITE),
+            ("autoscaling", "horizontalpodautoscalers", WRITE),
+            ("batch", "cronjobs jobs", WRITE),
+            ("policy", "poddisruptionbudgets", WRITE),
+            ("networking.k8s.io", "ingresses networkpolicies", WRITE),
+            ("coordination.k8s.io", "leases", CRUD),
+            ("resource.k8s.io", "resourceclaims resourceclaimtemplates", WRITE),
+            *(rule for access in _access() for rule in access.edit),
             aggregate_to="edit",
         ),
         _role(
@@ -123,34 +118,29 @@ def _user_roles() -> list[Document]:
                 "",
                 "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods "
                 f"replicationcontrollers {workloads} serviceaccounts services services/status",
-                _READ,
+                READ,
             ),
             (
                 "",
                 "bindings limitranges namespaces/status pods/log pods/status replicationcontrollers/status "
                 "resourcequotas resourcequotas/status",
-                _READ,
+                READ,
             ),
-            ("", "namespaces", _READ),
-            ("", "events", _READ),
-            ("events.k8s.io", "events", _READ),
-            ("discovery.k8s.io", "endpointslices", _READ),
-            ("apps", f"controllerrevisions {apps} daemonsets/status deployments/status", _READ),
-            ("apps", "replicasets/status statefulsets/status", _READ),
-            ("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
-            ("batch", "cronjobs cronjobs/status jobs jobs/status", _READ),
-            ("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
-            ("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
-            ("resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates", _READ),
-            *((group, resources, _READ) for group, resources in _OUR_NAMESPACED),
+            ("", "namespaces", READ),
+            ("", "events", READ),
+            ("events.k8s.io", "events", READ),
+            ("discovery.k8s.io", "endpointslices", READ),
+            ("apps", f"controllerrevisions {apps} daemonsets/status deployments/status", READ),
+            ("apps", "replicasets/status statefulsets/status", READ),
+            ("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", READ),
+            ("batch", "cronjobs cronjobs/status jobs jobs/status", READ),
+            ("policy", "poddisruptionbudgets poddisruptionbudgets/status", READ),
+            ("networking.k8s.io", "ingresses ingresses/status networkpolicies", READ),
+            ("resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates", READ),
+            *(rule for access in _access() for rule in access.view),
             aggregate_to="view",
         ),
     ]
-
-
-def _writable() -> tuple[tuple[str, str], ...]:
-    """Ours that a namespace's editor may write: a policy says what others may do, so it is not among them."""
-    return ((OCM, "placements"),)
 
 
 def _system_roles() -> list[Document]:
@@ -168,7 +158,7 @@ def _system_roles() -> list[Document]:
             "system:monitoring",
             _urls("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*"),
         ),
-        _role("system:auth-delegator", *_REVIEWS),
+        _role("system:auth-delegator", *REVIEWS),
         _role(
             "system:service-account-issuer-discovery",
             _urls(
@@ -180,57 +170,54 @@ def _system_roles() -> list[Document]:
         ),
         _role(
             "system:node",
-            *_REVIEWS,
+            *REVIEWS,
             ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-            ("", "services", _READ),
-            ("", "nodes", f"create patch update {_READ}"),
+            ("", "services", READ),
+            ("", "nodes", f"create patch update {READ}"),
             ("", "nodes/status", "patch update"),
-            _CORE_EVENTS,
-            _EVENTS,
-            ("", "pods", f"create delete {_READ}"),
+            *EVENTS,
+            ("", "pods", f"create delete {READ}"),
             ("", "pods/status", "patch update"),
             ("", "pods/eviction", "create"),
-            ("", "configmaps secrets", _READ),
+            ("", "configmaps secrets", READ),
             ("", "persistentvolumeclaims persistentvolumes endpoints serviceaccounts", "get"),
             ("", "persistentvolumeclaims/status", "get patch update"),
             ("", "serviceaccounts/token", "create"),
             ("coordination.k8s.io", "leases", "create delete get patch update"),
             ("storage.k8s.io", "volumeattachments", "get"),
-            ("storage.k8s.io", "csidrivers", _READ),
+            ("storage.k8s.io", "csidrivers", READ),
             ("storage.k8s.io", "csinodes", "create delete get patch update"),
-            ("node.k8s.io", "runtimeclasses", _READ),
+            ("node.k8s.io", "runtimeclasses", READ),
         ),
         _role(
             "system:kube-scheduler",
-            _CORE_EVENTS,
-            _EVENTS,
+            *EVENTS,
             ("coordination.k8s.io", "leases", "create"),
-            _rule("coordination.k8s.io", "leases", "get list update watch", ("kube-scheduler",)),
-            ("", "nodes namespaces replicationcontrollers services persistentvolumeclaims persistentvolumes", _READ),
-            ("", "pods", f"delete {_READ}"),
+            RoleRule("coordination.k8s.io", "leases", "get list update watch", ("kube-scheduler",)),
+            ("", "nodes namespaces replicationcontrollers services persistentvolumeclaims persistentvolumes", READ),
+            ("", "pods", f"delete {READ}"),
             ("", "bindings pods/binding", "create"),
             ("", "pods/status", "patch update"),
             ("", "pods/finalizers", "update"),
-            ("apps", "replicasets statefulsets", _READ),
-            ("policy", "poddisruptionbudgets", _READ),
-            *_REVIEWS,
-            ("storage.k8s.io", "csinodes csidrivers csistoragecapacities volumeattachments", _READ),
+            ("apps", "replicasets statefulsets", READ),
+            ("policy", "poddisruptionbudgets", READ),
+            *REVIEWS,
+            ("storage.k8s.io", "csinodes csidrivers csistoragecapacities volumeattachments", READ),
         ),
         _role(
             "system:volume-scheduler",
-            ("", "persistentvolumes persistentvolumeclaims", f"patch update {_READ}"),
-            ("storage.k8s.io", "storageclasses", _READ),
+            ("", "persistentvolumes persistentvolumeclaims", f"patch update {READ}"),
+            ("storage.k8s.io", "storageclasses", READ),
         ),
         _role(
             "system:kube-controller-manager",
-            _CORE_EVENTS,
-            _EVENTS,
+            *EVENTS,
             ("coordination.k8s.io", "leases", "create"),
-            _rule("coordination.k8s.io", "leases", "get update", ("kube-controller-manager",)),
+            RoleRule("coordination.k8s.io", "leases", "get update", ("kube-controller-manager",)),
             ("", "secrets serviceaccounts", "create update"),
             ("", "secrets", "delete"),
             ("", "configmaps namespaces secrets serviceaccounts", "get"),
-            *_REVIEWS,
+            *REVIEWS,
             ("*", "*", "list watch"),
             ("", "serviceaccounts/token", "create"),
         ),
@@ -246,39 +233,28 @@ def _component_roles() -> list[Document]:
             leases,
             ("", "pods pods/status", "patch update"),
             ("", "pods/eviction", "create"),
-            ("", "resourcequotas configmaps", _READ),
-            ("apps", "deployments daemonsets", _READ),
-            ("batch", "jobs", _READ),
-            ("scheduling.k8s.io", "priorityclasses", _READ),
-            ("storage.k8s.io", "storageclasses", _READ),
-            (SIGS, "*", f"patch update {_READ}"),
-            (KOORDINATOR, "*", f"create delete patch update {_READ}"),
-            ("wharfinger.dev", "*", f"patch update {_READ}"),
+            ("", "resourcequotas configmaps", READ),
+            ("apps", "deployments daemonsets", READ),
+            ("batch", "jobs", READ),
+            ("scheduling.k8s.io", "priorityclasses", READ),
+            ("storage.k8s.io", "storageclasses", READ),
+            *dict.fromkeys(rule for access in _access() for rule in access.scheduler),
+            ("wharfinger.dev", "*", f"patch update {READ}"),
         ),
         # One process runs all controllers here, garbage collection and the end of namespaces among them: any object may
         # have to be read, changed or deleted. Granting (escalate, bind, impersonate) is not part of it.
-        _role("system:wharfinger:controllers", ("*", "*", _ALL), ("", "pods/eviction", "create")),
+        _role("system:wharfinger:controllers", ("*", "*", CRUD), ("", "pods/eviction", "create")),
         # A set of simulated nodes stands for many kubelets, and for whoever starts and removes machines.
         _role(
             "system:wharfinger:nodes",
             leases,
-            ("", "nodes nodes/status pods pods/status", _ALL),
-            _CORE_EVENTS,
-            _EVENTS,
-            ("", "configmaps namespaces persistentvolumeclaims persistentvolumes", _READ),
-            ("storage.k8s.io", "csinodes", _ALL),
-            (SIGS, "nodecomputeresources nodecomputeresources/status", _ALL),
-            (SIGS, "resourceclasses", _READ),
+            ("", "nodes nodes/status pods pods/status", CRUD),
+            *EVENTS,
+            ("", "configmaps namespaces persistentvolumeclaims persistentvolumes", READ),
+            ("storage.k8s.io", "csinodes", CRUD),
+            *(rule for access in _access() for rule in access.nodes),
         ),
-        _role(
-            "system:wharfinger:placement",
-            leases,
-            _CORE_EVENTS,
-            _EVENTS,
-            ("", "namespaces", f"create {_READ}"),
-            *_REVIEWS,
-            (OCM, "*", _ALL),
-        ),
+        *(_role(process.user, *process.embedded_rules) for process in _processes()),
     ]
 
 
@@ -297,7 +273,7 @@ def cluster_role_bindings() -> list[Document]:
         _binding("system:wharfinger:scheduler", "User", "system:kube-scheduler"),
         _binding("system:wharfinger:controllers", "User", "system:kube-controller-manager"),
         _binding("system:wharfinger:nodes", "User", "system:wharfinger:nodes"),
-        _binding("system:wharfinger:placement", "User", "system:wharfinger:placement"),
+        *(_binding(process.user, "User", process.user) for process in _processes()),
     ]
 
 

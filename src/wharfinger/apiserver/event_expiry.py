@@ -14,7 +14,7 @@ import msgspec
 
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.times import BadTime, parse_time
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 from wharfinger.store.store import Store
 
 LIFETIME = 3600.0
@@ -77,13 +77,13 @@ class EventExpiry:
             await asyncio.sleep(0)
         return gone
 
-    def _expired(self, event: Stored, old: int, now: float) -> bool:
+    def _expired(self, event: StoredObject, old: int, now: float) -> bool:
         if event.version <= old:
             return True
         return event.version <= self._found and _last_written(event, now) <= now - LIFETIME
 
 
-def _last_written(event: Stored, now: float) -> float:
+def _last_written(event: StoredObject, now: float) -> float:
     """The latest of an event's own times that has passed."""
     times = _decode(event.data)
     texts = (times.metadata.creationTimestamp, times.lastTimestamp, times.series and times.series.lastObservedTime)

@@ -13,7 +13,8 @@ import yaml
 
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
-from wharfinger.apiserver.go_json import syntax_error, unmarshalled
+from wharfinger.api.go_text import json_type
+from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
 from wharfinger.apiserver.protobuf import decode_protobuf
@@ -311,6 +312,6 @@ async def object_body(exchange: Exchange, kind: str) -> Body:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        why = f"json: cannot unmarshal {unmarshalled(value)} into Go value of type {_TYPE_META}"
+        why = f"json: cannot unmarshal {json_type(value)} into Go value of type {_TYPE_META}"
         raise _unreadable(f"the object provided is unrecognized (must be of type {kind}): ", why, data)
     return Body(value, data if media == JSON else msgspec.json.encode(value), media)

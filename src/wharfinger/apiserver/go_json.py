@@ -166,9 +166,3 @@ def _quoted(byte: int) -> str:
     if byte < 0x20 or byte == 0x7F:
         return f"'\\x{byte:02x}'"
     return f"'{chr(byte)}'" if chr(byte).isprintable() else f"'\\u{byte:04x}'"
-
-
-def unmarshalled(value: object) -> str:
-    """How Go names what it found in JSON: `array`, `number`."""
-    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array", dict: "object"}
-    return names[type(value)]

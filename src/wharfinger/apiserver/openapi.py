@@ -1,7 +1,7 @@
 """OpenAPI documents, versions 3 and 2: schemas of everything served, for `kubectl explain` and validation by clients.
 
-Kubernetes' own schemas come from `wharfinger.api.shapes`, those of other kinds from the registry. Documents are made when
-first asked for and kept until the registry changes.
+Built-in schemas come from `wharfinger.api.schema.definitions`, those of other kinds from the registry. Documents are
+generated on first use and cached until the registry changes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import msgspec
 import wharfinger
 from wharfinger.api.errors import NotAcceptable
 from wharfinger.api.registry import Document, Kind, Registry
-from wharfinger.api.shapes import definition_name, definitions
+from wharfinger.api.schema.definitions import META, PREFIX, definition_name, definitions
 from wharfinger.apiserver import openapi_protobuf
-from wharfinger.apiserver.definitions import META, PREFIX
 from wharfinger.apiserver.discovery import Discovery, subresources
 from wharfinger.apiserver.exchange import Exchange
 from wharfinger.apiserver.negotiation import JSON, accept

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wharfinger.api.registry import Document, Kind
-from wharfinger.apiserver.definitions import META
+from wharfinger.api.schema.definitions import META
 from wharfinger.apiserver.discovery import subresources
 
 

@@ -10,12 +10,13 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, Invalid, invalid_object
 from wharfinger.api.fields import invalid
-from wharfinger.api.go_text import plain
+from wharfinger.api.go_text import json_type, plain
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
+from wharfinger.api.schema.decoding import WrongType
 from wharfinger.apiserver.exchange import decode_yaml
-from wharfinger.apiserver.go_json import syntax_error, unmarshalled
-from wharfinger.apiserver.structure import Structure, WrongType
+from wharfinger.apiserver.go_json import syntax_error
+from wharfinger.apiserver.structure import Structure
 
 Finish = Callable[[Document], None]
 """Looks at what a patch made, and may refuse or change it."""
@@ -41,25 +42,25 @@ def decode_patch(data: bytes, type: PatchType) -> Any:
     if type is PatchType.JSON:
         _check_operations(value, prefix)
     elif not isinstance(value, dict):
-        raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into Go value of type {_MAP}")
+        raise BadRequest(f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {_MAP}")
     return value
 
 
 def _check_operations(patch: Any, prefix: str) -> None:
     if not isinstance(patch, list):
         raise BadRequest(
-            f"{prefix}json: cannot unmarshal {unmarshalled(patch)} into Go value of type []handlers.jsonPatchOp"
+            f"{prefix}json: cannot unmarshal {json_type(patch)} into Go value of type []handlers.jsonPatchOp"
         )
     for operation in patch:
         if operation is not None and not isinstance(operation, dict):
             raise BadRequest(
-                f"{prefix}json: cannot unmarshal {unmarshalled(operation)} into Go value of type handlers.jsonPatchOp"
+                f"{prefix}json: cannot unmarshal {json_type(operation)} into Go value of type handlers.jsonPatchOp"
             )
         for name in ("op", "path", "from"):
             value = (operation or {}).get(name)
             if value is not None and not isinstance(value, str):
                 where = f"Go struct field jsonPatchOp.{name} of type string"
-                raise BadRequest(f"{prefix}json: cannot unmarshal {unmarshalled(value)} into {where}")
+                raise BadRequest(f"{prefix}json: cannot unmarshal {json_type(value)} into {where}")
 
 
 def checked_result(structure: Structure, validation: str, warnings: list[str]) -> Finish:

@@ -16,9 +16,8 @@ import msgspec
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Document
-from wharfinger.api.shapes import definition_name
+from wharfinger.api.schema.definitions import META, definition_name
 from wharfinger.api.times import format_micro_time, format_time
-from wharfinger.apiserver.definitions import META
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"

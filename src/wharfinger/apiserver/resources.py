@@ -10,8 +10,9 @@ import msgspec
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.requests import ApiRequest, DeleteOptions, PatchType, Verb
+from wharfinger.api.schema.decoding import OutOfRange, WrongType
+from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.selectors import FieldRequirement
-from wharfinger.api.shapes import definition_name
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import subresources
 from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
@@ -19,39 +20,17 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, refused_merge, refused_result, restored
 from wharfinger.apiserver.reviews import Reviews
-from wharfinger.apiserver.structure import OutOfRange, Structure, Structures, WrongType
+from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
-from wharfinger.store import rules
 from wharfinger.store.apply import Applied
-from wharfinger.store.objects import Stored, Written
+from wharfinger.store.objects import StoredObject, Written
 from wharfinger.store.store import Store
 
 _PATCHES = tuple(type.value for type in PatchType)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
-
-# Of these, a delete that removes at once answers with the object; of all others with a Status (upstream's registries).
-_RETURNED = frozenset(
-    (
-        ("", "namespaces"),
-        ("", "persistentvolumeclaims"),
-        ("", "persistentvolumes"),
-        ("", "pods"),
-        ("", "podtemplates"),
-        ("", "resourcequotas"),
-        ("", "serviceaccounts"),
-        ("", "services"),
-        ("storage.k8s.io", "csidrivers"),
-        ("storage.k8s.io", "csinodes"),
-        ("storage.k8s.io", "storageclasses"),
-        ("storage.k8s.io", "volumeattachments"),
-    )
-)
-
-
-_DEPRECATED = {("", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 
 
 class UnknownPath(NotFound):
@@ -124,8 +103,8 @@ class Resources:
         }
 
     async def serve(self, exchange: Exchange, located: Located) -> None:
-        if old := _DEPRECATED.get((located.kind.group, located.kind.kind)):
-            exchange.warnings.append(old)
+        if located.kind.deprecated:
+            exchange.warnings.append(located.kind.deprecated)
         await self._verbs[located.target.verb](exchange, located)
 
     # Reading
@@ -140,7 +119,7 @@ class Resources:
         stored = await self._store.get(at.resource, at.target.name, namespace)
         await self._show(exchange, at, stored, accepted)
 
-    async def _show(self, exchange: Exchange, at: Located, stored: Stored, accepted: Accepted) -> None:
+    async def _show(self, exchange: Exchange, at: Located, stored: StoredObject, accepted: Accepted) -> None:
         if accepted.shown_as == TABLE:
             await exchange.json(self._table(exchange, at, [stored], accepted, {"resourceVersion": str(stored.version)}))
         elif accepted.shown_as == PARTIAL:
@@ -177,7 +156,7 @@ class Resources:
             await exchange.json(_list_of(at, listing.items, metadata), media=accepted.media)
 
     def _table(
-        self, exchange: Exchange, at: Located, items: list[Stored], accepted: Accepted, metadata: Document
+        self, exchange: Exchange, at: Located, items: list[StoredObject], accepted: Accepted, metadata: Document
     ) -> Document:
         columns, now = tables.columns_of(at.kind), self._now()
         include = exchange.query.text("includeObject", "Metadata")
@@ -263,7 +242,7 @@ class Resources:
         finish: Finish | None = None
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
-        if type is PatchType.STRATEGIC and rules.built_in(at.kind):
+        if type is PatchType.STRATEGIC and at.kind.builtin:
             for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
                 if isinstance(patch.get(name), str | None):
                     patch.pop(name, None)
@@ -343,7 +322,7 @@ class Resources:
         written = await self._store.send(
             _write(at, Verb.DELETE, delete_options=options, dry_run=asked.dry_run), user=exchange.user
         )
-        if written.deleted and (at.kind.group, at.kind.plural) not in _RETURNED:
+        if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
             return
@@ -393,7 +372,7 @@ def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequ
     return ApiRequest(verb, at.resource, _namespace(at), target.name, target.subresource, body, **options)
 
 
-def _list_of(at: Located, items: Sequence[Stored], metadata: Document) -> bytes:
+def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> bytes:
     """A list of a kind. Items of Kubernetes' own kinds do not repeat what they are; custom resources do."""
     kind, version = f"{at.kind.kind}List", at.resource.api_version
     if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:
@@ -427,11 +406,11 @@ def _wanted(at: Located) -> tuple[str, str]:
 
 def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located) -> str:
     """Why upstream cannot make one kind of another; it knows its own kinds, their lists, and those of all groups."""
-    if not rules.built_in(at.kind):
+    if not at.kind.builtin:
         return ""
     version = api_version.rpartition("/")[2]
     found = registry.of_object(api_version, kind) or registry.of_object(api_version, kind.removesuffix("List"))
-    known = kind in _OF_ALL_GROUPS or (found is not None and rules.built_in(found))
+    known = kind in _OF_ALL_GROUPS or (found is not None and found.builtin)
     if not known or "apiextensions.k8s.io" in (at.resource.group, api_version.partition("/")[0]):
         return f': no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:111"'
     group = at.resource.group

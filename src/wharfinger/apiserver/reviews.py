@@ -12,7 +12,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.views.rbac import PolicyRule
 from wharfinger.apiserver.authentication import Authenticator
-from wharfinger.apiserver.tokens import AUDIENCE, BadToken, Lookup, TokenSigner
+from wharfinger.apiserver.tokens import AUDIENCE, InvalidToken, Lookup, TokenSigner
 
 _AUTHORIZATION = "authorization.k8s.io"
 _MINIMUM_SECONDS = 10 * 60
@@ -60,7 +60,7 @@ class Reviews:
             raise BadRequest("token is required for TokenReview in authentication")
         try:
             user, audiences = self._authenticator.review(token, spec.get("audiences") or ())
-        except BadToken as error:
+        except InvalidToken as error:
             return {"authenticated": False, "user": {}, "error": f"[invalid bearer token, {error}]"}
         return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences)}
 

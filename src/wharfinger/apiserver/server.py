@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
 import uvicorn
 
@@ -23,6 +22,9 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.registration import RegistrationReviewer
+from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.app import Application
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
@@ -32,19 +34,16 @@ from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
-from wharfinger.apiserver.policies import PolicyReviewer
 from wharfinger.apiserver.rbac_keeper import RbacKeeper
-from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
-from wharfinger.apiserver.webhooks import WebhookReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock
-from wharfinger.http.protocol import HttpProtocol
+from wharfinger.http.server import uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
-from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
+from wharfinger.system import systems
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,8 @@ async def open_application(
         PolicyReviewer(store, keeper.index.allowed),
     ]
     await bootstrap(store)
-    await provision(LocalClient(store))
+    for system in systems():
+        await system.bootstrap(LocalClient(store))
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
@@ -129,7 +129,10 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
                 config = uvicorn_config(
-                    application, ssl_certfile=str(certificates.certificate), ssl_keyfile=str(certificates.key)
+                    application,
+                    graceful_shutdown=5,
+                    ssl_certfile=str(certificates.certificate),
+                    ssl_keyfile=str(certificates.key),
                 )
                 settle_heap()
                 await Server(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
@@ -137,25 +140,6 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
             await store.close()
     finally:
         listener.close()
-
-
-def uvicorn_config(application: Application, **tls: Any) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        http=cast("Any", HttpProtocol),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        # Clients keep connections for a minute and a half; the side that closes an idle one loses requests on their way.
-        timeout_keep_alive=300,
-        timeout_graceful_shutdown=5,
-        backlog=2048,
-        **tls,
-    )
 
 
 class Server(uvicorn.Server):

@@ -1,38 +1,51 @@
-"""Service-account tokens: JSON web tokens signed with the server's own key (ES256), bound to their object and audience."""
+"""Service account tokens: JSON Web Tokens signed with the server's key (ES256), for an audience and optionally bound to an object."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+import jwt
+from cryptography.hazmat.primitives import serialization
+from jwt.algorithms import ECAlgorithm
+from jwt.types import Options
 
 from wharfinger.admission.request import User, service_account
 from wharfinger.api.registry import Document
-from wharfinger.apiserver.certificates import load_key, private_pem
 from wharfinger.apiserver.files import write_private
+from wharfinger.http.certificates import PrivateKey, key_pem, load_key, new_key
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 AUDIENCE = ISSUER
-_SIZE = 32  # bytes of each half of a P-256 signature
+_ALGORITHM = "ES256"
+_NOT_BEFORE_LEEWAY = 5  # seconds
 
 
-class BadToken(ValueError):
-    """The token is not one of ours, or no longer valid."""
+# Times are checked against the server's clock, and audiences against those that the caller asks for.
+_SIGNATURE_ONLY: Options = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+
+
+class InvalidToken(ValueError):
+    """The token was not signed by this server, or is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What a valid token says."""
+class VerifiedToken:
+    """The contents of a valid token."""
 
     user: User
     audiences: tuple[str, ...]
@@ -40,25 +53,22 @@ class Verified:
 
 
 Lookup = Callable[[str, str, str], Document | None]
-"""Kind, namespace and name to the live object: tokens die with what they are bound to."""
+"""Kind, namespace and name to the live object: a token is invalid once an object that it is bound to is deleted."""
 
 
 class TokenSigner:
-    def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
+    def __init__(self, key: PrivateKey) -> None:
         self._key = key
         self._public = key.public_key()
-        numbers = self._public.public_numbers()
-        self._point = (numbers.x, numbers.y)
         der = self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        self.key_id = _encode(hashlib.sha256(der).digest())
-        self._header = _encode(msgspec.json.encode({"alg": "ES256", "kid": self.key_id, "typ": "JWT"}))
+        self.key_id = urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
 
     @classmethod
     def load(cls, path: Path) -> TokenSigner:
-        """Reads the key; makes it on first use."""
+        """Reads the key from a file, which is created if it does not exist."""
         if not path.exists():
-            write_private(path, private_pem(ec.generate_private_key(ec.SECP256R1())))
-        return cls(load_key(path))
+            write_private(path, key_pem(new_key()))
+        return cls(load_key(path.read_bytes()))
 
     def issue(
         self,
@@ -69,7 +79,7 @@ class TokenSigner:
         seconds: int,
         bound: tuple[str, str, str] | None = None,
     ) -> str:
-        """A token of the service account; `bound` is kind (`pod`, `secret`, `node`), name and uid of an object."""
+        """A token for the service account; `bound` is kind (`pod`, `secret`, `node`), name and UID of an object."""
         meta = account["metadata"]
         claims: dict[str, Any] = {
             "namespace": meta["namespace"],
@@ -77,7 +87,7 @@ class TokenSigner:
         }
         if bound is not None:
             claims[bound[0]] = {"name": bound[1], "uid": bound[2]}
-        return self._sign(
+        return jwt.encode(
             {
                 "aud": list(audiences),
                 "exp": int(now) + seconds,
@@ -87,66 +97,52 @@ class TokenSigner:
                 "kubernetes.io": claims,
                 "nbf": int(now),
                 "sub": f"system:serviceaccount:{meta['namespace']}:{meta['name']}",
-            }
+            },
+            self._key,
+            _ALGORITHM,
+            headers={"kid": self.key_id},
         )
 
-    def _sign(self, claims: dict[str, Any]) -> str:
-        body = f"{self._header}.{_encode(msgspec.json.encode(claims))}"
-        r, s = decode_dss_signature(self._key.sign(body.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{body}.{_encode(r.to_bytes(_SIZE, 'big') + s.to_bytes(_SIZE, 'big'))}"
-
     def claims(self, token: str) -> dict[str, Any]:
-        """What a token says, if our key signed it; whether it still holds is `check_claims`' part."""
-        body, _, signature = token.rpartition(".")
-        header, _, payload = body.partition(".")
+        """The claims of a token signed by this server. `check_claims` decides whether they still hold."""
         try:
-            raw = _decode(signature)
-            if header != self._header or len(raw) != 2 * _SIZE:
-                raise BadToken("not signed by this server")
-            halves = (int.from_bytes(raw[:_SIZE], "big"), int.from_bytes(raw[_SIZE:], "big"))
-            self._public.verify(encode_dss_signature(*halves), body.encode(), ec.ECDSA(hashes.SHA256()))
-            return msgspec.json.decode(_decode(payload), type=dict[str, Any])
-        except (InvalidSignature, ValueError, msgspec.DecodeError) as error:
-            raise BadToken("not signed by this server") from error
+            decoded = jwt.decode_complete(token, self._public, algorithms=[_ALGORITHM], options=_SIGNATURE_ONLY)
+        except (jwt.PyJWTError, ValueError) as error:
+            raise InvalidToken("not signed by this server") from error
+        if decoded["header"].get("kid") != self.key_id:
+            raise InvalidToken("not signed by this server")
+        payload: dict[str, Any] = decoded["payload"]
+        return payload
 
     def keys(self) -> Document:
-        """The JSON web key set, for others who verify our tokens."""
-        x, y = (_encode(number.to_bytes(_SIZE, "big")) for number in self._point)
-        key = {"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", "x": x, "y": y}
-        return {"keys": [key]}
+        """The JSON Web Key Set with which others verify our tokens."""
+        key = ECAlgorithm.to_jwk(self._public, as_dict=True)
+        return {"keys": [{"use": "sig", "kid": self.key_id, "alg": _ALGORITHM, **key}]}
 
 
-def check_claims(claims: dict[str, Any], *, now: float, lookup: Lookup) -> Verified:
-    """Whether signed claims still hold: time, issuer, and every object they name."""
+def check_claims(claims: dict[str, Any], *, now: float, lookup: Lookup) -> VerifiedToken:
+    """Checks the times, the issuer and the objects that signed claims name. Raises InvalidToken."""
     if claims.get("iss") != ISSUER:
-        raise BadToken("foreign issuer")
+        raise InvalidToken("foreign issuer")
     if now >= claims["exp"]:
-        raise BadToken("service account token has expired")
-    if now < claims["nbf"] - 5:
-        raise BadToken("service account token is not valid yet")
-    said = claims["kubernetes.io"]
-    namespace, account = said["namespace"], said["serviceaccount"]
-    _alive(lookup("serviceaccount", namespace, account["name"]), account["uid"], "service account")
+        raise InvalidToken("service account token has expired")
+    if now < claims["nbf"] - _NOT_BEFORE_LEEWAY:
+        raise InvalidToken("service account token is not valid yet")
+    private = claims["kubernetes.io"]
+    namespace, account = private["namespace"], private["serviceaccount"]
+    _check_exists(lookup("serviceaccount", namespace, account["name"]), account["uid"], "service account")
     user = service_account(namespace, account["name"])
     extra: dict[str, tuple[str, ...]] = {"authentication.kubernetes.io/credential-id": (f"JTI={claims['jti']}",)}
     for kind in ("pod", "secret", "node"):
-        if bound := said.get(kind):
-            _alive(lookup(kind, "" if kind == "node" else namespace, bound["name"]), bound["uid"], kind)
+        if bound := private.get(kind):
+            _check_exists(lookup(kind, "" if kind == "node" else namespace, bound["name"]), bound["uid"], kind)
             if kind != "secret":
                 extra[f"authentication.kubernetes.io/{kind}-name"] = (bound["name"],)
                 extra[f"authentication.kubernetes.io/{kind}-uid"] = (bound["uid"],)
     audiences = tuple(claims["aud"])
-    return Verified(User(user.name, user.groups, account["uid"], extra), audiences, claims["exp"])
+    return VerifiedToken(User(user.name, user.groups, account["uid"], extra), audiences, claims["exp"])
 
 
-def _alive(found: Document | None, uid: str, what: str) -> None:
+def _check_exists(found: Document | None, uid: str, what: str) -> None:
     if found is None or found["metadata"].get("uid") != uid:
-        raise BadToken(f"{what} has been deleted")
-
-
-def _encode(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        raise InvalidToken(f"{what} has been deleted")

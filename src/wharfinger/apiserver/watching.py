@@ -16,7 +16,7 @@ from wharfinger.apiserver import tables
 from wharfinger.apiserver.exchange import Exchange
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted
 from wharfinger.apiserver.options import ListOptions
-from wharfinger.store.objects import BOOKMARK, Stored, StoreEvent
+from wharfinger.store.objects import BOOKMARK, StoredObject, StoreEvent
 from wharfinger.store.watch import Watch
 
 _SHORTEST, _LONGEST = (
@@ -102,10 +102,10 @@ class _Lines:
 
     def __init__(self) -> None:
         self._type = ""
-        self._object: Stored | None = None
+        self._object: StoredObject | None = None
         self._last = b""
 
-    def of(self, type: str, stored: Stored) -> bytes:
+    def of(self, type: str, stored: StoredObject) -> bytes:
         if stored is not self._object or type != self._type:
             self._type, self._object, self._last = type, stored, _line(type, stored.data)
         return self._last

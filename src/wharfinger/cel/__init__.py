@@ -1,8 +1,26 @@
-"""CEL over managed clusters: the environment with Kubernetes' function libraries, and a cost limit.
+"""CEL with the function libraries of Kubernetes and a limit on cost. Pure.
 
-`program(expression)` compiles once and caches; a `Program` is asked cluster by cluster.
+Whoever evaluates expressions builds an `Environment` of its own variables and functions; nothing here knows any of them.
 """
 
-from wharfinger.cel.environment import BadExpression, Program, ScoreLookup, program
+from wharfinger.cel.environment import (
+    Bindings,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    InvalidExpression,
+    MissingVariable,
+    Program,
+    current_context,
+)
 
-__all__ = ["BadExpression", "Program", "ScoreLookup", "program"]
+__all__ = [
+    "Bindings",
+    "CostExceeded",
+    "Environment",
+    "EvaluationError",
+    "InvalidExpression",
+    "MissingVariable",
+    "Program",
+    "current_context",
+]

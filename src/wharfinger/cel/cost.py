@@ -1,8 +1,11 @@
-"""An approximate cost of a CEL expression on a document, in our own units, known before it is evaluated.
+"""Estimates the cost of a CEL expression on a document before it is evaluated.
 
-A unit is about one step of the evaluator: a field read, a call, a tenth of a character searched. A macro (`all`, `map`,
-…) costs its body times the size of what it runs over: known for literals, else the largest list or map of the document.
-That is an upper bound, so an expression within the limits is sure to end soon.
+A unit is about one step of the evaluator: a field access, a call, ten characters searched. A macro (`all`, `map`, …) costs its
+body times the size of its range: known for literals, else the largest list or map of the document. This is an upper bound, so
+the evaluation of an expression within the limit is short.
+
+Expressions are read from the serialized `cel.expr.CheckedExpr` of the CEL library. Nested expressions are declared as bytes and
+decoded one level at a time, because protobuf limits how deeply messages may be nested.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from wharfinger.api.protobuf import message_classes
+
 PER_EXPRESSION = 1_000_000
-PER_CLUSTER = 10_000_000  # of all expressions of one predicate on one cluster
 
 _SEARCHES = frozenset(
     {
@@ -23,12 +29,12 @@ _SEARCHES = frozenset(
     }
 )
 _CALL = 1.0
-_LITERAL_COLLECTION = 10.0  # building a list or map, as cel-go counts it
+_LITERAL_COLLECTION = 10.0  # creating a list or map, as in cel-go
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How big a document is: members of its largest list or map, characters of its longest text."""
+    """Size of a document: elements of its largest list or map, characters of its longest string."""
 
     breadth: int
     length: int
@@ -47,16 +53,48 @@ def extent(document: Any) -> Extent:
         elif isinstance(value, list):
             breadth = max(breadth, len(value))
             stack.extend(value)
-    # Rounded up to powers of two, so that many documents share one estimate.
+    # Rounded up to powers of two, so that many documents share a cached estimate.
     return Extent(1 << breadth.bit_length(), 1 << length.bit_length())
+
+
+_MESSAGES = message_classes(
+    "cel.expr",
+    {
+        "CheckedExpr": {"expr": (4, "bytes")},
+        "Expr": {
+            "constant": (3, "Constant"),
+            "identifier": (4, "Identifier"),
+            "select": (5, "Select"),
+            "call": (6, "Call"),
+            "list": (7, "CreateList"),
+            "struct": (8, "CreateStruct"),
+            "comprehension": (9, "Comprehension"),
+        },
+        "Constant": {"string_value": (6, "bytes"), "bytes_value": (7, "bytes")},
+        "Identifier": {},
+        "Select": {"operand": (1, "bytes")},
+        "Call": {"target": (1, "bytes"), "function": (2, "string"), "args": (3, "repeated bytes")},
+        "CreateList": {"elements": (1, "repeated bytes")},
+        "CreateStruct": {"entries": (2, "repeated Entry")},
+        "Entry": {"map_key": (3, "bytes"), "value": (4, "bytes")},
+        "Comprehension": {
+            "range": (2, "bytes"),
+            "initial": (4, "bytes"),
+            "condition": (5, "bytes"),
+            "step": (6, "bytes"),
+            "result": (7, "bytes"),
+        },
+    },
+)
+_Expr = _MESSAGES["Expr"]
 
 
 class CostModel:
     """The cost of one checked expression as a function of a document's extent."""
 
     def __init__(self, serialized: bytes) -> None:
-        checked = _field(serialized, 2)  # google.protobuf.Any.value
-        self._root = _field(checked, 4)  # cel.expr.CheckedExpr.expr
+        checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+        self._root: bytes = checked.expr
         self.functions = frozenset(_functions(self._root))
         self.cost = lru_cache(maxsize=256)(self._cost)
 
@@ -64,117 +102,59 @@ class CostModel:
         return _estimate(self._root, size)[0]
 
 
-def _estimate(expr: bytes, size: Extent) -> tuple[float, float]:
-    """Cost of a node, and a bound of the number of members (or characters) of its value."""
-    for number, value in _fields(expr):
-        if not isinstance(value, bytes):
-            continue
-        match number:
-            case 3:  # constant
-                text = next((part for kind, part in _fields(value) if kind in (6, 7) and isinstance(part, bytes)), b"")
-                return 0.0, float(len(text))
-            case 4:  # identifier
-                return _CALL, float(size.breadth)
-            case 5:  # field selection
-                return _estimate(_field(value, 1), size)[0] + _CALL, float(size.breadth)
-            case 6:
-                return _call(value, size)
-            case 7:
-                parts = [
-                    _estimate(part, size) for kind, part in _fields(value) if kind == 1 and isinstance(part, bytes)
-                ]
-                return _LITERAL_COLLECTION + sum(cost for cost, _ in parts), float(len(parts))
-            case 8:
-                entries = [entry for kind, entry in _fields(value) if kind == 2 and isinstance(entry, bytes)]
-                total = sum(
-                    _estimate(part, size)[0]
-                    for entry in entries
-                    for kind, part in _fields(entry)
-                    if kind in (3, 4) and isinstance(part, bytes)
-                )
-                return _LITERAL_COLLECTION + total, float(len(entries))
-            case 9:
-                return _comprehension(value, size)
+def _estimate(data: bytes, size: Extent) -> tuple[float, float]:
+    """The cost of an expression, and an upper bound of the number of elements (or characters) of its value."""
+    expr = _Expr.FromString(data)
+    if expr.HasField("constant"):
+        return 0.0, float(len(expr.constant.string_value or expr.constant.bytes_value))
+    if expr.HasField("identifier"):
+        return _CALL, float(size.breadth)
+    if expr.HasField("select"):
+        return _estimate(expr.select.operand, size)[0] + _CALL, float(size.breadth)
+    if expr.HasField("call"):
+        return _call(expr.call, size)
+    if expr.HasField("list"):
+        elements = expr.list.elements
+        return _LITERAL_COLLECTION + sum(_estimate(each, size)[0] for each in elements), float(len(elements))
+    if expr.HasField("struct"):
+        entries = expr.struct.entries
+        total = sum(_estimate(part, size)[0] for entry in entries for part in (entry.map_key, entry.value))
+        return _LITERAL_COLLECTION + total, float(len(entries))
+    if expr.HasField("comprehension"):
+        return _comprehension(expr.comprehension, size)
     return 0.0, 0.0
 
 
-def _call(call: bytes, size: Extent) -> tuple[float, float]:
-    name = _field(call, 2).decode()
+def _call(call: Any, size: Extent) -> tuple[float, float]:
     total, largest = _CALL, 0.0
-    for number, part in _fields(call):
-        if number in (1, 3) and isinstance(part, bytes):
-            cost, members = _estimate(part, size)
-            total, largest = total + cost, max(largest, members)
-    if name in _SEARCHES:
+    for part in (call.target, *call.args):
+        cost, elements = _estimate(part, size)
+        total, largest = total + cost, max(largest, elements)
+    if call.function in _SEARCHES:
         total += max(largest, size.length) / 10
     return total, max(largest, float(size.breadth))
 
 
-def _comprehension(comprehension: bytes, size: Extent) -> tuple[float, float]:
-    range_cost, members = _estimate(_field(comprehension, 2), size)
-    once = sum(_estimate(_field(comprehension, part), size)[0] for part in (4, 7))
-    each = sum(_estimate(_field(comprehension, part), size)[0] for part in (5, 6))
-    return range_cost + once + members * (each + _CALL), members
+def _comprehension(loop: Any, size: Extent) -> tuple[float, float]:
+    range_cost, elements = _estimate(loop.range, size)
+    once = _estimate(loop.initial, size)[0] + _estimate(loop.result, size)[0]
+    each = _estimate(loop.condition, size)[0] + _estimate(loop.step, size)[0]
+    return range_cost + once + elements * (each + _CALL), elements
 
 
-def _functions(expr: bytes) -> Iterator[str]:
-    for number, value in _fields(expr):
-        if isinstance(value, bytes) and number in (5, 6, 7, 8, 9):
-            if number == 6:
-                yield _field(value, 2).decode()
-            for kind, part in _fields(value):
-                if not isinstance(part, bytes):
-                    continue
-                if number == 8 and kind == 2:
-                    for _, nested in _fields(part):
-                        if isinstance(nested, bytes):
-                            yield from _functions_of(nested)
-                elif _is_expression(number, kind):
-                    yield from _functions(part)
-
-
-def _functions_of(part: bytes) -> Iterator[str]:
-    try:
-        yield from _functions(part)
-    except (ValueError, IndexError, UnicodeDecodeError):
-        return  # a field name, not an expression
-
-
-def _is_expression(node: int, field: int) -> bool:
-    return {5: field == 1, 6: field in (1, 3), 7: field == 1, 9: field in (2, 4, 5, 6, 7)}.get(node, False)
-
-
-# The protocol-buffer wire format, as much of it as expressions need.
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, position = _varint(message, position)
-            yield number, value
-        elif wire == 2:
-            length, position = _varint(message, position)
-            yield number, message[position : position + length]
-            position += length
-        elif wire in (1, 5):
-            position += 8 if wire == 1 else 4
-        else:
-            raise ValueError("not a protocol-buffer message")
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
-def _field(message: bytes, wanted: int) -> bytes:
-    return next((value for number, value in _fields(message) if number == wanted and isinstance(value, bytes)), b"")
+def _functions(data: bytes) -> Iterator[str]:
+    """The names of all functions called anywhere in an expression."""
+    expr = _Expr.FromString(data)
+    if expr.HasField("call"):
+        yield expr.call.function
+    loop = expr.comprehension
+    for part in (
+        expr.select.operand,
+        expr.call.target,
+        *expr.call.args,
+        *expr.list.elements,
+        *(part for entry in expr.struct.entries for part in (entry.map_key, entry.value)),
+        *(loop.range, loop.initial, loop.condition, loop.step, loop.result),
+    ):
+        if part:
+            yield from _functions(part)

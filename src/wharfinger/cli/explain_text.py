@@ -11,9 +11,8 @@ from wharfinger.cli.report_text import left_out
 
 if TYPE_CHECKING:
     from wharfinger.simulate.explaining import PodExplanation
-    from wharfinger.systems.placement.rules.explain import Explanation as ClusterStory
 
-_BEST = 10
+BEST = 10
 _NAMED = 5
 
 
@@ -29,12 +28,14 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
         for name, status in found.refused.items():
             groups.setdefault((status.plugin, "; ".join(status.reasons)), []).append(name)
         ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-        rows = [(len(names), plugin, reason or "-", _names(names, everything)) for (plugin, reason), names in ordered]
+        rows = [
+            (len(names), plugin, reason or "-", sorted_names(names, everything)) for (plugin, reason), names in ordered
+        ]
         lines += ["", paint(f"Refused: {counted(len(found.refused), 'node')}", "cyan", bold=True)]
         lines.append(table(("nodes", "plugin", "reason", "which"), rows))
     if found.scores:
         best = sorted(found.scores, key=lambda name: (-found.total(name), name != explained.choice, name))
-        shown = best if everything else best[:_BEST]
+        shown = best if everything else best[:BEST]
         plugins = sorted({plugin for scores in found.scores.values() for plugin in scores})
         scored = [
             (name, found.total(name), *(found.scores[name].get(plugin, "-") for plugin in plugins)) for name in shown
@@ -61,52 +62,7 @@ def _verdict(explained: PodExplanation) -> str:
     return paint(f"fits nowhere: {explained.message or 'there are no nodes'}", "red", bold=True)
 
 
-def placement_text(story: ClusterStory, *, everything: bool) -> str:
-    chosen = listed(story.selected, _BEST)
-    lines = [
-        f"Placement {story.namespace}/{story.name}: {paint(chosen or 'selects nothing', 'green' if chosen else 'red', bold=True)}"
-    ]
-    if story.message:
-        lines.append(f"{story.status}: {story.message}")
-    ranked = sorted((each for each in story.clusters if each.total is not None), key=lambda each: each.rank or 0)
-    if ranked:
-        shown = ranked if everything else ranked[: max(_BEST, len(story.selected))]
-        parts = list(dict.fromkeys(part.prioritizer for each in ranked for part in each.parts))
-        rows = []
-        for each in shown:
-            scores = {
-                part.prioritizer: f"{part.score if part.score is not None else 'none'}×{part.weight}"
-                for part in each.parts
-            }
-            rows.append(
-                (
-                    each.rank,
-                    each.name,
-                    "yes" if each.selected else each.reason or "no",
-                    each.total,
-                    *(scores.get(name, "-") for name in parts),
-                )
-            )
-        lines += ["", paint(f"Feasible: {counted(len(ranked), 'cluster')}", "cyan", bold=True)]
-        lines.append(table(("rank", "cluster", "selected", "total", *parts), rows))
-        if len(shown) < len(ranked):
-            lines.append(left_out(len(ranked) - len(shown)))
-    groups: dict[tuple[str, str], list[str]] = {}
-    for each in story.clusters:
-        if each.total is None and each.plugin:
-            groups.setdefault((each.plugin, each.reason), []).append(each.name)
-    if groups:
-        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-        lines += ["", paint("Refused", "cyan", bold=True)]
-        lines.append(
-            table(
-                ("clusters", "filter", "reason", "which"),
-                [(len(names), plugin, reason, _names(names, everything)) for (plugin, reason), names in ordered],
-            )
-        )
-    return "\n".join(lines)
-
-
-def _names(names: Iterable[str], everything: bool) -> str:
+def sorted_names(names: Iterable[str], everything: bool) -> str:
+    """Sorted names in one cell; unless `everything` is shown, only the first few."""
     ordered = sorted(names)
     return listed(ordered, len(ordered) if everything else _NAMED)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wharfinger.cli.scenario_runs import Verdict, problem_lines
-from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -82,12 +81,11 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
     from wharfinger.scenario.running.stage import LiveStage
     from wharfinger.simulate import report
 
-    rewrites = cluster.configuration.of(ResourceClassSettings).rewrite_names
     stage = LiveStage(
         cluster.access,
         run,
         patience=cluster.patience,
-        rewrites=rewrites,
+        configuration=cluster.configuration,
         restart=cluster.restart,
         webhook=cluster.webhook,
     )
@@ -105,19 +103,12 @@ async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) 
 
 
 def _other_configuration(wanted: Configuration, running: Configuration) -> str:
-    """Which block of a scenario's configuration differs from what runs. How nodes are simulated makes no difference, nor
-    how classes are named where an API server refuses their own names, nor as whom schedulers run."""
-    from msgspec.structs import replace
-
+    """Why a scenario needs another configuration than the one that runs; empty if it does not. How nodes are simulated
+    makes no difference."""
     from wharfinger.api.configuration import settings_by_key
-    from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
+    from wharfinger.scenario.extension import Extensions
 
-    classes = running.of(ResourceClassSettings)
-    identities = running.of(SchedulingPolicySettings).scheduler_identities
-    wanted = wanted.having(
-        replace(wanted.of(ResourceClassSettings), rewrite_names=classes.rewrite_names),
-        replace(wanted.of(SchedulingPolicySettings), scheduler_identities=identities),
-    )
+    wanted = Extensions().comparable(wanted, running)
     if wanted.scheduler != running.scheduler:
         return "it needs another configuration of scheduler (see --config)"
     for key, block in settings_by_key().items():

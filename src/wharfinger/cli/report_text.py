@@ -1,30 +1,32 @@
-"""A SimulationReport as a person wants to read it: where pods run, what waits and why, what each system decided."""
+"""A SimulationReport as text: where pods run, which wait and why, and the sections of the systems."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from wharfinger.api.conditions import find_condition
-from wharfinger.api.wording import counted, listed
+from wharfinger.api.wording import counted, listed, object_name
 from wharfinger.cli.output import paint, table
+from wharfinger.system import ordered_systems
 
 Document = dict[str, Any]
-_MANY = 40  # rows of a section before it is summed up
+_MANY = 40  # rows of a section; more are only counted
 _NAMED, _NAMED_PENDING = 6, 3  # pods in a cell
 
 
 def render(report: Document, *, everything: bool = False) -> str:
-    """All sections that have something to say, separated by blank lines."""
+    """All sections that have rows, separated by blank lines."""
     objects: list[Document] = report["objects"]
     limit = None if everything else _MANY
     sections = (
         _nodes(objects, limit),
         _pending(report["unscheduled"], limit),
-        _reservations(objects, limit),
-        _units(objects, limit),
-        _placements(objects, limit),
+        *(
+            _section(each.title, each.header, each.rows, limit)
+            for system in ordered_systems()
+            for each in system.report_sections(objects)
+        ),
         _refused(report["rejections"], limit),
         _expectations(report["expectations"]),
     )
@@ -35,13 +37,7 @@ def _of(objects: Iterable[Document], kind: str) -> list[Document]:
     return [document for document in objects if document.get("kind") == kind]
 
 
-def _name(document: Document) -> str:
-    metadata = document.get("metadata") or {}
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata.get('name')}" if namespace else str(metadata.get("name"))
-
-
-def _section(title: str, header: tuple[str, ...], rows: list[tuple[Any, ...]], limit: int | None) -> str:
+def _section(title: str, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]], limit: int | None) -> str:
     if not rows:
         return ""
     shown = rows if limit is None else rows[:limit]
@@ -79,63 +75,17 @@ def _phase(pod: Document) -> str:
 
 
 def _pod_names(pods: list[Document]) -> str:
-    return listed((_name(pod) for pod in pods), _NAMED)
+    return listed((object_name(pod) for pod in pods), _NAMED)
 
 
 def _pending(unscheduled: list[Document], limit: int | None) -> str:
-    """Pods that wait for the same reason share a row, unless every row is wanted."""
+    """Pods that wait for the same reason share a row, unless every row is shown."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for each in unscheduled:
         name, why = f"{each['namespace']}/{each['name']}", each["message"] or "not tried yet"
         by_reason.setdefault((why, name if limit is None else ""), []).append(name)
     rows = [(listed(names, _NAMED_PENDING), why) for (why, _), names in by_reason.items()]
     return _section(f"Pending: {counted(len(unscheduled), 'pod')}", ("pod", "why"), rows, limit)
-
-
-def _reservations(objects: list[Document], limit: int | None) -> str:
-    rows = []
-    for document in _of(objects, "Reservation"):
-        status = document.get("status") or {}
-        owners = ", ".join(
-            f"{owner.get('namespace')}/{owner.get('name')}" for owner in status.get("currentOwners") or ()
-        )
-        rows.append((_name(document), status.get("phase") or "Pending", status.get("nodeName"), owners))
-    return _section("Reservations", ("name", "phase", "node", "owners"), rows, limit)
-
-
-def _units(objects: list[Document], limit: int | None) -> str:
-    rows: list[tuple[Any, ...]] = []
-    for document in _of(objects, "ResourcePolicy"):
-        counts = {unit.get("name"): unit.get("count", 0) for unit in (document.get("status") or {}).get("units") or ()}
-        for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
-            name = unit.get("name") or f"unit-{index}"
-            most = unit.get("maxCount")
-            rows.append(
-                (
-                    _name(document),
-                    name,
-                    unit.get("priority", 0),
-                    counts.get(name, 0),
-                    "unlimited" if most is None else most,
-                )
-            )
-    return _section("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows, limit)
-
-
-def _placements(objects: list[Document], limit: int | None) -> str:
-    decided: dict[str, list[str]] = {}
-    for document in _of(objects, "PlacementDecision"):
-        metadata = document["metadata"]
-        placement = (metadata.get("labels") or {}).get("cluster.open-cluster-management.io/placement", "")
-        clusters = [each.get("clusterName", "") for each in (document.get("status") or {}).get("decisions") or ()]
-        decided.setdefault(f"{metadata.get('namespace')}/{placement}", []).extend(clusters)
-    rows: list[tuple[Any, ...]] = []
-    for document in _of(objects, "Placement"):
-        conditions = (document.get("status") or {}).get("conditions") or ()
-        satisfied = find_condition(conditions, "PlacementSatisfied") or {}
-        clusters = decided.get(_name(document), [])
-        rows.append((_name(document), satisfied.get("reason"), listed(clusters, 10)))
-    return _section("Placements", ("placement", "state", "clusters"), rows, limit)
 
 
 def _refused(rejections: list[Document], limit: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The sample of `wharf up --sample`: manifests that ship with the package, loaded once, and what became of them."""
+"""The sample of `wharf up --sample`: manifests that ship with the package, loaded once, and a summary of the outcome."""
 
 from __future__ import annotations
 
@@ -12,38 +12,32 @@ import yaml
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import counted
 from wharfinger.cli.report_text import render
 from wharfinger.client.connect import connect
 from wharfinger.client.http import HttpClient
-from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
-from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+from wharfinger.contributions import Sample
+from wharfinger.system import ordered_systems
 
 NAMESPACE = "sample"
-_SECONDS = 15.0  # how long to wait for the sample's pods before showing them as they are
-_PODS = 9  # that the sample brings
-_SHOWN = (
-    (NODES, ""),
-    (PODS, NAMESPACE),
-    (RESERVATIONS, ""),
-    (RESOURCE_POLICIES, NAMESPACE),
-    (PLACEMENTS, NAMESPACE),
-    (PLACEMENT_DECISIONS, NAMESPACE),
-)
+_SECONDS = 15.0  # to wait for the sample's pods before the summary is shown
+_WORKLOADS = Sample(files("wharfinger.cli").joinpath("samples"))
 
 Say = Callable[[str], None]
 
 
+def samples() -> list[Sample]:
+    """The sample of the core and those of the enabled systems."""
+    found = (system.sample() for system in ordered_systems())
+    return [_WORKLOADS, *(sample for sample in found if sample is not None)]
+
+
 def manifests() -> list[Document]:
-    """All documents of the sample, in the order of the file names."""
-    folder = files("wharfinger.cli").joinpath("samples")
-    found: list[Document] = []
-    for file in sorted(folder.iterdir(), key=lambda item: item.name):
-        if file.name.endswith(".yaml"):
-            found += [document for document in yaml.safe_load_all(file.read_text()) if document]
-    return found
+    """All documents of all samples, in the order of the file names."""
+    found = [file for sample in samples() for file in sample.folder.iterdir() if file.name.endswith(".yaml")]
+    documents = (yaml.safe_load_all(file.read_text()) for file in sorted(found, key=lambda file: file.name))
+    return [document for each in documents for document in each if document]
 
 
 async def load_sample(kubeconfig: Path, say: Say) -> None:
@@ -52,12 +46,11 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
     try:
         refused, made = await _create(client)
         say(f"Loaded the sample ({counted(made, 'new object')}) into the namespace {NAMESPACE}. What was decided:\n")
-        await _wait(client)
+        await _wait(client, _expected_pods(refused))
         say(render(await _report(client, refused)) + "\n")
-        say("Why? In the other terminal:")
-        say(f"  wharf explain pod {NAMESPACE}/checkout")
-        say("  wharf classes")
-        say(f"  wharf explain placement {NAMESPACE}/roomiest\n")
+        if hints := [hint for sample in samples() for hint in sample.hints]:
+            say("Why? In the other terminal:")
+            say("\n".join(f"  {hint}" for hint in hints) + "\n")
     finally:
         await client.close()
 
@@ -65,6 +58,7 @@ async def load_sample(kubeconfig: Path, say: Say) -> None:
 async def _create(client: HttpClient) -> tuple[list[Document], int]:
     """What the API server refused, and the number of new objects."""
     kinds, made = registry(), 0
+    ready = {kind: is_ready for sample in samples() for kind, is_ready in sample.ready.items()}
     refused: list[Document] = []
     for document in manifests():
         resource = kinds.resource_of(document)
@@ -74,8 +68,8 @@ async def _create(client: HttpClient) -> tuple[list[Document], int]:
         try:
             await client.create(resource, document, metadata.get("namespace", ""))
             made += 1
-            if resource == RESERVATIONS:
-                await _available(client, metadata["name"])
+            if resource.kind in ready:
+                await _until_ready(client, resource, document, ready[resource.kind])
             if "status" in document:
                 status = {"status": document["status"]}
                 await client.patch(
@@ -89,23 +83,37 @@ async def _create(client: HttpClient) -> tuple[list[Document], int]:
     return refused, made
 
 
-async def _available(client: HttpClient, reservation: str) -> None:
-    """Its owner comes next, and is to find it ready."""
+async def _until_ready(
+    client: HttpClient, resource: Resource, document: Document, is_ready: Callable[[Document], bool]
+) -> None:
+    """Waits, because what is created next depends on it."""
+    metadata = document["metadata"]
     for _ in range(20):
-        found = await client.get(RESERVATIONS, reservation)
-        if (found.get("status") or {}).get("phase") == "Available":
+        if is_ready(await client.get(resource, metadata["name"], metadata.get("namespace", ""))):
             return
         await asyncio.sleep(0.25)
 
 
-async def _wait(client: HttpClient) -> None:
-    """Until the sample's pods all run or it is known why they do not, or the time is up."""
+def _expected_pods(refused: list[Document]) -> int:
+    """How many pods the sample has, less those that were refused."""
+    count = 0
+    for document in manifests():
+        if document["kind"] == "Deployment":
+            count += int(document["spec"]["replicas"])
+        elif document["kind"] == "Pod":
+            count += 1
+    return count - sum(1 for each in refused if each["kind"] == "Pod")
+
+
+async def _wait(client: HttpClient, expected: int) -> None:
+    """Waits until all pods run or have a reason why not, and the awaited objects exist; at most `_SECONDS`."""
+    awaited = [resource for sample in samples() for resource in sample.awaited]
     deadline = asyncio.get_running_loop().time() + _SECONDS
     while asyncio.get_running_loop().time() < deadline:
         pods = (await client.list(PODS, NAMESPACE)).items
-        placed = (await client.list(PLACEMENT_DECISIONS, NAMESPACE)).items
+        there = [(await client.list(resource, NAMESPACE)).items for resource in awaited]
         settled = all((pod.get("status") or {}).get("phase") != "Pending" or _waiting(pod) for pod in pods)
-        if len(pods) >= _PODS and placed and settled:
+        if len(pods) >= expected and all(there) and settled:
             return
         await asyncio.sleep(0.5)
 
@@ -113,9 +121,9 @@ async def _wait(client: HttpClient) -> None:
 async def _report(client: HttpClient, refused: list[Document]) -> Document:
     """What `wharf simulate` would report of these objects."""
     objects: list[Document] = []
-    for resource, namespace in _SHOWN:
+    for resource in (NODES, PODS, *(kind for system in ordered_systems() for kind in system.report_kinds())):
         try:
-            items = (await client.list(resource, namespace)).items
+            items = (await client.list(resource, NAMESPACE if resource.namespaced else "")).items
         except NotFound:
             continue
         objects += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]

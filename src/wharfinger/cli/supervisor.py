@@ -18,10 +18,10 @@ from pathlib import Path
 
 import click
 
-from wharfinger.apiserver.credentials import COMPONENTS, component_kubeconfig
+from wharfinger.apiserver.credentials import component_kubeconfig, component_users
 from wharfinger.apiserver.files import private_directory
 from wharfinger.cli.run_state import ComponentState, RunState, read_server
-from wharfinger.systems.placement.names import PLACEMENT_CONTROLLERS
+from wharfinger.system import systems
 
 SERVER = "apiserver"
 _SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a dead component is started again
@@ -131,8 +131,9 @@ class Supervisor:
         if name == "scheduler":
             wanted["--scheduler-names"] = "default-scheduler,wharfinger"
         if name == "controllers":
-            # Placement is a process of its own here.
-            wanted["--controllers"] = ",".join(["*", *(f"-{name}" for name in PLACEMENT_CONTROLLERS)])
+            processes = (process for system in systems() for process in system.processes())
+            elsewhere = (f"-{controller}" for process in processes for controller in process.controllers)
+            wanted["--controllers"] = ",".join(["*", *elsewhere])
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]
@@ -225,7 +226,7 @@ class Supervisor:
 
 def component_commands() -> list[str]:
     """The components whose commands this installation has, in the order they start."""
-    return [name for name in COMPONENTS if _command(name) is not None]
+    return [name for name in component_users() if _command(name) is not None]
 
 
 def options_of(name: str) -> set[str]:

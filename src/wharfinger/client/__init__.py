@@ -1,5 +1,4 @@
-"""The one way to an API server: an interface, its two implementations (HTTP and in process), and what live parts build on it.
-
-Here live informers, work queues, leases, the event recorder and the timers that simulation can fast-forward. No decision
-is made here.
+"""Access to an API server: the client interface with its two implementations (HTTP and in-process), and the parts that
+live components build on: informers, work queues, leases, the event recorder, and timers that a simulation can
+fast-forward. No scheduling or admission decision is made here.
 """

@@ -1,6 +1,6 @@
-"""What is known of a cluster before the first request: where it is, how it proves itself, and who we are to it.
+"""How to reach a cluster: its address, its certificate authority, and our credentials, which may rotate at run time.
 
-Made by `kubeconfig`; used by the transport and the HTTP client. Credentials may change while a process runs.
+`kubeconfig` creates these values; the transport and the HTTP client use them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from wharfinger.api.times import BadTime, parse_time
 from wharfinger.client.timers import Clock, SystemClock
 
 REREAD_SECONDS = (
-    60.0  # how long a token or certificate file is trusted; mounted tokens are replaced well before they end
+    60.0  # between reads of token and certificate files; mounted tokens are rotated well before they expire
 )
-EXEC_TIMEOUT = 300.0  # a plugin may ask a person to log in
+EXEC_TIMEOUT = 300.0  # seconds; a plugin may prompt the user to log in
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class Certificate:
 
 class Credentials(Protocol):
     async def token(self) -> str:
-        """The bearer token to send now; empty for none."""
+        """Returns the current bearer token; empty for none."""
         ...
 
     async def certificate(self) -> Certificate | None:
-        """The client certificate for new connections. An equal one is the same."""
+        """Returns the client certificate for new connections; it is compared by value."""
         ...
 
     def refused(self) -> bool:
-        """The server answered 401: whether asking again may give something better."""
+        """Called after a 401; returns whether a retry may use other credentials."""
         ...
 
 
 class FixedCredentials:
-    """A token, a certificate, both or neither, which never change."""
+    """A token, a certificate, both or neither; they never change."""
 
     def __init__(self, token: str = "", certificate: Certificate | None = None) -> None:
         self._token = token
@@ -67,7 +67,7 @@ class FixedCredentials:
 
 
 class FileCredentials:
-    """A token or a certificate in files that are replaced from time to time; they are read anew every minute."""
+    """A token or a certificate in files that may be rotated; they are read again every minute."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """How a credential plugin is run."""
+    """The invocation of a credential plugin."""
 
     api_version: str
     command: str
@@ -138,16 +138,16 @@ class ExecPlugin:
     env: Mapping[str, str] = field(default_factory=dict)
     install_hint: str = ""
     interactive_mode: str = "IfAvailable"
-    cluster: Mapping[str, Any] | None = None  # told to the plugin with `provideClusterInfo`
+    cluster: Mapping[str, Any] | None = None  # passed to the plugin with `provideClusterInfo`
 
 
 class ExecCredentials:
-    """Credentials from a plugin (client.authentication.k8s.io), kept until they expire or are refused."""
+    """Credentials from a plugin (client.authentication.k8s.io), cached until they expire or are rejected."""
 
     def __init__(self, plugin: ExecPlugin, clock: Clock | None = None) -> None:
         self._plugin = plugin
         self._clock = clock or SystemClock()
-        self._lock = asyncio.Lock()  # a plugin may talk to a person: it runs once, however many requests wait
+        self._lock = asyncio.Lock()  # the plugin may prompt the user, so it runs once for all waiting requests
         self._token = ""
         self._certificate: Certificate | None = None
         self._valid_until = float("-inf")
@@ -243,7 +243,7 @@ def _plugin_fault(message: str) -> Unauthorized:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Whom the server shall take us for, if we may do that."""
+    """The user to impersonate, for those who are allowed to."""
 
     user: str = ""
     uid: str = ""
@@ -260,25 +260,25 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """A cluster and our way to it."""
+    """A cluster, and how to connect and authenticate to it."""
 
-    server: str  # URL, perhaps with a path
-    ca: bytes = b""  # PEM; empty: the system's authorities
-    insecure: bool = False
-    server_name: str = ""  # the name the certificate must carry, if not the server's
+    server: str  # URL, possibly with a path
+    ca: bytes = b""  # PEM; empty: the authorities of the system
+    insecure: bool = False  # accept any server certificate
+    server_name: str = ""  # the name to verify in the certificate, if not the host of `server`
     proxy: str = ""
-    namespace: str = "default"  # where commands act if nothing else is said
+    namespace: str = "default"  # the default of commands
     context: str = ""
     credentials: Credentials = field(default_factory=FixedCredentials)
     impersonate: Impersonation = Impersonation()
 
     def ssl_context(self, certificate: Certificate | None) -> ssl.SSLContext:
-        """Raises ValueError where the authority or the certificate is not usable."""
+        """Raises ValueError if the authority or the certificate is unusable."""
         try:
             context = ssl.create_default_context(cadata=self.ca.decode() if self.ca else None)
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise ValueError(f"the certificate authority of {self.server} is not a PEM certificate: {error}") from error
-        # Newer Pythons insist on extensions that many clusters' authorities lack.
+        # Newer Python versions require extensions that many clusters' authorities lack.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.insecure:
             context.check_hostname = False
@@ -289,11 +289,11 @@ class ClusterAccess:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
-    # Python loads certificates from files only; this one is readable by us alone, and gone at once.
+    # Python loads certificates only from files; this one is private and deleted at once.
     with tempfile.NamedTemporaryFile(prefix="wharf-") as file:
         file.write(certificate.certificate + b"\n" + certificate.key)
         file.flush()
         try:
             context.load_cert_chain(file.name)
         except (ssl.SSLError, OSError) as error:
-            raise ValueError(f"the client certificate and key do not fit together or are not PEM: {error}") from error
+            raise ValueError(f"the client certificate and key do not match or are not PEM: {error}") from error

@@ -1,4 +1,4 @@
-"""Waiting longer after every failure, with jitter. Who waits, and on which timer, is the caller's business."""
+"""Exponential back-off with jitter. It computes delays; the caller does the waiting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 class Backoff:
-    """Delays that double from `base` to `limit`; each is stretched by up to `jitter` of itself."""
+    """Delays that grow by `factor` from `base` to `limit`; each is extended by a random share of up to `jitter`."""
 
     def __init__(
         self, base: float, limit: float, *, factor: float = 2.0, jitter: float = 1.0, rng: random.Random | None = None
@@ -15,7 +15,7 @@ class Backoff:
         self._limit = limit
         self._factor = factor
         self._jitter = jitter
-        self._rng = rng  # one of our own is made with the first delay: most never come to one
+        self._rng = rng  # created with the first delay if None: most requests never need one
         self.failures = 0
 
     def next(self) -> float:

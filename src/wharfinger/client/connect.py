@@ -1,4 +1,4 @@
-"""How every command gets its client: the cluster that kubectl would use."""
+"""The client that commands use: that of the cluster which kubectl would use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from wharfinger.client.kubeconfig import load_access
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None, **options: Any) -> HttpClient:
-    """A client for the cluster of a kubeconfig, or the one we run in. Raises KubeconfigError; nothing is sent yet.
+    """Returns a client for the cluster of a kubeconfig, or for the one this process runs in. Sends nothing yet.
 
-    `options` are those of HttpClient. The caller closes the client.
+    `options` are those of HttpClient. The caller closes the client. Raises KubeconfigError.
     """
     return HttpClient(load_access(kubeconfig, context), **options)

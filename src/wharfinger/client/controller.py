@@ -1,7 +1,6 @@
-"""Controllers: a queue of keys, workers that reconcile them, and errors that are logged and tried again.
+"""The base of controllers: a queue of keys, workers that reconcile them, and retries after errors.
 
-A controller watches through informers whose handlers add keys to its queue. What `reconcile` does with a key is the
-controller's own business.
+A controller watches through informers whose handlers add keys to its queue.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-CONFLICT_LIMIT = 1.0  # seconds: a conflict means that our copy is a moment old, so the next try comes soon
+CONFLICT_LIMIT = 1.0  # seconds; after a conflict the informer catches up soon, so the back-off stays short
 
 
 class Observer(Protocol):
-    """What metrics want to know of a controller."""
+    """Receives what metrics report about controllers."""
 
     def added(self, controller: str) -> None: ...
     def reconciled(self, controller: str, seconds: float, outcome: str) -> None:
@@ -34,14 +33,14 @@ class Observer(Protocol):
 
 
 class Controller(ABC, Generic[K]):
-    """Base of controllers. Subclasses set `name`, connect informers to `self.queue` when made, and write `reconcile`.
+    """Subclasses set `name`, connect informers to `self.queue` in their constructor, and implement `reconcile`.
 
-    `reconcile` returns when the key is as it should be for now, and asks for a later look by `self.queue.add_after`.
+    `reconcile` returns when nothing more is to be done for the key now; `self.queue.add_after` schedules a later call.
     """
 
     name: str
     workers: int = 1
-    needs: Sequence[Informer[Any]] | None = None  # the informers to wait for; None: all of them
+    needs: Sequence[Informer[Any]] | None = None  # the informers that must have synced; None: all of them
 
     def __init__(self, *, observer: Observer | None = None) -> None:
         self.observer = observer
@@ -51,11 +50,11 @@ class Controller(ABC, Generic[K]):
     async def reconcile(self, key: K) -> None: ...
 
     async def prepare(self) -> None:
-        """Runs when the informers have synced and before any key is worked on; again after an ApiError."""
+        """Runs after the informers have synced and before the first key; retried after an ApiError."""
         return
 
     async def run(self) -> None:
-        """Works on keys until cancelled or until the queue is shut down. The informers must have synced."""
+        """Processes keys until cancelled or until the queue is shut down. The informers must have synced."""
         await self._prepare()
         workers = [asyncio.create_task(self._work(), name=f"{self.name} worker {i}") for i in range(self.workers)]
         try:
@@ -72,7 +71,7 @@ class Controller(ABC, Generic[K]):
                 return await self.prepare()
             except ApiError as error:
                 delay = backoff.next()
-                log.warning("%s: cannot start, again in %.1f s: %s", self.name, delay, error)
+                log.warning("%s: cannot start, retrying in %.1f s: %s", self.name, delay, error)
                 await asyncio.sleep(delay)
 
     async def _work(self) -> None:
@@ -94,15 +93,15 @@ class Controller(ABC, Generic[K]):
         except Conflict as error:
             outcome = "conflict"
             delay = self.queue.retry(key, limit=CONFLICT_LIMIT)
-            log.debug("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
+            log.debug("%s: conflict on %s, retrying in %.3f s: %s", self.name, key, delay, error)
         except ApiError as error:
             outcome = "error"
             delay = self.queue.retry(key, at_least=error.retry_after or 0.0)
-            log.warning("%s: %s, again in %.3f s: %s", self.name, key, delay, error)
+            log.warning("%s: %s failed, retrying in %.3f s: %s", self.name, key, delay, error)
         except Exception:
             outcome = "error"
             delay = self.queue.retry(key)
-            log.exception("%s: %s, again in %.3f s", self.name, key, delay)
+            log.exception("%s: %s failed, retrying in %.3f s", self.name, key, delay)
         else:
             self.queue.forget(key)
         if self.observer is not None:
@@ -116,19 +115,19 @@ class Controller(ABC, Generic[K]):
 async def run_controllers(
     controllers: Sequence[Controller[Any]],
     informers: InformerSet,
-    turn: Callable[[], Awaitable[object]] | None = None,
+    acquire: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Starts the informers and runs the controllers, each as soon as the informers it needs have synced, until cancelled.
+    """Starts the informers and runs the controllers until cancelled, each once the informers it needs have synced.
 
-    So a kind that the server does not serve holds up only the controllers that need it. With `turn`, nothing is worked on
-    before that returns and everything was listed once more; what is to do is gathered meanwhile.
+    A kind that the server does not serve thus delays only the controllers that need it. With `acquire` (of a lease), the
+    queues fill meanwhile but no key is processed before it returns and the informers have relisted.
     """
     tasks: list[asyncio.Task[None]] = []
     try:
-        if turn is None:
+        if acquire is None:
             informers.start()
         else:
-            await informers.start_for(turn)
+            await informers.start_for(acquire)
         tasks += [
             asyncio.create_task(_run_when_synced(controller, informers), name=controller.name)
             for controller in controllers

@@ -1,7 +1,7 @@
-"""The event recorder: tells people what was done to an object and why, without ever holding up or failing the teller.
+"""The event recorder: writes Kubernetes Events without ever blocking or failing the component that records them.
 
-It aggregates as client-go's `tools/record` does: a repeated event raises the count of the first, many similar ones are
-combined, and an object that causes too many is silenced for a while.
+It aggregates as client-go's `tools/record` does: a repeated event increments the count of the first one, similar events
+are combined, and an object with too many events is rate-limited.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import EVENTS
@@ -30,9 +30,15 @@ V = TypeVar("V")
 
 EventKind = Literal["Normal", "Warning"]
 
-REMEMBERED = 4096  # entries of each of the memories below
-SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600.0  # so many different messages with one reason in that time are combined
-SPAM_BURST, SPAM_SECONDS = 25, 300.0  # events about one object at once, and how long one more takes to be earned
+
+class EventDetails(TypedDict, total=False):
+    action: str
+    related: Document | None
+
+
+CACHE_SIZE = 4096  # entries of each of the caches below
+SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600.0  # this many distinct messages with one reason in this time are combined
+SPAM_BURST, SPAM_SECONDS = 25, 300.0  # token bucket per object: its size, and the seconds to refill one token
 MESSAGE_LIMIT = 1024
 QUEUE_LIMIT = 8192
 SENDERS = 4
@@ -41,7 +47,7 @@ COMBINED = "(combined from similar events): "
 
 
 def reference(resource: Resource, item: Any) -> Document:
-    """An object reference to a view or a document of `resource`."""
+    """Returns an object reference to a view or a document of `resource`."""
     if isinstance(item, dict):
         metadata = item.get("metadata", {})
         fields = {name: metadata.get(name, "") for name in ("name", "namespace", "uid", "resourceVersion")}
@@ -57,8 +63,8 @@ def reference(resource: Resource, item: Any) -> Document:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **set_fields}
 
 
-class _Recent(Generic[V]):
-    """The entries used last."""
+class _RecentEntries(Generic[V]):
+    """An LRU cache that creates missing entries."""
 
     def __init__(self, make: Callable[[], V]) -> None:
         self._make = make
@@ -68,7 +74,7 @@ class _Recent(Generic[V]):
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = self._make()
-            if len(self._entries) > REMEMBERED:
+            if len(self._entries) > CACHE_SIZE:
                 self._entries.popitem(last=False)
         else:
             self._entries.move_to_end(key)
@@ -82,8 +88,8 @@ class _Similar:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """One event object: `count` occurrences since `first`."""
+class _RecordedEvent:
+    """One Event object: `count` occurrences since `first`."""
 
     name: str = ""
     count: int = 0
@@ -91,7 +97,7 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class _Allowance:
+class _TokenBucket:
     tokens: float = float(SPAM_BURST)
     at: float = 0.0
 
@@ -105,21 +111,21 @@ class _Allowance:
 
 
 class EventRecorder:
-    """Records events of one component. `event` may be called from anywhere on the loop; `start` sends what was recorded."""
+    """Records the events of one component. `event` may be called anywhere on the loop; `start` begins sending."""
 
     def __init__(
         self, client: Client, component: str, clock: Clock, *, host: str = "", rng: random.Random | None = None
     ) -> None:
-        """`rng` is what waits between tries are varied by."""
-        self.dropped = 0  # events lost because the queue was full or the server refused them
+        """`rng` provides the jitter of retry delays."""
+        self.dropped = 0  # events lost because the queue was full or the server rejected them
         self._client = client
         self._component = component
         self._host = host
         self._rng = rng
         self._clock = clock
-        self._similar: _Recent[_Similar] = _Recent(_Similar)
-        self._seen: _Recent[_Seen] = _Recent(_Seen)
-        self._allowances: _Recent[_Allowance] = _Recent(_Allowance)
+        self._similar: _RecentEntries[_Similar] = _RecentEntries(_Similar)
+        self._recorded: _RecentEntries[_RecordedEvent] = _RecentEntries(_RecordedEvent)
+        self._buckets: _RecentEntries[_TokenBucket] = _RecentEntries(_TokenBucket)
         self._tick = 0
         self._own_bits = zlib.crc32(f"{component}/{host}".encode()) & 0xFFFF
         self._queues: list[deque[Document]] = [deque() for _ in range(SENDERS)]
@@ -139,10 +145,10 @@ class EventRecorder:
         related: Document | None = None,
         component: str = "",
     ) -> None:
-        """Records an event about `item`, a view or a document of `resource`. Never fails and never waits.
+        """Records an event about `item`, a view or a document of `resource`. Never raises and never blocks.
 
-        `action` says what was done, `related` refers to the object it was done to, where that is another one;
-        `component` who tells it, where that is not the recorder's own.
+        `action` is the action taken, `related` a reference to a second object involved, and `component` the reporting
+        component if it is not the recorder's own.
         """
         more = {**({"action": action} if action else {}), **({"related": related} if related else {})}
         try:
@@ -156,7 +162,7 @@ class EventRecorder:
             self._tasks = [asyncio.create_task(self._send(i), name=f"events {i}") for i in range(SENDERS)]
 
     async def stop(self, timeout: float = 2.0) -> None:
-        """Sends what is queued, for at most `timeout` seconds, and ends."""
+        """Sends the queued events, for at most `timeout` seconds, and stops."""
         deadline = asyncio.get_running_loop().time() + timeout
         while self._tasks and self.pending and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
@@ -179,16 +185,16 @@ class EventRecorder:
         if self._is_similar((*about, type, reason), message, now):
             key = (*about, type, reason)
             message = COMBINED + message
-        seen = self._seen[key]
-        seen.count += 1
-        if seen.count == 1:
-            seen.name, seen.first = self._name(str(involved.get("name", "")), now), now
-        if not self._allowances[(*about, type)].take(now):
+        event = self._recorded[key]
+        event.count += 1
+        if event.count == 1:
+            event.name, event.first = self._name(str(involved.get("name", "")), now), now
+        if not self._buckets[(*about, type)].take(now):
             return
-        self._enqueue({**self._document(involved, type, reason, message, component, seen, now), **more})
+        self._enqueue({**self._document(involved, type, reason, message, component, event, now), **more})
 
     def _is_similar(self, key: tuple[str, ...], message: str, now: float) -> bool:
-        """Whether this message joins the combined event of its reason."""
+        """Whether this message is combined with others of the same reason."""
         similar = self._similar[key]
         if now - similar.last > SIMILAR_SECONDS:
             similar.messages.clear()
@@ -200,26 +206,33 @@ class EventRecorder:
         return True
 
     def _name(self, name: str, now: float) -> str:
-        # Names carry the time, as client-go's do. Time that stands still must not make two of them equal, nor may two
-        # components that speak in the same instant: the low bits tell them apart.
+        # Names contain the time, as in client-go. The counter keeps them unique while virtual time stands still, the low
+        # bits keep those of different components apart.
         self._tick = max(self._tick + 1, int(now * 1_000_000_000) >> 16)
         return f"{name[:236]}.{self._tick << 16 | self._own_bits:x}"
 
     def _document(
-        self, involved: Document, type: str, reason: str, message: str, component: str, seen: _Seen, now: float
+        self,
+        involved: Document,
+        type: str,
+        reason: str,
+        message: str,
+        component: str,
+        event: _RecordedEvent,
+        now: float,
     ) -> Document:
         source = {"component": component, **({"host": self._host} if self._host else {})}
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": seen.name, "namespace": involved.get("namespace") or "default"},
+            "metadata": {"name": event.name, "namespace": involved.get("namespace") or "default"},
             "involvedObject": involved,
             "reason": reason,
             "message": message,
             "source": source,
-            "firstTimestamp": format_time(seen.first),
+            "firstTimestamp": format_time(event.first),
             "lastTimestamp": format_time(now),
-            "count": seen.count,
+            "count": event.count,
             "type": type,
             "reportingComponent": component,
             "reportingInstance": self._host,
@@ -229,7 +242,7 @@ class EventRecorder:
         if self.pending >= QUEUE_LIMIT:
             self.dropped += 1
             return
-        # All that concerns one event goes through one sender, so that counts arrive in order.
+        # All writes of one event go through the same sender, so that its counts arrive in order.
         shard = zlib.crc32(document["metadata"]["name"].encode()) % SENDERS
         self._queues[shard].append(document)
         self._wake[shard].set()
@@ -256,7 +269,7 @@ class EventRecorder:
                 with background():
                     await asyncio.sleep(max(backoff.next(), error.retry_after or 0.0))
             except ApiError as error:
-                log.info("the event %s was refused: %s", document["metadata"]["name"], error)
+                log.info("event %s rejected: %s", document["metadata"]["name"], error)
                 break
         self.dropped += 1
 
@@ -268,29 +281,19 @@ class EventRecorder:
                 await self._client.patch(EVENTS, metadata["name"], change, metadata["namespace"])
                 return
             except NotFound:
-                pass  # events expire on the server, or the first one was never accepted
-        with suppress(AlreadyExists):  # an earlier try whose answer was lost
+                pass  # expired on the server, or never accepted
+        with suppress(AlreadyExists):  # the response to an earlier attempt was lost
             await self._client.create(EVENTS, document, metadata["namespace"])
 
 
-class Speaker:
-    """A recorder as one of several components that share it sees it: what it tells carries that component's name."""
+class ComponentRecorder:
+    """A shared recorder under the name of one of its components."""
 
     def __init__(self, recorder: EventRecorder, component: str) -> None:
         self._recorder = recorder
         self._component = component
 
     def event(
-        self,
-        resource: Resource,
-        item: Any,
-        type: EventKind,
-        reason: str,
-        message: str,
-        *,
-        action: str = "",
-        related: Document | None = None,
+        self, resource: Resource, item: Any, type: EventKind, reason: str, message: str, **details: Unpack[EventDetails]
     ) -> None:
-        self._recorder.event(
-            resource, item, type, reason, message, action=action, related=related, component=self._component
-        )
+        self._recorder.event(resource, item, type, reason, message, component=self._component, **details)

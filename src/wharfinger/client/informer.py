@@ -1,7 +1,7 @@
-"""Informers: a local copy of a collection, kept current by list and watch, that tells its handlers every change in order.
+"""Informers: a local copy of a collection, kept current by list and watch, that passes every change to its handlers in order.
 
-An informer survives what API servers do: closed watches, expired versions, lost connections. A deletion that happened
-while it was not looking is reported by the next list. It decides nothing and writes nothing.
+An informer survives closed watches, expired resource versions and lost connections. A deletion that no watch reported
+is detected by the next list. It makes no decisions and writes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from wharfinger.api.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Resource
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.interface import Client, EventType, ListPage
@@ -31,19 +32,17 @@ from wharfinger.client.timers import background_sleep
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Key = tuple[str, str]
-"""Namespace and name; the namespace of a cluster-wide object is empty."""
 
 PAGE_SIZE = 500
 RETRY_BASE, RETRY_LIMIT = 0.8, 30.0  # seconds; client-go's reflector uses the same
-LONG_WATCH = 1.0  # a watch that held this long counts as a success, so that a server cannot make us spin
-SOON = 0.5  # seconds: whoever has no rival gets its turn within them
-BURST = 256  # events handled in a row before other tasks get a turn
+STABLE_WATCH = 1.0  # seconds; a shorter watch does not reset the back-off
+UNCONTESTED_WAIT = 0.5  # seconds in which a lease without another candidate is acquired
+EVENTS_PER_TURN = 256  # events handled before other tasks may run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handler(Generic[T]):
-    """What to call on each change. Calls are synchronous and in order; the informer already shows the new state."""
+class InformerHandler(Generic[T]):
+    """Callbacks for changes. They are called synchronously and in order, after the informer's copy has changed."""
 
     on_add: Callable[[T], None] | None = None
     on_update: Callable[[T, T], None] | None = None  # the old and the new state
@@ -51,12 +50,12 @@ class Handler(Generic[T]):
 
 
 class Index(Generic[T]):
-    """Objects of an informer by computed keys; an object may stand under several keys, or under none."""
+    """Objects of an informer by computed keys; an object may have several keys or none."""
 
     def __init__(self, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
         self._keys_of = keys_of
-        self._objects: dict[Hashable, dict[Key, T]] = {}
-        self._keys: dict[Key, tuple[Hashable, ...]] = {}
+        self._objects: dict[Hashable, dict[ObjectKey, T]] = {}
+        self._keys: dict[ObjectKey, tuple[Hashable, ...]] = {}
 
     def get(self, key: Hashable) -> list[T]:
         found = self._objects.get(key)
@@ -65,7 +64,7 @@ class Index(Generic[T]):
     def keys(self) -> list[Hashable]:
         return list(self._objects)
 
-    def _put(self, key: Key, item: T) -> None:
+    def _put(self, key: ObjectKey, item: T) -> None:
         new = tuple(self._keys_of(item))
         before = self._keys.get(key, ())
         if new != before:
@@ -76,11 +75,11 @@ class Index(Generic[T]):
         for each in new:
             self._objects.setdefault(each, {})[key] = item
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ObjectKey) -> None:
         for old in self._keys.pop(key, ()):
             self._drop(old, key)
 
-    def _drop(self, index_key: Hashable, key: Key) -> None:
+    def _drop(self, index_key: Hashable, key: ObjectKey) -> None:
         bucket = self._objects.get(index_key)
         if bucket is not None:
             bucket.pop(key, None)
@@ -107,9 +106,9 @@ class Informer(Generic[T]):
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
-        self.optional = False  # whether a kind that the server does not serve counts as one without objects
+        self.optional = False  # a kind that the server does not serve counts as one without objects
         self.last_error: ApiError | None = None
-        self.lists = 0  # how often it listed, and did not go on with a watch
+        self.lists = 0  # completed lists
         self._client = client
         self._view = view
         self._namespace = namespace
@@ -117,33 +116,33 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._page_size = page_size
         self._backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=rng)
-        self._expired = False  # whether an expired watch was answered by a list, and none has lasted since
-        self._objects: dict[Key, T] = {}
+        self._expired = False  # relisted after an expired watch, and no watch has been stable since
+        self._objects: dict[ObjectKey, T] = {}
         self._indexes: dict[str, Index[T]] = {}
-        self._handlers: list[Handler[T]] = []
+        self._handlers: list[InformerHandler[T]] = []
         self._version = ""
         self._listing = False
-        self._behind = False  # whether the list under way may be older than what is asked for
+        self._relist = False  # requested while a list was in progress
         self._synced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def items(self) -> Mapping[Key, T]:
-        """All objects by namespace and name, as the API server last told."""
+    def items(self) -> Mapping[ObjectKey, T]:
+        """All objects as last seen."""
         return MappingProxyType(self._objects)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get((namespace, name))
 
     def __iter__(self) -> Iterator[T]:
-        """All objects; safe to use while the informer changes."""
+        """Iterates over a copy, so the informer may change meanwhile."""
         return iter(list(self._objects.values()))
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> Index[T]:
-        """The index of that name, made at the first call; `keys_of` gives the keys under which an object stands."""
+        """Returns the index of that name, created on the first call; `keys_of` computes the keys of an object."""
         if name not in self._indexes:
             made = Index(keys_of)
             for key, item in self._objects.items():
@@ -157,8 +156,9 @@ class Informer(Generic[T]):
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
     ) -> Callable[[], None]:
-        """Calls from now on; objects already known are told as added at once. Returns what removes the handler."""
-        handler = Handler(on_add, on_update, on_delete)
+        """Adds a handler, which is called at once with `on_add` for every known object. Returns a function that removes
+        it."""
+        handler = InformerHandler(on_add, on_update, on_delete)
         self._handlers = [*self._handlers, handler]
         if on_add is not None:
             for item in list(self._objects.values()):
@@ -174,7 +174,7 @@ class Informer(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether a first list is complete."""
+        """Whether the first list is complete."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -190,11 +190,11 @@ class Informer(Generic[T]):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def list_anew(self) -> None:
-        """Counts as synced again only after a list that was asked for from here on."""
+    async def relist(self) -> None:
+        """Makes the informer unsynced until a list that starts from now on is complete."""
         self._synced.clear()
         if self._listing:
-            self._behind = True  # let it end: connections that are just being made are not thrown away
+            self._relist = True  # let the list in progress finish: cancelling it would discard its connection
             return
         await self.stop()
         self._version = ""
@@ -208,11 +208,11 @@ class Informer(Generic[T]):
                     await self._list()
                 await self._watch()
             except (ServiceUnavailable, TooManyRequests) as error:
-                await self._pause(error)  # the version is still good: resume where we were
+                await self._pause(error)  # the version is still valid: resume the watch
             except Expired as error:
                 self._version = ""
-                # The first expiry is answered by a list at once, whatever failed before, such as a server that was away;
-                # one that keeps saying it is given time.
+                # Relist at once after the first expiry, even if the server was unreachable before; back off after
+                # repeated ones.
                 if self._expired:
                     await self._pause(error)
                 else:
@@ -225,26 +225,26 @@ class Informer(Generic[T]):
                 await self._pause(error)
 
     async def _pause(self, error: ApiError | None) -> None:
-        """Waits after a failure. A simulation waits with us, unless there is little hope that it helps."""
+        """Backs off after a failure. A simulation waits too, unless a retry is unlikely to help."""
         delay = self._backoff.next()
         if error is not None:
             self.last_error = error
             level = logging.INFO if self.optional and isinstance(error, NotFound) else logging.WARNING
-            log.log(level, "cannot follow %s, next try in %.1f s: %s", self.resource.group_plural, delay, error)
+            log.log(level, "cannot watch %s, retrying in %.1f s: %s", self.resource.group_plural, delay, error)
         if delay >= RETRY_LIMIT or isinstance(error, NotFound | Forbidden | Unauthorized):
             await background_sleep(delay)
         else:
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
-        self._listing, self._behind = True, False
+        self._listing, self._relist = True, False
         try:
             items, version = await self._list_all()
         finally:
             self._listing = False
         self.lists += 1
         self._replace(items)
-        if not self._behind:
+        if not self._relist:
             self._version = version
             self._synced.set()
 
@@ -257,7 +257,7 @@ class Informer(Generic[T]):
             except Expired:
                 if not token:
                     raise
-                # The list outlived its snapshot: only a list in one piece is sure to be consistent.
+                # The continue token expired: only an unpaged list is certain to be consistent.
                 page = await self._page("", 0)
                 return list(page.items), page.resource_version
             items.extend(page.items)
@@ -295,20 +295,20 @@ class Informer(Generic[T]):
                     self._version = event.resource_version
                 self.last_error = None
                 seen += 1
-                if not seen % BURST:
+                if not seen % EVENTS_PER_TURN:
                     await asyncio.sleep(0)
         finally:
-            if loop.time() - started >= LONG_WATCH:
+            if loop.time() - started >= STABLE_WATCH:
                 self._backoff.reset()
                 self._expired = False
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
-        if self._version == version and loop.time() - started < LONG_WATCH:
-            await self._pause(None)  # a server that closes at once must not make us spin
+        if self._version == version and loop.time() - started < STABLE_WATCH:
+            await self._pause(None)  # do not spin on a server that closes every watch immediately
 
     def _replace(self, items: Iterable[T]) -> None:
-        """Makes the copy equal to a list and tells the difference, deletions that no watch reported first."""
+        """Makes the copy equal to a list and calls the handlers for the difference, deletions first."""
         fresh = {_key(item): item for item in items}
         for key, old in list(self._objects.items()):
             new = fresh.get(key)
@@ -330,11 +330,11 @@ class Informer(Generic[T]):
             old = None
         self._put(key, item, old)
 
-    def _put(self, key: Key, item: T, old: T | None) -> None:
+    def _put(self, key: ObjectKey, item: T, old: T | None) -> None:
         self._objects[key] = item
         for index in self._indexes.values():
             index._put(key, item)
-        for handler in self._handlers:  # handlers that come or go meanwhile make a new list
+        for handler in self._handlers:  # adding or removing a handler replaces the list
             try:
                 if old is None:
                     if handler.on_add is not None:
@@ -344,7 +344,7 @@ class Informer(Generic[T]):
             except Exception:
                 self._failed(item)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ObjectKey) -> None:
         old = self._objects.pop(key, None)
         if old is None:
             return
@@ -358,12 +358,12 @@ class Informer(Generic[T]):
                 self._failed(old)
 
     def _failed(self, item: T) -> None:
-        """One consumer's defect must not stop the others' view of the world."""
+        """Logs a defect of one handler, which must not affect the others."""
         log.exception("a handler of %s failed on %s", self.resource.group_plural, _key(item))
 
 
 class InformerSet:
-    """The informers of one process: controllers that ask for the same collection and view share one."""
+    """The informers of one process; one is shared by all who ask for the same collection and view."""
 
     def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
         self.client = client
@@ -400,7 +400,7 @@ class InformerSet:
         return iter(list(self._informers.values()))
 
     def start(self) -> None:
-        """Starts all informers; those asked for later start when they are asked for."""
+        """Starts all informers; those added later start immediately."""
         self._running = True
         for informer in self:
             informer.start()
@@ -413,22 +413,24 @@ class InformerSet:
     def synced(self) -> bool:
         return all(informer.synced for informer in self)
 
-    async def start_for(self, turn: Callable[[], Awaitable[object]]) -> None:
-        """Returns when it is this process's turn to act; those who have to wait for it follow everything meanwhile.
+    async def start_for(self, acquire: Callable[[], Awaitable[object]]) -> None:
+        """Starts the informers and returns once `acquire` does: a candidate keeps its copy current while it waits for the
+        lease.
 
-        They list once more then: a watch may be behind what the process wrote whose turn it was, a list is not.
+        A candidate that had to wait then relists: its watches may lag behind what the previous leader wrote, a list does
+        not.
         """
-        waiting = asyncio.ensure_future(turn())
+        acquiring = asyncio.ensure_future(acquire())
         try:
-            await asyncio.wait({waiting}, timeout=SOON)
-            if waiting.done():
+            await asyncio.wait({acquiring}, timeout=UNCONTESTED_WAIT)
+            if acquiring.done():
                 self.start()
                 return
             self.start()
-            await waiting
-            await asyncio.gather(*(informer.list_anew() for informer in self))
+            await acquiring
+            await asyncio.gather(*(informer.relist() for informer in self))
         finally:
-            waiting.cancel()
+            acquiring.cancel()
 
     async def stop(self) -> None:
         self._running = False
@@ -436,7 +438,7 @@ class InformerSet:
             await informer.stop()
 
 
-def _key(item: Any) -> Key:
+def _key(item: Any) -> ObjectKey:
     if isinstance(item, dict):
         metadata = item["metadata"]
         return metadata.get("namespace") or "", metadata["name"]

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest, Verb, WriteVerbs
@@ -44,6 +44,16 @@ class WatchEvent(Generic[T]):
     object: T | None
     resource_version: str
     initial_events_end: bool = False
+
+
+class ListArguments(TypedDict, total=False):
+    """The fields of `ApiRequest` that a list may set."""
+
+    label_selector: str
+    field_selector: str
+    limit: int
+    continue_token: str
+    resource_version: str
 
 
 class Client(WriteVerbs[Document]):
@@ -80,31 +90,19 @@ class Client(WriteVerbs[Document]):
 
     @overload
     async def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        continue_token: str = "",
-        resource_version: str = "",
+        self, resource: Resource, namespace: str = "", **options: Unpack[ListArguments]
     ) -> ListPage[Document]: ...
     @overload
     async def list(
+        self, resource: Resource, namespace: str = "", *, view: type[T], **options: Unpack[ListArguments]
+    ) -> ListPage[T]: ...
+    async def list(
         self,
         resource: Resource,
         namespace: str = "",
         *,
-        view: type[T],
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        continue_token: str = "",
-        resource_version: str = "",
-    ) -> ListPage[T]: ...
-    async def list(
-        self, resource: Resource, namespace: str = "", *, view: type[Any] | None = None, **options: Any
+        view: type[Any] | None = None,
+        **options: Unpack[ListArguments],
     ) -> ListPage[Any]:
         request: ApiRequest[ListPage[Any]] = ApiRequest(Verb.LIST, resource, namespace, view=view, **options)
         return await self.send(request)

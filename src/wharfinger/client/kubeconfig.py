@@ -1,7 +1,7 @@
-"""Kubeconfig files and the in-cluster environment, read into a `ClusterAccess`.
+"""Reads kubeconfig files and the in-cluster environment into a `ClusterAccess`.
 
-Every fault names the file and the field. What kubectl merges, resolves and refuses is merged, resolved and refused the
-same way here; only basic authentication and the removed auth-provider plugins are not supported.
+Files are merged, resolved and validated as kubectl does it, except that basic authentication and the removed
+auth-provider plugins are not supported. Error messages name the file and the field.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODES = ("Never", "IfAvailable", "Always")
 
 
 class KubeconfigError(ValueError):
-    """There is no usable way to a cluster; the message says which file and which field is at fault."""
+    """No usable configuration was found; the message names the file and the field."""
 
 
 class _EnvVar(msgspec.Struct):
@@ -120,7 +120,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where a named entry stands, for messages and for resolving relative paths."""
+    """The location of a named entry, for messages and for resolving relative paths."""
 
     file: Path
     field: str
@@ -147,8 +147,8 @@ def load_access(
     env: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ClusterAccess:
-    """The way to the cluster that kubectl would use: the named file, `$KUBECONFIG`, `~/.kube/config`, or, if there is no
-    file, the cluster we run in."""
+    """Finds the cluster that kubectl would use: from the named file, `$KUBECONFIG` or `~/.kube/config`, or, if there is no
+    file, the cluster that this process runs in."""
     env = os.environ if env is None else env
     files = _files(kubeconfig, env)
     present = [file for file in files if file.exists()]
@@ -164,7 +164,7 @@ def load_access(
 
 
 def in_cluster(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> ClusterAccess:
-    """The way from inside a pod, by its service account."""
+    """Access from inside a pod, with its service account."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "") or "443"
     token = service_account / "token"
     if not host or not token.is_file():
@@ -213,7 +213,7 @@ def _read(file: Path) -> _File:
 
 
 def _merge(found: list[_File], files: list[Path]) -> _Merged:
-    """The first file to set a value wins, entry by entry, as in kubectl."""
+    """As in kubectl, the first file that sets an entry wins."""
     merged = _Merged()
     for file, path in zip(found, files):
         merged.current_context = merged.current_context or file.current_context
@@ -323,7 +323,7 @@ def _credentials(at: _Entry, user: _User, cluster: _Cluster, server: str, ca: by
 
 
 def _certificate_reader(at: _Entry, user: _User) -> Callable[[], Certificate | None] | None:
-    """Reads the client certificate, once now to find faults, and later again where it lies in files."""
+    """Returns a function that reads the client certificate; calls it once to find errors early."""
     has_certificate = bool(user.client_certificate or user.client_certificate_data)
     if has_certificate != bool(user.client_key or user.client_key_data):
         missing = "client-key" if has_certificate else "client-certificate"
@@ -356,7 +356,7 @@ def _exec_plugin(at: _Entry, plugin: _Exec, cluster: _Cluster, server: str, ca: 
         raise at.fault("exec.interactiveMode", f"is required with {plugin.api_version}: {', '.join(_MODES)}")
     if mode and mode not in _MODES:
         raise at.fault("exec.interactiveMode", f'want {", ".join(_MODES)}, found "{mode}"')
-    # A command with a slash is relative to its file; a bare name is looked for in $PATH.
+    # A command with a slash is relative to the kubeconfig; a bare name is searched in $PATH.
     command = str(at.path(plugin.command)) if os.sep in plugin.command else plugin.command
     return ExecPlugin(
         api_version=plugin.api_version,

@@ -1,7 +1,7 @@
-"""Leader election over a Lease: of several processes with the same name, one leads.
+"""Leader election with a Lease, compatible with client-go's election records.
 
-The holder trusts only its own clock that cannot jump: it stops leading, and its fenced client stops writing, before
-others may take the lease, even when the process was frozen meanwhile. Compatible with client-go's election records.
+The leader relies only on its own monotonic clock: it stops leading, and its fenced client stops writing, before another
+candidate may take the lease, even if the process was suspended meanwhile.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from wharfinger.client.timers import Clock, background_sleep
 
 log = logging.getLogger(__name__)
 
-_LEAST_PAUSE = 0.01  # seconds: two clocks may disagree on whether a moment has come
+_LEAST_PAUSE = 0.01  # seconds; the timer and the lease use different clocks
 
 
 class NotLeading(ApiError):
-    """This process does not hold the lease (any more), so it must not write."""
+    """This process does not hold the lease, so it must not write."""
 
     code, reason = 503, "NotLeading"
 
 
 def steady_time() -> float:
-    """Seconds on a clock that never jumps and that also runs while the machine sleeps.
+    """Seconds on a monotonic clock that also advances while the machine is suspended.
 
-    Not the event loop's time: uvloop keeps that constant within an iteration, so it is stale after a freeze.
+    Not the event loop's time: uvloop caches that for an iteration, so it is stale after a suspension.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def process_identity() -> str:
-    """A name for this process that no other process, not even its successor, has."""
+    """Returns a unique name for this process, different from that of its successor."""
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4()}"
 
 
 class Leader:
-    """One candidate. `run(lead)` waits for the lease and leads while it holds.
+    """One candidate. `run(lead)` waits for the lease and runs `lead` while it holds the lease.
 
-    When a leader ends without giving its lease up, a candidate takes it at most `lease_duration` plus one `retry_period`
-    after it was last renewed, but for the time that requests take: it looks at least once in each retry period, and
-    tries at the very moment when the lease that it saw ends.
+    If a leader stops without releasing its lease, a candidate acquires it at most `lease_duration` plus one
+    `retry_period` (plus request latency) after the last renewal: it checks the lease at least once per retry period, and
+    again at the moment when the lease expires.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Leader:
                 f"not {lease_duration}, {renew_deadline}, {retry_period}"
             )
         self.identity = identity
-        self.holder = ""  # whom we last saw holding the lease
+        self.holder = ""  # the last known holder
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -88,28 +88,28 @@ class Leader:
         self._rng = rng or random.Random()
         self._deadline = float("-inf")
         self._lease: Document | None = None  # as last read or written
-        self._changed_at = 0.0  # when we first saw it so
-        self._ends_at = float("inf")  # when the one that another holds ends, by what we saw
+        self._changed_at = 0.0  # when its current content was first seen
+        self._ends_at = float("inf")  # when a lease held by another candidate expires
 
     @property
     def leading(self) -> bool:
         return self._steady() < self._deadline
 
     def check(self) -> None:
-        """Raises NotLeading unless this process leads at this moment; to be asked before every write."""
+        """Raises NotLeading unless this process is the leader now. Called before every write."""
         if not self.leading:
             raise NotLeading(f"not the leader: the lease {self._namespace}/{self._name} is not held by {self.identity}")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Leads whenever it can: `lead` is started with each term and cancelled when the term ends.
+        """Runs `lead` in every term and cancels it when the term ends.
 
-        Returns when `lead` returns; the lease is given up then, and when this is cancelled.
+        Returns when `lead` returns. The lease is released then, and on cancellation.
         """
         while not await self.term(lead):
             pass
 
     async def term(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Waits for the lease and leads once, until `lead` returns (True) or the lease is lost (False)."""
+        """Waits for the lease and leads for one term, until `lead` returns (True) or the lease is lost (False)."""
         await self._acquire()
         work = asyncio.ensure_future(lead())
         renewal = asyncio.create_task(self._renew(), name=f"lease {self._name}")
@@ -121,7 +121,7 @@ class Leader:
             log.warning("lost the lease %s/%s", self._namespace, self._name)
             return False
         finally:
-            # Whatever `lead` started must have ended before anybody else may lead.
+            # All tasks of `lead` must have ended before the lease is released.
             for task in (work, renewal):
                 task.cancel()
             await asyncio.gather(work, renewal, return_exceptions=True)
@@ -131,13 +131,13 @@ class Leader:
 
     async def _acquire(self) -> None:
         while not await self._try(self._take):
-            pause = self._retry_period * (0.6 + 0.4 * self._rng.random())  # varied, so that candidates do not meet
+            pause = self._retry_period * (0.6 + 0.4 * self._rng.random())  # jitter keeps candidates apart
             left = self._ends_at - self._steady()
             await background_sleep(max(_LEAST_PAUSE, left) if 0 < left < pause else pause)
-        log.info("%s leads by the lease %s/%s", self.identity, self._namespace, self._name)
+        log.info("%s acquired the lease %s/%s", self.identity, self._namespace, self._name)
 
     async def _renew(self) -> None:
-        """Returns when the lease is lost: taken by another, or not renewed in time."""
+        """Returns when the lease is lost: acquired by another candidate, or not renewed in time."""
         while True:
             await background_sleep(self._retry_period)
             if not self.leading:
@@ -151,9 +151,9 @@ class Leader:
             async with asyncio.timeout(self._renew_deadline / 2):
                 return await step()
         except ApiError as error:
-            log.info("the lease %s/%s: %s", self._namespace, self._name, error)
+            log.info("lease %s/%s: %s", self._namespace, self._name, error)
         except TimeoutError:
-            log.info("the lease %s/%s: no answer in time", self._namespace, self._name)
+            log.info("lease %s/%s: request timed out", self._namespace, self._name)
         return False
 
     async def _extend(self) -> bool:
@@ -161,7 +161,7 @@ class Leader:
         try:
             return await self._write(self._lease)
         except Conflict:
-            # Somebody touched the lease, or the answer to a write of ours was lost.
+            # The lease was changed by another client, or the response to our own write was lost.
             self._observe(await self._client.get(LEASES, self._name, self._namespace))
         except NotFound:
             return await self._create()
@@ -175,7 +175,9 @@ class Leader:
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._steady()
         self._observe(found)
-        self._ends_at = float("inf")  # unless it is another's: then one that fails is tried again at the usual pace
+        self._ends_at = float(
+            "inf"
+        )  # unless another candidate holds it: a failed write is retried at the usual interval
         if self.holder not in ("", self.identity):
             ends_at = self._changed_at + float(found["spec"].get("leaseDurationSeconds") or 0)
             if self._steady() < ends_at:
@@ -198,8 +200,8 @@ class Leader:
         return True
 
     async def _write(self, current: Document) -> bool:
-        # The server refuses this if the lease changed since `current`. The term is counted from before the request left:
-        # others count it from when they see the change.
+        # The server rejects this if the lease changed since `current`. Our term starts when the request is sent, so that
+        # it ends before other candidates, which count from when they see the change, consider it expired.
         sent = self._steady()
         document = {**current, "spec": {**current.get("spec", {}), **self._spec(current.get("spec", {}))}}
         self._won(await self._client.update(LEASES, document, self._namespace), sent)
@@ -227,7 +229,7 @@ class Leader:
         self.holder = str(lease.get("spec", {}).get("holderIdentity") or "")
 
     async def _release(self) -> None:
-        """Gives the lease up, so that another need not wait for its end."""
+        """Releases the lease, so that others need not wait for it to expire."""
         lease, self._deadline = self._lease, float("-inf")
         if lease is None:
             return
@@ -237,4 +239,4 @@ class Leader:
             async with asyncio.timeout(self._retry_period):
                 self._observe(await self._client.update(LEASES, {**lease, "spec": free}, self._namespace))
         except (ApiError, TimeoutError) as error:
-            log.info("could not give up the lease %s/%s: %s", self._namespace, self._name, error)
+            log.info("cannot release the lease %s/%s: %s", self._namespace, self._name, error)

@@ -19,7 +19,7 @@ from wharfinger.api.selectors import (
 from wharfinger.api.views import view as view_of
 from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
 from wharfinger.client.timers import background
-from wharfinger.store import Store, Stored
+from wharfinger.store import Store, StoredObject
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class LocalClient(Client):
         pass
 
 
-def _decoded(stored: Stored, view: type[Any] | None) -> Any:
+def _decoded(stored: StoredObject, view: type[Any] | None) -> Any:
     return stored.document() if view is None or view is dict else stored.view(view)
 
 

@@ -1,6 +1,6 @@
-"""Keeping the cyclic garbage collector out of the way of big lists and big caches.
+"""Control of the cyclic garbage collector around large lists and caches.
 
-With 50,000 pods resident a full collection stops the process for a third of a second; what views hold has no cycles.
+With 50,000 pods resident a full collection pauses the process for a third of a second, and views contain no cycles.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SELDOM = (200_000, 20, 100)  # thresholds of the three generations
+_RARE = (200_000, 20, 100)  # thresholds of the three generations
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No cyclic collection inside. For synchronous work only: other tasks must not run meanwhile."""
+    """Disables cyclic collection. For synchronous code only: no other task may run inside."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -25,11 +25,11 @@ def gc_paused() -> Iterator[None]:
 
 
 @contextmanager
-def gc_seldom() -> Iterator[None]:
-    """Few cyclic collections inside, which leave alone what is there already. For programs that fill memory and end."""
+def gc_rare() -> Iterator[None]:
+    """Makes cyclic collections rare and excludes existing objects from them. For programs that fill memory and exit."""
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(*_SELDOM)
+    gc.set_threshold(*_RARE)
     try:
         yield
     finally:
@@ -37,18 +37,13 @@ def gc_seldom() -> Iterator[None]:
         gc.unfreeze()
 
 
-def sweep() -> None:
-    """Frees what only cycles keep alive. For programs that collect seldom, after they have let go of something big."""
-    gc.collect()
-
-
 def freeze_heap() -> None:
-    """Takes everything alive out of later collections. For live processes, once, after the informers have synced."""
+    """Excludes all live objects from later collections. Called once in live processes, after the informers have synced."""
     gc.collect()
     gc.freeze()
 
 
 def settle_heap() -> None:
-    """`freeze_heap`, and later collections are few: for servers, whose requests leave next to nothing behind in cycles."""
+    """`freeze_heap`, with rare collections afterwards: for servers, whose requests leave almost no cycles behind."""
     freeze_heap()
     gc.set_threshold(50_000, 20, 50)

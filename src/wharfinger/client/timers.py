@@ -1,8 +1,7 @@
-"""Time for live components: the wall clock as a value, and timers that do not keep a simulation busy.
+"""Time for live components: the wall clock as a value, and background timers, which do not keep a simulation busy.
 
-Components wait with `asyncio.sleep`, so that their event loop alone knows time. What merely keeps things fresh (lease
-renewal, resync, garbage-collection sweeps, expiry) waits inside `background()`: a simulation is idle when only such
-timers are left.
+Components wait with `asyncio.sleep`, so that only the event loop knows the time. Periodic upkeep (lease renewal, resync,
+garbage collection, expiry) waits inside `background()`: a simulation is idle when only such timers are left.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class SystemClock:
 
 
 class LoopClock:
-    """The wall clock of a loop whose time is virtual: a start, and what the loop has lived through since."""
+    """The wall clock of a loop with virtual time: a start time plus the time that has passed on the loop."""
 
     def __init__(self, start: float, loop: asyncio.AbstractEventLoop) -> None:
         self._start = start - loop.time()
@@ -50,7 +49,7 @@ def background() -> Iterator[None]:
 
 
 def in_background() -> bool:
-    """Whether a timer started now would be a background timer; the virtual loop asks this of a timer's context."""
+    """Whether a timer started now would be a background timer. The virtual loop calls this in a timer's context."""
     return _BACKGROUND.get()
 
 
@@ -60,7 +59,7 @@ async def background_sleep(seconds: float) -> None:
 
 
 def call_later(delay: float, callback: Callable[[], None], *, background: bool) -> asyncio.TimerHandle:
-    """Calls back after `delay`. What the callback starts is in the foreground again, whichever way it was called."""
+    """Calls `callback` after `delay` seconds. Timers that the callback starts are foreground timers in either case."""
 
     def fire() -> None:
         _BACKGROUND.set(False)  # in the timer's own copy of the context

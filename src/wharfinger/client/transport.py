@@ -1,7 +1,6 @@
-"""How bytes get to an API server and back: a small interface, and its implementation on aiohttp (`pool` has a faster one).
+"""The transport interface, and its implementation on aiohttp; `pool` has a faster one.
 
-A transport knows connections, TLS and timeouts. What a request means, and whether to send it again, is the client's
-business.
+A transport owns connections, TLS and timeouts. It does not interpret requests, and leaves retries to the client.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from wharfinger.client.fence import check_fence
 Headers = Sequence[tuple[str, str]]
 
 CONNECT_TIMEOUT = 10.0
-KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 30, 10, 3  # seconds, seconds, probes: a dead peer is noticed
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 30, 10, 3  # seconds, seconds, probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose body comes in pieces as they arrive."""
+    """A response whose body is read while it arrives."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,8 +41,10 @@ class Stream:
 
 
 class TransportError(Exception):
-    """No (complete) answer came. `sent` tells whether the server may have seen the request; `final`, that trying again is
-    of no use: a certificate does not get better."""
+    """There was no complete response.
+
+    `sent`: the server may have seen the request. `final`: a retry is pointless, as with an invalid certificate.
+    """
 
     def __init__(self, message: str, *, sent: bool, final: bool = False) -> None:
         super().__init__(message)
@@ -52,28 +53,48 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
-    """Calls `check_fence` when a request has its connection and nothing is left to wait for."""
+    """Implementations call `check_fence` once a request has its connection, right before sending it."""
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float
     ) -> Response: ...
 
     def stream(self, path: str, headers: Headers, inactivity: float) -> AbstractAsyncContextManager[Stream]:
-        """A GET whose answer is read as it comes; TransportError when nothing comes for `inactivity` seconds."""
+        """Sends a GET and reads the response while it arrives. Raises TransportError after `inactivity` seconds of
+        silence."""
         ...
 
     async def close(self) -> None: ...
 
 
+class TlsContexts:
+    """The TLS context for new connections, replaced when the client certificate is rotated."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._secure = access.server.startswith("https:")
+        self._made: tuple[Certificate | None, ssl.SSLContext] | None = None
+
+    async def current(self) -> ssl.SSLContext | None:
+        if not self._secure:
+            return None
+        certificate = await self._access.credentials.certificate()
+        if self._made is None or self._made[0] != certificate:
+            try:
+                self._made = certificate, self._access.ssl_context(certificate)
+            except ValueError as error:
+                raise TransportError(str(error), sent=False, final=True) from error
+        return self._made[1]
+
+
 class AiohttpTransport:
-    """The transport for every cluster: connection pool, TLS with rotating client certificates, proxies."""
+    """Works for every cluster, including those behind a proxy."""
 
     def __init__(self, access: ClusterAccess, *, connections: int = 100) -> None:
         self._access = access
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._tls: tuple[Certificate | None, ssl.SSLContext] | None = None
-        self._secure = access.server.startswith("https:")
+        self._tls = TlsContexts(access)
 
     async def request(self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float) -> Response:
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
@@ -102,16 +123,16 @@ class AiohttpTransport:
             await session.close()
 
     def _url(self, path: str) -> URL:
-        # The path is already quoted, and quoting it again would cost time and change it.
+        # The path is already quoted; quoting it again would change it.
         return URL(self._access.server + path, encoded=True)
 
     async def _prepare(self) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
-        """The session, and the options that go with every request; made on the loop that uses them."""
+        """Returns the session, created on first use inside the running loop, and the options of each request."""
         if self._session is None:
             connector = aiohttp.TCPConnector(
                 limit=self._connections, keepalive_timeout=90, socket_factory=_socket, ttl_dns_cache=60
             )
-            # No cookies, no decompression, no proxies or passwords from the surroundings.
+            # No cookies, no decompression, and no proxies or passwords from the environment.
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -122,15 +143,9 @@ class AiohttpTransport:
                 trace_configs=[_fence_checks()],
             )
         options: dict[str, Any] = {"allow_redirects": False}
-        if self._secure:
-            certificate = await self._access.credentials.certificate()
-            if self._tls is None or self._tls[0] != certificate:
-                # A new context means new connections: the old ones end with their last request.
-                try:
-                    self._tls = certificate, self._access.ssl_context(certificate)
-                except ValueError as error:
-                    raise TransportError(str(error), sent=False, final=True) from error
-            options["ssl"] = self._tls[1]
+        tls = await self._tls.current()
+        if tls is not None:
+            options["ssl"] = tls  # aiohttp opens new connections for a new context
             if self._access.server_name:
                 options["server_hostname"] = self._access.server_name
         if self._access.proxy:
@@ -150,7 +165,7 @@ class AiohttpTransport:
 
 
 def _fence_checks() -> aiohttp.TraceConfig:
-    """Checks the fence when a request has got its connection, right before it is written."""
+    """Checks the fence once a request has its connection, right before it is written."""
 
     async def check(*_: Any) -> None:
         check_fence()
@@ -169,7 +184,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Lets the kernel find out that the other side is gone."""
+    """Lets the kernel detect a dead peer."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", KEEPALIVE_IDLE),

@@ -50,7 +50,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 def encode_request(request: ApiRequest[Any], field_manager: str) -> HttpRequest:
-    """`field_manager` names the writer where the request does not. A watch must bring its timeout."""
+    """`field_manager` is used for writes that set none. A watch must have a timeout."""
     verb, method = request.verb, _METHODS[request.verb]
     if verb is Verb.GET:
         return HttpRequest(method, _path(request))
@@ -124,7 +124,7 @@ def _delete_options(request: ApiRequest[Any]) -> Document:
 
 
 def decode_response(request: ApiRequest[Any], body: bytes) -> Any:
-    """What the body of a successful response holds: a page for a list, otherwise one object."""
+    """Decodes the body of a successful response: a page for a list, otherwise one object."""
     view: type[Any] = request.view if request.view is not None else dict
     if request.verb is not Verb.LIST:
         return read_object(body, view)
@@ -189,7 +189,7 @@ def read_object(body: bytes, view: type[T]) -> T:
     try:
         return decode(body, view)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise InternalError(f"the server's answer cannot be read: {error}") from error
+        raise InternalError(f"cannot decode the server's response: {error}") from error
 
 
 def read_page(body: bytes, view: type[T]) -> ListPage[T]:
@@ -199,11 +199,11 @@ def read_page(body: bytes, view: type[T]) -> ListPage[T]:
                 found = _list_decoder(view).decode(body)
                 items: Iterable[T] = found.items or ()
             except msgspec.ValidationError:
-                raw = _raw_list_decoder.decode(body)  # some field is null: look at each item more patiently
+                raw = _raw_list_decoder.decode(body)  # a field may be null: decode each item leniently
                 items = [decode(item, view) for item in raw.items or ()]
                 return ListPage(tuple(items), raw.metadata.resource_version or "", raw.metadata.continue_token or "")
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise InternalError(f"the server's list cannot be read: {error}") from error
+            raise InternalError(f"cannot decode the server's list: {error}") from error
         return ListPage(tuple(items), found.metadata.resource_version or "", found.metadata.continue_token or "")
 
 
@@ -222,18 +222,18 @@ def read_event(line: bytes, view: type[T]) -> WatchEvent[T]:
             item = decode(event.object, view)
         return WatchEvent(EventType(event.type), item, _version(item, event.object))
     except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
-        raise InternalError(f"the server's watch cannot be read: {error}") from error
+        raise InternalError(f"cannot decode the server's watch event: {error}") from error
 
 
 def _version(item: Any, raw: msgspec.Raw) -> str:
-    """The resourceVersion of an event's object, whether or not its view shows it."""
+    """The resourceVersion of an event's object, even if the view omits it."""
     metadata = getattr(item, "metadata", None)
     version = getattr(metadata, "resource_version", "")
     return version or _bookmark_decoder.decode(raw).metadata.resource_version
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Complete lines, however long; half a line at the end of a broken connection is nothing."""
+    """Yields complete lines of any length; an incomplete line at the end of a broken connection is dropped."""
     parts: list[bytes] = []
     async for chunk in chunks:
         start = 0
@@ -248,23 +248,23 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             parts.append(chunk[start:] if start else chunk)
 
 
-def read_error(answer: Response) -> ApiError:
+def read_error(response: Response) -> ApiError:
     try:
-        document = msgspec.json.decode(answer.body)
+        document = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
         document = None
     if not isinstance(document, dict) or document.get("kind") != "Status":
-        text = answer.body[:200].decode("utf-8", "replace").strip()
-        document = {"message": f"the server answered {answer.status}{': ' + text if text else ''}"}
-    error = from_status(document, answer.status)
-    header = answer.headers.get("Retry-After", "")
+        text = response.body[:200].decode("utf-8", "replace").strip()
+        document = {"message": f"the server answered {response.status}{': ' + text if text else ''}"}
+    error = from_status(document, response.status)
+    header = response.headers.get("Retry-After", "")
     if header.isdecimal():
         error.retry_after = float(header)
     return error
 
 
-def read_warnings(answer: Response) -> list[str]:
-    """What the server warned of; each warning has the form `299 - "text"`."""
-    every = getattr(answer.headers, "getall", None)  # one transport keeps repeated headers apart, the other joins them
-    header = ", ".join(every("Warning", ())) if every is not None else answer.headers.get("Warning", "")
+def read_warnings(response: Response) -> list[str]:
+    """The server's warnings; each has the form `299 - "text"`."""
+    every = getattr(response.headers, "getall", None)  # aiohttp keeps repeated headers apart, our pool joins them
+    header = ", ".join(every("Warning", ())) if every is not None else response.headers.get("Warning", "")
     return [re.sub(r"\\(.)", r"\1", found) for found in _WARNING.findall(header)]

@@ -1,6 +1,7 @@
-"""A queue of keys to work on: each key at most once, never in two hands at a time, failed ones after a growing wait.
+"""A queue of keys to process: deduplicated, never processed twice at the same time, retried with exponential back-off.
 
-The semantics are client-go's `util/workqueue`: a key added again while it is being worked on is worked on again after.
+The semantics are those of client-go's `util/workqueue`: a key added while it is being processed is processed again
+afterwards.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from wharfinger.client.timers import call_later
+from wharfinger.client.waiters import wake_next
 
 K = TypeVar("K", bound=Hashable)
 
-BASE_DELAY, LIMIT_DELAY = 0.005, 60.0  # seconds before the first retry of a key, and at most
+BASE_DELAY, LIMIT_DELAY = 0.005, 60.0  # seconds: the first retry delay and the longest
 
 
 class QueueClosed(Exception):
-    """The queue was shut down and has nothing left."""
+    """The queue was shut down and is empty."""
 
 
 class WorkQueue(Generic[K]):
-    """First in, first out. A key must be given back by `done` before it is handed out again."""
+    """First in, first out. `done` must be called for a key before the key is handed out again."""
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class WorkQueue(Generic[K]):
         self._limit = limit
         self._on_add = on_add
         self._ready: deque[K] = deque()
-        self._wanted: set[K] = set()  # in `_ready`, or added again while in process
+        self._wanted: set[K] = set()  # in `_ready`, or added again while being processed
         self._in_process: set[K] = set()
         self._failures: dict[K, int] = {}
         self._timers: dict[tuple[K, bool], asyncio.TimerHandle] = {}  # by key and whether it is a background timer
@@ -43,16 +45,12 @@ class WorkQueue(Generic[K]):
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys wait to be handed out now."""
+        """The number of keys that are ready."""
         return len(self._ready)
 
     @property
     def in_process(self) -> int:
         return len(self._in_process)
-
-    @property
-    def delayed(self) -> int:
-        return len(self._timers)
 
     def add(self, key: K) -> None:
         if self._closed or key in self._wanted:
@@ -62,11 +60,13 @@ class WorkQueue(Generic[K]):
             self._on_add(key)
         if key not in self._in_process:
             self._ready.append(key)
-            self._wake()
+            wake_next(self._waiters)
 
     def add_after(self, key: K, delay: float, *, background: bool = False) -> None:
-        """Adds the key after `delay` seconds, unless it is to be added sooner anyway. A `background` wait (expiry, resync)
-        does not keep a simulation busy."""
+        """Adds the key after `delay` seconds, unless an earlier addition is already pending.
+
+        A `background` wait (expiry, resync) does not keep a simulation busy.
+        """
         if self._closed:
             return
         if delay <= 0:
@@ -86,9 +86,9 @@ class WorkQueue(Generic[K]):
         self._timers[slot] = call_later(delay, fire, background=background)
 
     def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0) -> float:
-        """Adds the key after a wait that doubles with every failure since `forget`; returns the wait.
+        """Adds the key after a delay that doubles with each failure since `forget`; returns the delay.
 
-        A key that has reached the longest wait does not keep a simulation busy any more.
+        Once the delay has reached its limit, the key no longer keeps a simulation busy.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -97,15 +97,12 @@ class WorkQueue(Generic[K]):
         self.add_after(key, delay, background=delay >= self._limit)
         return delay
 
-    def failures(self, key: K) -> int:
-        return self._failures.get(key, 0)
-
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure waits the shortest time again."""
+        """Resets the back-off of a key that succeeded."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key; raises QueueClosed after `shut_down` once nothing is left."""
+        """Waits for the next key; raises QueueClosed once the queue is shut down and empty."""
         while not self._ready:
             if self._closed:
                 raise QueueClosed
@@ -117,7 +114,7 @@ class WorkQueue(Generic[K]):
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
                 elif not waiter.cancelled():
-                    self._wake()  # we were woken for a key and cannot take it: let another worker
+                    wake_next(self._waiters)  # pass the key on to another worker
                 raise
         key = self._ready.popleft()
         self._wanted.discard(key)
@@ -128,20 +125,13 @@ class WorkQueue(Generic[K]):
         self._in_process.discard(key)
         if key in self._wanted:
             self._ready.append(key)
-            self._wake()
+            wake_next(self._waiters)
 
     def shut_down(self) -> None:
-        """No more adds; waiting workers finish what is ready and then get QueueClosed."""
+        """Stops accepting keys; workers drain the ready ones and then get QueueClosed."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         while self._waiters:
-            self._wake()
-
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+            wake_next(self._waiters)

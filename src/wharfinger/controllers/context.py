@@ -9,7 +9,7 @@ from typing import Any
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.controller import Observer
-from wharfinger.client.events import EventRecorder, Speaker
+from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
@@ -20,7 +20,7 @@ from wharfinger.controllers.provision_faults import ProvisionFaults
 class ControllerContext:
     client: Client
     informers: InformerSet
-    recorder: EventRecorder | Speaker
+    recorder: EventRecorder | ComponentRecorder
     registry: Registry  # the kinds whose objects are collected and emptied out of namespaces
     clock: Clock = field(default_factory=SystemClock)
     configuration: Configuration = field(default_factory=Configuration)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller
-from wharfinger.client.events import EventRecorder, Speaker
+from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
@@ -114,7 +114,7 @@ def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) 
         informers = _Noting(context.informers)
         recorder = context.recorder
         if name in SPEAKERS and isinstance(recorder, EventRecorder):
-            recorder = Speaker(recorder, SPEAKERS[name])
+            recorder = ComponentRecorder(recorder, SPEAKERS[name])
         controller = factories()[name](replace(context, informers=informers, recorder=recorder))
         controller.needs = informers.asked
         made.append(controller)

@@ -1,4 +1,4 @@
-"""The scheduling cycle over cluster tables and pod shapes, and preemption. Columnar, incremental, deterministic; no I/O."""
+"""The scheduling cycle over cluster tables and pod shapes, and preemption. Columnar, incremental and deterministic; no I/O."""
 
 from wharfinger.engine.engine import Engine, UnknownProfile
 from wharfinger.engine.outcome import Candidate, Decision, Diagnosis, Explanation, PreemptionResult

@@ -1,6 +1,6 @@
-"""Filters and scorers whose results may change for all rows at once, each with the result it gave last.
+"""Filters and scorers whose results may change for all rows at once, each with its latest result.
 
-That is so for plugins of cluster scope, and for all that normalize: a normalized score depends on the other rows.
+These are the plugins of cluster scope, and all that normalize: a normalized score depends on the other rows.
 """
 
 from __future__ import annotations

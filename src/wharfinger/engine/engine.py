@@ -65,7 +65,7 @@ VIEWS: dict[str, type[Any]] = {
 
 
 class UnknownProfile(KeyError):
-    """No profile serves this scheduler name."""
+    """There is no profile with this scheduler name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f'profile not found for scheduler name "{name}"')
@@ -79,7 +79,7 @@ class Engine:
         seed: int = 0,
         plugins: Mapping[str, type[Plugin]] | None = None,
     ) -> None:
-        """`plugins` are classes beyond those found by themselves; the seed settles who goes first among equal nodes."""
+        """`plugins` are classes in addition to the registered ones; the seed decides ties between equal nodes."""
         self.tables = Tables(seed)
         classes = known_plugins() | dict(plugins or {})
         specs = list(profiles) or [default_profile()]
@@ -94,14 +94,14 @@ class Engine:
     # -- events
 
     def set_node(self, node: Node) -> None:
-        """A node came or changed."""
+        """A node was added or updated."""
         self.tables.set_node(node)
 
     def remove_node(self, name: str) -> None:
         self.tables.remove_node(name)
 
     def set_pod(self, pod: Pod) -> None:
-        """A pod that is bound came or changed; one that ended takes no room any more. Confirms an assumed pod."""
+        """A pod was added or updated. Only bound pods that have not terminated are counted; this confirms assumed pods."""
         tables = self.tables
         key = (pod.metadata.namespace, pod.metadata.name)
         if pod.terminal or not pod.spec.node_name:
@@ -115,12 +115,12 @@ class Engine:
             tables.nominate(None, key)
 
     def remove_pod(self, namespace: str, name: str) -> None:
-        """A pod went: bound, assumed or only nominated."""
+        """A pod was deleted, whether bound, assumed or nominated."""
         self.tables.remove_pod((namespace, name))
         self.tables.nominate(None, (namespace, name))
 
     def apply(self, kind: str, document: Any, *, deleted: bool = False) -> None:
-        """An object of any other kind came, changed or went: a view, or a document."""
+        """An object of another kind was added, updated or deleted: a view, or a document."""
         if isinstance(document, Mapping) and kind in self.views:
             document = view(document, self.views[kind])
         of_kind = self._objects.setdefault(kind, {})
@@ -150,11 +150,11 @@ class Engine:
             del self.tables.namespaces[name]
         else:
             self.tables.namespaces[name] = labels
-        # Terms with namespace selectors select other namespaces now.
+        # Affinity terms with namespace selectors may select other namespaces now.
         self.tables.changed(namespace=EVERY_NAMESPACE)
 
     def set_nominated(self, pod: Pod, node_name: str | None) -> None:
-        """Room on a node is being made for a waiting pod (or, with None, no longer is)."""
+        """Nominates a pending pod for a node, or with None clears the nomination."""
         record = None if not node_name else self.tables.record(pod, node_name)
         self.tables.nominate(record, (pod.metadata.namespace, pod.metadata.name))
 
@@ -168,7 +168,7 @@ class Engine:
         return profile
 
     def pre_enqueue(self, pod: Pod, profile: str | None = None) -> Status:
-        """Whether the pod may be tried at all."""
+        """Whether the pod may enter the active queue."""
         for plugin in self.profile(pod, profile).at["preEnqueue"]:
             status = plugin.pre_enqueue(pod)
             if not status.ok:
@@ -176,7 +176,7 @@ class Engine:
         return SUCCESS
 
     def schedule(self, pod: Pod, profile: str | None = None) -> Decision:
-        """The best node for a pod; all nodes are looked at. Changes nothing: see `assume`."""
+        """The best node for a pod, of all nodes. Changes nothing: see `assume`."""
         tables = self.tables
         if not tables.row_of:
             return Decision(error=NO_NODES)
@@ -189,7 +189,7 @@ class Engine:
                 return Decision(error=text)
             return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
         if prepared.fails:
-            fault = evaluation.broken(tables, prepared, pod)
+            fault = evaluation.filter_error(tables, prepared, pod)
             if fault is not None:
                 return Decision(error=fault.message)
         if pod.status.nominated_node_name:
@@ -200,35 +200,35 @@ class Engine:
             return self._among(prepared, prepared.only, pod)
         values = answers.values
         values.refresh()
-        row = self._best_imagined(answers, pod) if tables.nominated or prepared.overlays else values.best()
+        row = self._best_with_special_rows(answers, pod) if tables.nominated or prepared.overlays else values.best()
         if row < 0:
             return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
-        if prepared.score_fault and self._several(answers, pod):
+        if prepared.score_fault and self._has_choice(answers, pod):
             return Decision(error=prepared.score_fault)
         return Decision(tables.names[row], row, 0, len(tables.row_of))
 
-    def _best_imagined(self, answers: Answers, pod: Pod) -> int:
-        """The best row where nominated pods or overlays have a say on some; -1 where none is feasible."""
-        accepted = evaluation.imagined(self.tables, answers, pod)
+    def _best_with_special_rows(self, answers: Answers, pod: Pod) -> int:
+        """The best row when some rows have overlays or nominated pods; -1 if no row is feasible."""
+        accepted = evaluation.feasible_rows(self.tables, answers, pod)
         if accepted is None:
             return answers.values.best()
         values = answers.values.among(accepted)
         row = int(values.argmax())
         return row if values[row] != REFUSED else -1
 
-    def _several(self, answers: Answers, pod: Pod) -> bool:
-        """Whether there is a choice, so that scores matter."""
-        accepted = evaluation.imagined(self.tables, answers, pod)
+    def _has_choice(self, answers: Answers, pod: Pod) -> bool:
+        """Whether more than one row is feasible, so that scores matter."""
+        accepted = evaluation.feasible_rows(self.tables, answers, pod)
         return int(np.count_nonzero(answers.values.accepted() if accepted is None else accepted)) > 1
 
     def _feasible(self, prepared: PreparedShape, pod: Pod, row: int) -> bool:
         if prepared.only is not None and self.tables.name(row) not in prepared.only:
             return False
         filters = evaluation.active_filters(prepared)
-        return evaluation.judge(self.tables, prepared, filters, pod, row) is None
+        return evaluation.row_refusal(self.tables, prepared, filters, pod, row) is None
 
     def _among(self, prepared: PreparedShape, names: Collection[str], pod: Pod) -> Decision:
-        """The best of the few nodes that plugins narrowed the choice to; nothing is kept for such a shape."""
+        """The best of the few nodes that plugins narrowed the choice to. Nothing is cached for such shapes."""
         tables = self.tables
         rows = [tables.row_of[name] for name in names if name in tables.row_of]
         feasible = [row for row in rows if self._feasible(prepared, pod, row)]
@@ -246,13 +246,13 @@ class Engine:
         return Decision(tables.name(best), best, len(feasible), len(rows))
 
     def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
-        """Every node's verdict and scores, computed afresh."""
+        """Every node's verdict and scores, computed without caches."""
         chosen = self.profile(pod, profile)
         return evaluation.explain(self.tables, chosen.answers_for(pod).prepared, pod)
 
     def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
-        """Which pods to evict so that this one fits; the diagnosis is that of the failed attempt, and is told what the
-        plugins that come after filtering have to say."""
+        """Runs the postFilter plugins: which pods to evict so that this one fits. `diagnosis` is that of the failed attempt;
+        their messages are added to it."""
         chosen = self.profile(pod, profile)
         answers = chosen.answers_for(pod)
         if diagnosis is None:
@@ -264,27 +264,27 @@ class Engine:
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
             return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
 
-        result, words = PreemptionResult(False), list[str]()
+        result, messages = PreemptionResult(False), list[str]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
                     diagnosis.post_filter = ""
                     return result
-                words.append(f"preemption: {result.message}")
+                messages.append(f"preemption: {result.message}")
                 continue
             status = plugin.post_filter(pod, asked=plugin.name not in answers.prepared.skipped)
             if status.code is Code.ERROR:
                 diagnosis.post_filter = status.message
                 return PreemptionResult(True, status.message)
-            words += status.reasons
-        diagnosis.post_filter = ", ".join(words)
+            messages += status.reasons
+        diagnosis.post_filter = ", ".join(messages)
         return result
 
-    # -- the way to the node
+    # -- reserving and binding
 
     def assume(self, pod: Pod, node_name: str, profile: str | None = None) -> Status:
-        """Counts the pod on the node before it is bound. A plugin may refuse; then nothing has changed."""
+        """Adds the pod to the node before it is bound. If a plugin refuses, nothing has changed."""
         tables = self.tables
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         answers = chosen.answers_for(pod)
@@ -303,7 +303,7 @@ class Engine:
         return SUCCESS
 
     def forget(self, pod: Pod, profile: str | None = None) -> None:
-        """Takes back an assumed pod: binding failed. What plugins reserved goes even if the pod itself is gone already."""
+        """Removes an assumed pod whose bind failed. Plugins unreserve even if the pod itself was deleted already."""
         key = (pod.metadata.namespace, pod.metadata.name)
         record = self.tables.pods.get(key)
         if record is not None and not record.assumed:
@@ -321,7 +321,7 @@ class Engine:
             plugin.commit(pod)
 
     def preparations(self, pod: Pod, node_name: str, profile: str | None = None) -> list[tuple[str, Preparation]]:
-        """What plugins want done before the assumed pod is bound, by plugin."""
+        """What must happen before the assumed pod is bound, by plugin."""
         found = []
         for plugin in self.profile(pod, profile).at["preBind"]:
             preparation = plugin.before_binding(pod, node_name)
@@ -330,14 +330,14 @@ class Engine:
         return found
 
     def annotations(self, pod: Pod, node_name: str, profile: str | None = None) -> dict[str, str]:
-        """What plugins put on the Binding."""
+        """The annotations that plugins put on the Binding."""
         merged: dict[str, str] = {}
         for plugin in self.profile(pod, profile).at["preBind"]:
             merged |= plugin.pre_bind(pod, node_name)
         return merged
 
     def wakes(self, pod: Pod, refused_by: Iterable[str], event: ClusterEvent, profile: str | None = None) -> bool:
-        """Whether an event can make a pod schedulable that these plugins refused."""
+        """Whether an event can make a pod schedulable that was refused by these plugins."""
         plugins = self.profile(pod, profile).plugins
         return any(
             wake_up.wakes(pod, event) for name in refused_by if name in plugins for wake_up in plugins[name].wake_ups()

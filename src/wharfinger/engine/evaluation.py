@@ -1,4 +1,7 @@
-"""Judging rows for one pod beyond what is kept for its shape: whole evaluations, nominated pods and overlays."""
+"""Evaluates rows for one pod beyond what is cached for its shape.
+
+That is needed for rows with nominated pods or overlays, and to explain a decision in full.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ def active_filters(shape: PreparedShape) -> Filters:
 
 
 def simulating(filters: Filters) -> list[Prepared]:
-    """Those that want to hear of imagined pods."""
+    """The filters whose `pod_simulated` must be called."""
     return [prepared for _, prepared in filters if prepared.simulates]
 
 
 def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
-    """The pods that are to get room on the node and come before this one, or are its equals."""
+    """The pods nominated for the node whose priority is at least that of this pod."""
     priority = priority_for_room(pod)
     return [
         each
@@ -38,7 +41,7 @@ def nominated_on(tables: Tables, pod: Pod, node_name: str) -> list[PodOnNode]:
 
 
 def special_rows(tables: Tables, shape: PreparedShape, pod: Pod) -> Bools:
-    """Which rows the arrays alone do not decide for this pod."""
+    """The rows that must be evaluated one by one: those with overlays or nominated pods."""
     rows = np.zeros(tables.capacity, dtype=np.bool_)
     for overlays in shape.overlays:
         rows |= overlays.overlaid_mask(tables.capacity)
@@ -49,7 +52,7 @@ def special_rows(tables: Tables, shape: PreparedShape, pod: Pod) -> Bools:
 
 
 def overlays_on(shape: PreparedShape, row: int, *, evicting: bool = False) -> Sequence[Overlay | None]:
-    """What the pod may imagine on a row; None for the row as it is."""
+    """The overlays of a row; None stands for the row as it is."""
     found = [
         overlay
         for each in shape.overlays
@@ -59,8 +62,8 @@ def overlays_on(shape: PreparedShape, row: int, *, evicting: bool = False) -> Se
     return found or (None,)
 
 
-def judge(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row: int) -> Status | None:
-    """The refusal of a row, or None: with overlays, and both with and without the pods nominated there."""
+def row_refusal(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row: int) -> Status | None:
+    """Why a row is not feasible under any of its overlays, both with and without its nominated pods; None if it is."""
     refusal: Status | None = None
     for overlay in overlays_on(shape, row):
         simulation = Simulation(tables, row, simulating(filters))
@@ -73,7 +76,7 @@ def judge(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row:
 
 
 def check(tables: Tables, filters: Filters, pod: Pod, simulation: Simulation) -> Status | None:
-    """As RunFilterPluginsWithNominatedPods: first with the nominated pods there, then, if that passes, without."""
+    """Like RunFilterPluginsWithNominatedPods: with the nominated pods, and if that passes without them."""
     nominated = nominated_on(tables, pod, tables.name(simulation.row)) if tables.nominated else []
     if nominated:
         ports = set(simulation.ports)
@@ -98,7 +101,7 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
 
 
 def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
-    """The refused rows by their first refusal, and the rows that are feasible. Computed afresh, over arrays."""
+    """The refused rows by their first refusal, and the feasible rows. Computed without caches."""
     filters = active_filters(shape)
     groups: list[tuple[Status, list[int]]] = []
     left = tables.rows
@@ -124,7 +127,7 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
             left = left[~refused]
     passed = []
     for row in apart:
-        refusal = judge(tables, shape, filters, pod, row)
+        refusal = row_refusal(tables, shape, filters, pod, row)
         if refusal is None:
             passed.append(row)
         else:
@@ -144,8 +147,8 @@ def diagnose(tables: Tables, shape: PreparedShape, pod: Pod) -> Diagnosis:
     return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
 
 
-def broken(tables: Tables, shape: PreparedShape, pod: Pod) -> Status | None:
-    """What broke while rows were filtered, if anything did."""
+def filter_error(tables: Tables, shape: PreparedShape, pod: Pod) -> Status | None:
+    """The first error of a filter, if there was one."""
     return next((status for status, _ in refusals(tables, shape, pod)[0] if status.code is Code.ERROR), None)
 
 
@@ -173,15 +176,15 @@ def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
     return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
 
 
-def imagined(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
-    """The feasible rows when special ones are judged by themselves; None when that changes nothing."""
+def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
+    """The feasible rows, special rows included; None if those of `RowValues.accepted` are right."""
     shape = answers.prepared
     if not tables.nominated and not shape.overlays:
         return None
     special = special_rows(tables, shape, pod)
     accepted = answers.values.accepted()
     if not tables.nominated and all(each.widens for each in shape.overlays):
-        special = special & ~accepted  # the others are feasible as they are
+        special = special & ~accepted  # overlays cannot make the others infeasible
         if not special.any():
             return accepted if shape.overlays else None
     filters = active_filters(shape)
@@ -191,17 +194,17 @@ def imagined(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
         verdicts.drop(None)
     by_row = verdicts.by_row
     unknown = special & (by_row < 0)
-    # What follows from the node alone is the same whatever is imagined there.
+    # Filters of node scope do not depend on what is simulated.
     narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
     for row in np.flatnonzero(unknown).tolist():
-        by_row[row] = answers.values.node_accepts(row) and judge(tables, shape, narrow, pod, row) is None
+        by_row[row] = answers.values.node_accepts(row) and row_refusal(tables, shape, narrow, pod, row) is None
     before = None if shape.overlays else accepted.copy()
     np.copyto(accepted, by_row > 0, where=special)
     return None if before is not None and np.array_equal(before, accepted) else accepted
 
 
 def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:
-    """The rows where evictions may help."""
+    """The rows on which evictions may help."""
     if diagnosis.absent.code is Code.UNSCHEDULABLE:
         return [int(row) for row in tables.rows]
     return sorted(row for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE for row in rows)

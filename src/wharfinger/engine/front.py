@@ -1,7 +1,7 @@
-"""The front runners: the rows with the largest values, kept in order while single rows change.
+"""A heap of the rows with the largest values, so that the best row is found without looking at all of them.
 
-All rows stay in the race. Values above `_floor` are all in the heap; those that are not in it are at or below the floor,
-so that they need no look until the heap is empty.
+Every row whose value is above `_floor` is in the heap. When the heap runs empty, the floor is lowered and the heap is
+filled again, so no row is ever left out.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from wharfinger.framework.columns import IntColumn
 
 
 class Front:
-    LEAST = 256  # front runners taken at once, or more where rows are very many
+    LEAST = 256  # rows taken into the heap at once, or one in SHARE if that is more
     SHARE = 64
 
     __slots__ = ("_floor", "_heap", "_values", "_worst")
 
     def __init__(self, values: IntColumn, worst: int) -> None:
-        """`worst` is the value of rows that cannot win."""
+        """`worst` is the value of rows that are not feasible."""
         self._values = values
         self._worst = worst
-        self._heap: list[tuple[int, int]] = []  # (value negated, row), also with values that rows had before
+        self._heap: list[tuple[int, int]] = []  # (negated value, row); may contain outdated values
         self._advance()
 
     def _advance(self) -> None:
@@ -35,17 +35,17 @@ class Front:
         rows = np.flatnonzero(values >= bound)
         negated = -values.take(rows)
         order = np.lexsort((rows, negated))
-        # A list in order is a heap already.
+        # A sorted list is a heap.
         self._heap = list(zip(negated.take(order).tolist(), rows.take(order).tolist(), strict=True))
         self._floor = bound - 1
 
     def changed(self, row: int, value: int) -> None:
-        """A row's value is another now."""
+        """The value of a row changed."""
         if value > self._floor:
             heappush(self._heap, (-value, row))
 
     def best(self) -> int:
-        """The row with the largest value, the first of equals; -1 where none can win."""
+        """The row with the largest value; -1 if no row is feasible."""
         cells = self._values.cells
         while True:
             heap = self._heap

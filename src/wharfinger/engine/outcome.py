@@ -1,4 +1,4 @@
-"""What the engine answers: decisions, and why no node was right, in the words Kubernetes uses."""
+"""Results of the engine: decisions, and why no node was feasible, in the words of kube-scheduler."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from wharfinger.framework.status import Code, Status
 
 NO_NODES = "no nodes available to schedule pods"
 NARROWED = "PreFilterResult"
-"""Stands for a plugin name where a plugin narrowed the nodes and this one is not among them."""
+"""In place of a plugin name: the node is not among those that plugins narrowed the choice to."""
 
 
 UNKNOWN = Status(Code.UNRESOLVABLE)
 
 
 Groups = Sequence[tuple[Status, Sequence[int]]]
-"""Rows by the status they got."""
+"""Statuses, with the rows that got them."""
 
 
 class Diagnosis:
-    """Why a pod fits nowhere. Nodes that are in no group have the status `absent`."""
+    """Why a pod fits on no node. Nodes that are in no group have the status `absent`."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Diagnosis:
         self.groups = groups
         self.absent = absent
         self.pre_filter = pre_filter
-        self.post_filter = ""  # what preemption had to say
-        self.plugins = plugins  # those that refused
+        self.post_filter = ""  # the message of preemption
+        self.plugins = plugins  # the plugins that refused
         self._name = name
 
     @cached_property
     def statuses(self) -> dict[str, Status]:
-        """Each node's status; made when asked for, since most only want the counts."""
+        """The status of each node; computed on demand, since the message only needs counts."""
         return {self._name(row): status for status, rows in self.groups for row in rows}
 
     def status(self, node_name: str) -> Status:
@@ -74,7 +74,7 @@ class Diagnosis:
 
 @dataclass(slots=True)
 class Decision:
-    """Where a pod goes, or why nowhere. `error` is set when something broke rather than did not fit."""
+    """The node for a pod, or why there is none; `error` is set if scheduling failed."""
 
     node: str | None = None
     row: int = -1
@@ -90,7 +90,7 @@ class Decision:
 
 @dataclass(slots=True)
 class Explanation:
-    """Every node's verdict: the refusing plugin with its reasons, or every plugin's weighted score."""
+    """The verdict on every node: the refusing plugin and its reasons, or the weighted score of every plugin."""
 
     refused: dict[str, Status]
     scores: dict[str, dict[str, int]]
@@ -100,7 +100,7 @@ class Explanation:
         return sum(self.scores[node_name].values())
 
     def document(self) -> dict[str, Any]:
-        """The plain form: `{"nodes": {name: {"plugin", "code", "reasons"} or {"scores", "total"}}}`."""
+        """As a document: `{"nodes": {name: {"plugin", "code", "reasons"} or {"scores", "total"}}}`."""
         if self.pre_filter is not None:
             status = self.pre_filter
             return {
@@ -125,22 +125,22 @@ class Explanation:
 
 @dataclass(slots=True)
 class Candidate:
-    """A node where evictions would make room: the pods to evict, most important first, and budgets that would break."""
+    """A node where evictions make room: the pods to evict, most important first, and the number of violated budgets."""
 
     node: str
     victims: list[Pod]
     violations: int
-    rank: tuple[float, ...] = ()  # the smaller the better
+    rank: tuple[float, ...] = ()  # smaller is better
 
 
 @dataclass(slots=True)
 class PreemptionResult:
     eligible: bool
-    message: str = ""  # why not, with the prefix that events show
+    message: str = ""  # why there is no node, as events show it
     node: str | None = None
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
-    chosen: list[str] = field(default_factory=list)  # the nodes that are equally good
-    hopeless: bool = False  # evictions were looked at, and help nowhere
+    chosen: list[str] = field(default_factory=list)  # all nodes with the best rank
+    hopeless: bool = False  # evictions help on no node
 
     @property
     def victims(self) -> list[Pod]:

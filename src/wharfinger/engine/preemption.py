@@ -1,4 +1,4 @@
-"""Preemption: which pods to evict so that a more important one fits, as upstream's DefaultPreemption decides."""
+"""Preemption: which pods to evict so that one of higher priority fits. The same decisions as upstream's DefaultPreemption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Budgets(Protocol):
 def preempt(
     tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, eligible: Eligible
 ) -> PreemptionResult:
-    """The best node to evict pods from. The diagnosis is that of the failed attempt to schedule."""
+    """The best node to evict pods from. `diagnosis` is that of the failed scheduling attempt."""
     refusal = _ineligible(tables, pod, diagnosis, eligible)
     if refusal:
         return PreemptionResult(False, refusal)
@@ -56,7 +56,7 @@ def preempt(
         return PreemptionResult(True, message, hopeless=True)
     best = min(each.rank for each in candidates.values())
     equal = [name for name, each in candidates.items() if each.rank == best]
-    # Among equals the node whose turn it is, as in scheduling.
+    # The same tie-break as in scheduling.
     chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])
     return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
 
@@ -64,7 +64,7 @@ def preempt(
 def _dry_run(
     tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, eligible: Eligible
 ) -> CandidateCache:
-    """What evictions would do on each of the rows. Kept for the shape where that follows from the row alone."""
+    """What evictions achieve on each of the rows; cached for the shape if it depends on the row alone."""
     shape = answers.prepared
     filters = active_filters(shape)
     local = not shape.overlays and all(prepared.scope is not Scope.CLUSTER for _, prepared in filters)
@@ -79,7 +79,7 @@ def _dry_run(
     for row in rows:
         if row in cache.by_row:
             continue
-        # What follows from the node alone needs no simulation.
+        # Filters of node scope need no simulation where they have accepted the row.
         chosen = narrow if narrow is filters or answers.values.node_accepts(row) else filters
         answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
         for overlay in overlays_on(shape, row, evicting=True):
@@ -102,13 +102,13 @@ def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligib
     if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
         row = tables.row_of.get(nominated)
         for victim in tables.pods_on[row].values() if row is not None else ():
-            if _lower(victim, pod) and eligible(pod, victim) and _leaving(victim.pod):
+            if _lower(victim, pod) and eligible(pod, victim) and _being_preempted(victim.pod):
                 return WAITING
     return ""
 
 
-def _leaving(pod: Pod) -> bool:
-    """Terminating because a scheduler preempted it."""
+def _being_preempted(pod: Pod) -> bool:
+    """Whether the pod is terminating because it was preempted."""
     if not pod.terminating:
         return False
     condition = pod.status.condition("DisruptionTarget")
@@ -128,7 +128,8 @@ def victims_on(
     eligible: Eligible,
     overlay: Overlay | None = None,
 ) -> tuple[list[PodOnNode], int] | Status:
-    """The fewest pods to evict from a node, most important first, and how many break a budget; a status if none will do."""
+    """The fewest pods to evict from a node, most important first, and how many of them violate a budget; a status if
+    evictions do not help."""
     possible = [each for each in tables.pods_on[row].values() if _lower(each, pod) and eligible(pod, each)]
     if not possible:
         return NO_VICTIMS
@@ -141,17 +142,17 @@ def victims_on(
     if refusal is not None:
         return refusal
     possible.sort(key=importance)
-    breaking, harmless = split_by_budget(possible, budgets)
+    violating, harmless = split_by_budget(possible, budgets)
     victims: list[PodOnNode] = []
     violations = 0
-    # Put back as many as still leave room, those whose eviction breaks a budget first.
-    for group in (breaking, harmless):
+    # Reprieve as many pods as possible, first those whose eviction would violate a budget.
+    for group in (violating, harmless):
         for each in group:
             simulation.add(each)
             if check(tables, filters, pod, simulation) is not None:
                 simulation.remove(each)
                 victims.append(each)
-                violations += group is breaking
+                violations += group is violating
     if not victims:
         return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',))
     victims.sort(key=importance)
@@ -159,12 +160,12 @@ def victims_on(
 
 
 def importance(pod: PodOnNode) -> tuple[int, float]:
-    """Sorts the most important first: higher priority, then the longer running."""
+    """Sort key, most important first: by priority, then by start time."""
     return -pod.priority, started(pod.pod)
 
 
 def started(pod: Pod) -> float:
-    """Seconds since the epoch; a pod that has not started counts as starting now, after all that have."""
+    """Start time in seconds since the epoch; pods that have not started come last."""
     return _seconds(pod.status.start_time) if pod.status.start_time else inf
 
 
@@ -174,37 +175,37 @@ _seconds = lru_cache(maxsize=1 << 16)(parse_time)
 def split_by_budget(
     pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget]
 ) -> tuple[list[PodOnNode], list[PodOnNode]]:
-    """The pods whose eviction would break a disruption budget, and the others, each in the order given."""
+    """The pods whose eviction would violate a disruption budget, and the others, each in the order given."""
     compiled = []
     for budget in budgets:
         try:
             selector = None if budget.spec.selector is None else budget.spec.selector.compile()
         except BadSelector:
             continue
-        if selector:  # an absent or empty selector matches nothing here
+        if selector:  # as upstream, an absent or empty selector matches nothing here
             compiled.append((budget, selector))
     allowed = [budget.status.disruptions_allowed for budget, _ in compiled]
-    breaking: list[PodOnNode] = []
+    violating: list[PodOnNode] = []
     harmless: list[PodOnNode] = []
     for each in pods:
-        metadata, breaks = each.pod.metadata, False
+        metadata, violates = each.pod.metadata, False
         for index, (budget, selector) in enumerate(compiled):
             if budget.metadata.namespace != metadata.namespace or not metadata.labels:
                 continue
             if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
                 continue
             allowed[index] -= 1
-            breaks = breaks or allowed[index] < 0
-        (breaking if breaks else harmless).append(each)
-    return breaking, harmless
+            violates = violates or allowed[index] < 0
+        (violating if violates else harmless).append(each)
+    return violating, harmless
 
 
 def _rank(victims: Sequence[Pod], violations: int) -> tuple[float, ...]:
-    """Smaller is better: fewest broken budgets, least important victims, smallest sum of priorities, fewest victims,
-    latest started."""
+    """Sort key, best first: fewest violated budgets, lowest highest priority, smallest sum of priorities, fewest victims,
+    latest start time."""
     priorities = [victim.spec.priority or 0 for victim in victims]
     highest = priorities[0]
     first = min(started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest)
-    # Shifted above zero, so that more pods of negative priority never count as less.
+    # Shifted above zero, so that more pods with negative priorities do not count as less.
     total = sum(priority + (1 << 31) for priority in priorities)
     return violations, highest, total, len(priorities), -first

@@ -1,5 +1,4 @@
-"""Profiles: a scheduler name with its plugins at each extension point, their weights and arguments, and the answers
-they have prepared for shapes."""
+"""Profiles: the plugins that serve one scheduler name, and what they prepared for pod shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ DEFAULT_NAME = "default-scheduler"
 
 
 class BadArguments(ValueError):
-    """A plugin's arguments are wrong; every fault with its path."""
+    """The arguments of a plugin are invalid; has every error with its path."""
 
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__(describe(errors))
@@ -46,7 +45,7 @@ def default_profile(
     weights: Mapping[str, int] | None = None,
     args: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ProfileSpec:
-    """All plugins that are on by default, in their order; `extra` classes come after them."""
+    """All plugins that are enabled by default, in their default order, then the `extra` classes."""
     classes = [each for name, each in known_plugins().items() if each.enabled and name not in set(without)]
     classes += [each for each in extra if each not in classes]
     return ProfileSpec(
@@ -58,7 +57,7 @@ def default_profile(
 
 
 def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") -> Args:
-    """A plugin's arguments from a document. Raises BadArguments."""
+    """The arguments of a plugin, from a document. Raises BadArguments."""
     prefix = f"{path}." if path else ""
     try:
         args = msgspec.convert(dict(given), plugin.args_type)
@@ -73,9 +72,9 @@ def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") ->
 
 
 class Profile:
-    """The plugins of one profile, made and wired to the tables."""
+    """The plugins of one profile, and the answers cached for shapes."""
 
-    MEMORY = 256 << 20  # bytes that kept answers may take, roughly
+    MEMORY = 256 << 20  # bytes that cached answers may take, approximately
 
     def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
@@ -97,18 +96,20 @@ class Profile:
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
-        self._settled: dict[int, Shape] = {}  # by plain shape: that of its pods without annotations and volumes
+        self._settled: dict[
+            int, Shape
+        ] = {}  # by plain shape: the shape of its pods that have neither annotations nor volumes
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
         self._last_answers: Answers | None = None
-        self._last_pod: Pod | None = None  # deciding on a pod and assuming it come together
+        self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
         self._versions = tables.versions
         self._everything = self._versions.everything
         self._namespaces = self._versions.namespaces
 
     def answers_for(self, pod: Pod) -> Answers:
-        """What the plugins say on pods like this one."""
+        """The answers for the shape of a pod."""
         state = self._tables.preparation_version
         if pod is self._last_pod and state == self._last_state and self._last_answers is not None:
             return self._last_answers
@@ -139,7 +140,7 @@ class Profile:
         return plain
 
     def answers(self, shape: Shape) -> Answers:
-        """What the plugins say on a shape; kept, and dropped when least recently used or when everything changed."""
+        """The answers for a shape, from an LRU cache."""
         versions = self._versions
         if self._everything != versions.everything:
             self.clear()
@@ -156,7 +157,7 @@ class Profile:
                 self._answers.pop(next(iter(self._answers))).close()
             found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights)
         elif len(self._answers) > 1:
-            # Python's dicts keep insertion order: putting it in again makes it the most recently used.
+            # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
         self._last_answers = found
         return found

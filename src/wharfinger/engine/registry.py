@@ -18,13 +18,13 @@ GROUP = "wharfinger.plugins"
 
 
 class BadPlugin(ValueError):
-    """A registered plugin cannot be used."""
+    """A registered plugin is invalid."""
 
 
 @cache
 def known_plugins() -> dict[str, type[Plugin]]:
     """All plugin classes by name, in the order in which they run by default."""
-    from importlib.metadata import entry_points  # takes as long to load as all plugins do
+    from importlib.metadata import entry_points  # slow to import
 
     found: list[type[Plugin]] = []
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -1,5 +1,7 @@
-"""Unsupported: a pod that needs something we do not schedule stays pending and says what; it is never placed wrongly.
-Resource claims are DynamicResources' to refuse."""
+"""Unsupported: refuses pods that need something this scheduler does not support, so that they are never placed wrongly.
+
+Resource claims are refused by DynamicResources.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Unsupported(Plugin):
 
 
 def unsupported(shape: Shape) -> list[str]:
-    """What the pod needs beyond what our plugins look at. The last two need nodes that declare a feature of their kubelet."""
+    """What the pod needs that no plugin checks. For the last two, nodes would have to declare a feature of their kubelet."""
     spec, needs = shape.pod.spec, []
     if shape.devices and any(name.startswith(_BY_DEVICE_CLASS) for name in shape.requests):
         needs.append(f"devices of a DeviceClass ({_BY_DEVICE_CLASS}...)")

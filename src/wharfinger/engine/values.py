@@ -3,8 +3,8 @@
 A value holds the row's total score and its tie-break in one number, so that the best row is one argmax. Only rows that
 changed are evaluated again: a few one by one, many as arrays.
 
-Values are put together from what follows from the node, from the node and its pods, and from the whole cluster; each of
-these is kept, so that a change costs no more than the part it concerns.
+A value combines what depends on the node, on the node and its pods, and on the whole cluster. Each of these is cached, so
+that a change costs no more than the part it concerns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from wharfinger.framework.tables import Tables
 
 SHIFT = 40  # score in the high bits, tie-break in the low 40
 REFUSED = int(np.iinfo(np.int64).min)
-CALM = 8  # decisions without a change of many rows, after which keeping a heap pays
+CALM = 8  # decisions in a row without a change of many rows, after which a heap pays
 
 _NO_ROWS, _NO_FLAGS = IntColumn(0), Flags(0)
 
 
 class RowValues:
+    """`refresh` brings the values up to date; everything else reads them as of the last refresh."""
+
     def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
         self._tables = tables
         filters = [each for _, each in prepared.filters]
@@ -50,7 +52,7 @@ class RowValues:
         ]
         self._overlaid = bool(prepared.overlays)
 
-        # How far behind the tables these values are.
+        # The state of the tables that the values reflect.
         self._node_position = self._pod_position = -1
         self._tables_version = -1
         self._built = False
@@ -59,9 +61,9 @@ class RowValues:
         self.value = _NO_ROWS
         self._unguarded = _NO_ROWS  # values without the cluster filters; kept while there are active ones
         self._node_accepts = self._row_accepts = _NO_FLAGS
-        self._node_base = _NO_ROWS  # plain scores that follow from the node
-        self._base = _NO_ROWS  # the same, and those that follow from its pods
-        self._cluster_base = _NO_ROWS  # plain cluster scores, and normalized ones that differ between rows
+        self._node_base = _NO_ROWS  # plain scores of node scope
+        self._base = _NO_ROWS  # plain scores of node and row scope
+        self._cluster_base = _NO_ROWS  # plain scores of cluster scope, and normalized ones that differ between rows
 
         # About the values as a whole.
         self._guards: list[ClusterFilter] = []  # the cluster filters that have something to filter
@@ -88,7 +90,7 @@ class RowValues:
         return self._front.best()
 
     def accepted(self) -> Bools:
-        """The rows that pass all filters, nominated pods and overlays left aside."""
+        """The rows that pass all filters, regardless of nominated pods and overlays."""
         return self._guarded(self._node_accepts.view & self._row_accepts.view)
 
     def node_accepts(self, row: int) -> bool:
@@ -184,7 +186,7 @@ class RowValues:
 
     # -- rows that changed
     #
-    # These return whether the change concerns other rows too, so that all values must be combined again.
+    # These return whether the change affects other rows too, so that all values must be combined again.
 
     def _refresh_nodes(self, rows: Rows) -> None:
         """Evaluates rows whose node changed, except for cluster scope."""
@@ -368,14 +370,14 @@ class RowValues:
         return accepted
 
     def _apply_guards(self) -> None:
-        """Applies the cluster filters anew; scores are as they were."""
+        """Applies the cluster filters again, to the same scores."""
         self.value.view[:] = np.where(self._guarded(self._tables.alive), self._unguarded.view, REFUSED)
         self._many_changed()
 
     # -- combining
 
     def _combine(self) -> None:
-        """Computes all values from what is known of the rows."""
+        """Computes all values from the cached parts."""
         if self._overlaid:
             return  # `among` does so for each pod, once the rows with overlays have been evaluated
         self._tables.work.totals += 1

@@ -1,7 +1,7 @@
 """What a scheduling plugin is: cluster tables, pod shapes, statuses and reasons, extension points.
 
-The engine and the plugins both build on this. Pure: no I/O, no clock, no global randomness. A plugin's author needs
-`Plugin`, `Prepared` and `Scope` (or `NodePlugin` for one node at a time) and the status helpers.
+The engine and the plugins build on this. Pure: no I/O, no clock, no global randomness. The author of a plugin needs
+`Plugin`, `Prepared` and `Scope` (or `NodePlugin`, which sees one node at a time) and the status helpers.
 """
 
 from wharfinger.framework.columns import Bools, Ints, Rows

@@ -1,7 +1,7 @@
-"""Columns of the node tables: whole numbers, and dictionary-coded labels.
+"""Columns of the node table: integers, flags and dictionary-encoded labels, one value for each row.
 
-A column of numbers is one block of memory seen two ways: `cells` reads and writes one row fast, `view` is the numpy
-array over all rows. Growing replaces both, so neither may be kept across events.
+A column is one block of memory with two views: `cells` reads and writes single rows fast, `view` is a numpy array over
+all rows. Growing replaces both, so neither may be held across events.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 ABSENT = -1
-"""The code of a label that a node does not have."""
+"""The code of a label that the node does not have."""
 
 
 class IntColumn:
-    """int64 a row."""
+    """An int64 for each row."""
 
     __slots__ = ("cells", "view")
 
@@ -85,7 +85,7 @@ class TieBreaks(IntColumn):
 
 
 class Flags:
-    """True or false a row, in the same two ways."""
+    """A bool for each row."""
 
     __slots__ = ("cells", "view")
 
@@ -95,19 +95,19 @@ class Flags:
 
 
 class LabelColumn:
-    """The codes of one label key's values: equal values have equal codes, `ABSENT` where the label is missing."""
+    """The value of one label on each row, as a code: equal values have equal codes, `ABSENT` means no such label."""
 
     def __init__(self, key: str, capacity: int) -> None:
         self.key = key
         self.codes = IntColumn(capacity, ABSENT)
         self.code_of: dict[str, int] = {}
         self.values: list[str] = []
-        self._holders: list[int] = []  # for each value the number of nodes that have it
-        self._shared = 0
+        self._holders: list[int] = []  # [code] number of nodes with the value
+        self._shared = 0  # values that more than one node has
 
     @property
     def unique(self) -> bool:
-        """Whether no two nodes have the same value, as with host names."""
+        """Whether no two nodes have the same value, as is usual for host names."""
         return self._shared == 0
 
     def set(self, row: int, labels: Mapping[str, str]) -> None:
@@ -133,7 +133,7 @@ class LabelColumn:
         return code
 
     def mask(self, requirement: Requirement, rows: Rows) -> Bools:
-        """Which rows meet the requirement, as `Requirement.matches` has it."""
+        """Which of the rows meet the requirement; the same as `Requirement.matches` for each."""
         codes = self.codes.take(rows)
         match requirement.operator:
             case Operator.IN:
@@ -158,7 +158,7 @@ class LabelColumn:
 
     def _compared(self, codes: Ints, requirement: Requirement) -> Bools:
         bound = parse_int64(next(iter(requirement.values)))
-        # One entry more than there are values: code -1 finds it and stays false.
+        # One entry more than there are values, always false: code -1 reads it.
         holds = np.zeros(len(self.values) + 1, dtype=np.bool_)
         for code, value in enumerate(self.values):
             number = parse_int64(value)

@@ -1,8 +1,8 @@
-"""Counts of pods per topology domain, kept up to date as pods come and go, so that affinity is one look-up.
+"""Counts of pods per topology domain, updated as pods come and go, so that affinity is a look-up.
 
-A `DomainCounter` holds one number for each value of a topology key: a `TermCounter` counts the pods on nodes that carry
-a term, a `PodCounter` those that match a selection some waiting pod asks about. A `RowCounter` counts matching pods on
-each node. Equal terms and selections share a counter; `Counters` keeps them all.
+A `DomainCounter` holds one number for each value of a topology key. A `TermCounter` counts the pods on nodes that carry
+an affinity term, a `PodCounter` those that match a selection in which some shape is interested. A `RowCounter` counts
+matching pods on each node. Equal terms and selections share a counter; `Counters` holds them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Placed(Protocol):
-    """What counting needs of a pod on a node."""
+    """The part of a `PodOnNode` that is needed to count it."""
 
     @property
     def shape(self) -> Shape: ...
@@ -32,8 +32,10 @@ class Placed(Protocol):
 
 
 class DomainCounter:
-    """One count for each domain of a topology key; `total` is their sum, `version` moves with every change and
-    `crossings` when a domain's count becomes zero or ceases to be."""
+    """One count for each domain of a topology key.
+
+    `total` is the sum of the counts. `version` moves with every change, `crossings` when a count changes to or from zero.
+    """
 
     __slots__ = ("column", "counts", "crossings", "total", "version")
 
@@ -45,7 +47,7 @@ class DomainCounter:
         self.crossings = 0
 
     def add(self, row: int, amount: int) -> None:
-        """Counts on the row's domain; a node without the key is in none."""
+        """Adds to the count of the row's domain; a node without the key is in no domain."""
         code = self.column.codes.cells[row]
         if code < 0:
             return
@@ -74,13 +76,13 @@ class DomainCounter:
             grown = np.zeros(2 * len(self.column.values) + 1, dtype=np.int64)
             grown[: len(self.counts)] = self.counts
             self.counts = grown
-        # The last cell is never a domain's, so code -1 reads 0.
+        # The last cell belongs to no domain: code -1 reads it.
         return self.counts.take(codes, mode="wrap")
 
 
 @dataclass(frozen=True, slots=True)
 class TermKind:
-    """What a term of a pod on a node says to others: which rule, and its weight for the scoring ones."""
+    """An affinity term of a pod on a node, with the rule it belongs to and its weight if it is a preferred one."""
 
     rule: str  # requiredAffinity, requiredAntiAffinity, preferredAffinity, preferredAntiAffinity
     weight: int
@@ -88,14 +90,14 @@ class TermKind:
 
 
 class TermCounter(DomainCounter):
-    """How many pods on nodes carry a term, for each domain of its topology key."""
+    """The number of pods on nodes that carry a term, for each domain of its topology key."""
 
     __slots__ = ("carriers", "kind")
 
     def __init__(self, column: LabelColumn, kind: TermKind) -> None:
         super().__init__(column)
         self.kind = kind
-        self.carriers = 0  # also those on nodes without the topology key
+        self.carriers = 0  # includes pods on nodes without the topology key
 
     def add(self, row: int, amount: int) -> None:
         self.carriers += amount
@@ -104,7 +106,7 @@ class TermCounter(DomainCounter):
 
 @dataclass(frozen=True, slots=True)
 class PodSelection:
-    """Pods that meet all of these: (namespaces or None for all, label selector) each."""
+    """Pods that meet every part: a set of namespaces (None for all) and a label selector."""
 
     parts: tuple[tuple[frozenset[str] | None, PodSelector], ...]
     ignore_terminating: bool = False
@@ -117,7 +119,7 @@ class PodSelection:
 
 
 class PodCounter(DomainCounter):
-    """How many pods on nodes a selection matches, for each domain of a topology key."""
+    """The number of pods on nodes that a selection matches, for each domain of a topology key."""
 
     __slots__ = ("selection",)
 
@@ -127,7 +129,7 @@ class PodCounter(DomainCounter):
 
 
 class RowCounter:
-    """How many pods on each row a selection matches. Readers catch up with `since`, as with a Log."""
+    """The number of pods on each row that a selection matches. Readers catch up with `since`, as with a `Log`."""
 
     LIMIT = 1 << 14
 
@@ -151,7 +153,7 @@ class RowCounter:
             self._base += self.LIMIT // 2
 
     def since(self, version: int) -> list[tuple[int, int]] | None:
-        """(row, change) after the version; None when that reaches back too far."""
+        """The changes after the version, as (row, amount); None when they are no longer known."""
         return None if version < self._base else self._deltas[version - self._base :]
 
     def grow(self, capacity: int) -> None:
@@ -161,7 +163,7 @@ class RowCounter:
 
 
 def any_on(counters: Iterable[DomainCounter], rows: Rows) -> Bools:
-    """Where some count is above zero."""
+    """Which of the rows are in a domain where one of the counts is above zero."""
     found = np.zeros(len(rows), dtype=np.bool_)
     for counter in counters:
         if counter.total:
@@ -173,7 +175,7 @@ Counting = PodCounter | RowCounter
 
 
 class Counters:
-    """The counters in use. The tables tell it of every pod that comes to a row or leaves it."""
+    """The counters in use. The tables call `count` for every pod that comes to a row or leaves it."""
 
     SWEEP = 1024
 
@@ -181,20 +183,20 @@ class Counters:
         self._column = column
         self._capacity = capacity
         self.terms: dict[TermKind, TermCounter] = {}
-        self.terms_version = 0  # moves when a term appears or is forgotten
+        self.terms_version = 0  # moves when a term is added or dropped
         self._generation = 0
-        self._pods: dict[tuple[str | None, PodSelection], tuple[Counting, int]] = {}  # with the number of users
+        self._pods: dict[tuple[str | None, PodSelection], tuple[Counting, int]] = {}  # and the number of users
         self._pods_version = 0
         self.version = 0  # moves whenever any count does
 
     def pod_counter(self, topology_key: str, selection: PodSelection, pods: Iterable[Placed]) -> PodCounter:
-        """A counter of matching pods over a topology; give it back with `release`."""
+        """A counter of matching pods over a topology key; to be given back with `release`."""
         counter = self._acquire(topology_key, selection, pods)
         assert isinstance(counter, PodCounter)
         return counter
 
     def row_counter(self, selection: PodSelection, pods: Iterable[Placed]) -> RowCounter:
-        """A counter of matching pods on each row; give it back with `release`."""
+        """A counter of matching pods on each row; to be given back with `release`."""
         counter = self._acquire(None, selection, pods)
         assert isinstance(counter, RowCounter)
         return counter
@@ -264,7 +266,7 @@ class Counters:
         if shape.terms_generation == self._generation:
             return shape.terms
         if len(self.terms) >= self.SWEEP:
-            # Terms that nobody carries any more are forgotten, and with them what shapes remember.
+            # Drop terms that no pod carries any more, and with them what shapes have cached.
             self.terms = {kind: counter for kind, counter in self.terms.items() if counter.carriers}
             self.terms_version += 1
             self._generation += 1

@@ -1,7 +1,7 @@
 """Cluster events and queueing hints: which changes can make a refused pod schedulable.
 
-A plugin lists the events that can change its refusal, each with an optional hint that looks at the objects. The
-scheduling queue asks the hints of the plugins that refused a pod before it wakes the pod.
+A plugin lists the events that can change its refusal, each with an optional hint that looks at the objects. Before it
+wakes a pod, the scheduling queue asks the hints of the plugins that refused it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NODE = "Node"
 
 
 class Action(Flag):
-    """What happened to an object; updates of pods and nodes are told apart by what changed."""
+    """What happened to an object. Updates of pods and nodes are distinguished by what changed."""
 
     ADD = auto()
     DELETE = auto()
@@ -58,7 +58,7 @@ Hint = Callable[[Pod, Any, Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something happened to an object of a kind; `old` is absent for additions and `new` for deletions."""
+    """A change of an object; `old` is None for additions, `new` for deletions."""
 
     kind: str
     action: Action
@@ -68,7 +68,7 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """An event that can turn a plugin's refusal; without a hint it always does."""
+    """An event that can change a plugin's refusal; without a hint the pod is always retried."""
 
     kind: str
     action: Action
@@ -81,8 +81,8 @@ class WakeUp:
 
 
 def pod_changes(old: Pod, new: Pod) -> Action:
-    """What an update of a pod changed, as far as scheduling is concerned."""
-    changes = []  # most updates change none of these, and adding flags up is slow
+    """What an update of a pod changed that matters for scheduling."""
+    changes = []  # a list, since combining flags is slow and most updates change none of these
     if old.metadata.labels != new.metadata.labels:
         changes.append(Action.UPDATE_POD_LABEL)
     before, after = requests(old), requests(new)
@@ -90,20 +90,20 @@ def pod_changes(old: Pod, new: Pod) -> Action:
         changes.append(Action.UPDATE_POD_SCALE_DOWN)
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         changes.append(Action.UPDATE_POD_GATES_ELIMINATED)
-    # Tolerations can only be added, so their number tells.
+    # Tolerations can only be added, so comparing their number is enough.
     if len(old.spec.tolerations) != len(new.spec.tolerations):
         changes.append(Action.UPDATE_POD_TOLERATION)
     return reduce(or_, changes) if changes else Action.UPDATE_OTHER
 
 
 def node_changes(old: Node, new: Node) -> Action:
-    """What an update of a node changed, as far as scheduling is concerned."""
+    """What an update of a node changed that matters for scheduling."""
     changes = Action(0)
     if old.status.allocatable != new.status.allocatable or old.status.compute_resources != new.status.compute_resources:
         changes |= Action.UPDATE_NODE_ALLOCATABLE
     if old.metadata.labels != new.metadata.labels:
         changes |= Action.UPDATE_NODE_LABEL
-    # Unschedulable counts as a taint: the node controller adds the taint of that name.
+    # The node controller adds a taint to unschedulable nodes.
     if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
         changes |= Action.UPDATE_NODE_TAINT
     if {c.type: c.status for c in old.status.conditions} != {c.type: c.status for c in new.status.conditions}:

@@ -1,4 +1,4 @@
-"""The node half of the cluster tables: a row for each node, with columns of what nodes have.
+"""The nodes: a row for each, with columns for its resources, labels, taints and images.
 
 Rows are stable while a node exists and are reused afterwards.
 """
@@ -24,7 +24,7 @@ PODS = "pods"
 
 
 class NodeTable:
-    """Everything in here is written by `set_node` and `remove_node` alone, except for `tie_breaks`."""
+    """Written only by `set_node` and `remove_node`, except for `tie_breaks`."""
 
     def __init__(self, seed: int = 0, capacity: int = 64) -> None:
         # Rows.
@@ -54,7 +54,7 @@ class NodeTable:
         self._labels: dict[str, LabelColumn] = {}
         self.images = ImageIndex()
 
-        # Written by the engine when it chooses a row.
+        # Written by the engine when it places a pod.
         self.tie_breaks = TieBreaks(capacity, seed)
 
     # -- reading
@@ -74,7 +74,7 @@ class NodeTable:
         return self.names[row]
 
     def resource(self, name: str) -> int:
-        """The number of a resource; its columns are added when it is first asked for."""
+        """The number of a resource; its columns are added on first use."""
         number = self.resources.get(name)
         if number is None:
             number = self.resources[name] = len(self.resource_names)
@@ -83,7 +83,7 @@ class NodeTable:
         return number
 
     def everywhere(self, column: IntColumn) -> bool:
-        """Whether no node has zero in a column that follows from the nodes alone."""
+        """Whether no node has zero in the column, which must be one that only changes with nodes."""
         if self._everywhere_position != self.node_log.position:
             self._everywhere_position = self.node_log.position
             self._everywhere.clear()
@@ -93,7 +93,7 @@ class NodeTable:
         return found
 
     def label(self, key: str) -> LabelColumn:
-        """The column of a label key, added when it is first asked for."""
+        """The column of a label key, added on first use."""
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = LabelColumn(key, self.capacity)
@@ -192,7 +192,7 @@ class NodeTable:
             self.taint_lists.append(taints)
         return number
 
-    # -- for the pod half
+    # -- hooks for the pods on the rows
 
     def _before_relabelling(self, row: int) -> None:
         """The labels of a node are about to change."""
@@ -215,7 +215,7 @@ class NodeTable:
         return (*self.allocatable, self.pod_limit, self.sizes, self.taints, self.tie_breaks)
 
     def _grow(self) -> None:
-        """Makes room for more rows."""
+        """Adds rows."""
         more = max(64, self.capacity // 4)
         old, self.capacity = self.capacity, self.capacity + more
         self._free = list(range(self.capacity - 1, old - 1, -1))
@@ -243,8 +243,8 @@ def _same(old: Node, new: Node) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_scalar(name: str) -> bool:
-    """Whether the scheduler counts a resource beyond cpu, memory and ephemeral storage: extended resources, huge pages,
-    attachable volumes and names with a native prefix."""
+    """Whether this is a resource that the scheduler counts besides cpu, memory and ephemeral storage: an extended resource,
+    huge pages, attachable volumes or a name with a native prefix."""
     if name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name:
         return True
     if "/" not in name or name.startswith("requests."):

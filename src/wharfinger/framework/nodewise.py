@@ -1,6 +1,6 @@
-"""Plugins written for a single node, as upstream's are: `filter_node` and `score_node` look at one node at a time.
+"""Plugins that see one node at a time, like upstream's: they implement `filter_node` and `score_node`.
 
-Slower than a plugin over rows, but only rows whose node or pods changed are asked for again.
+Slower than plugins over rows, but still incremental: only rows whose node or pods changed are evaluated again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wharfinger.framework.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node, the pods on it, and its resources (cpu in thousandths, everything else whole)."""
+    """A node, the pods on it, and its resources (cpu in millicores, everything else in whole units)."""
 
     node: Node
     pods: tuple[Pod, ...]

@@ -1,4 +1,4 @@
-"""What must be so before a pod is bound, described: the plugin says what to write and when that has taken effect, the
+"""What must happen before a pod is bound, as data: a plugin says what to write and how to tell that it took effect; the
 scheduler's binder writes and waits."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Watched = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A merge patch of an object; with a resource version in it, it fails when the object changed meanwhile."""
+    """A merge patch of an object. If it contains a resource version, it fails when the object has changed since."""
 
     kind: str
     namespace: str
@@ -24,20 +24,21 @@ class Write:
 
 
 class Preparation:
-    """The writes come first, in order, one failure ending it. Then `check` is asked, again whenever one of the objects
-    in `watched` changed, until it has an answer or `timeout` seconds passed."""
+    """Work to be done before the bind. First come the writes, in order; the first failure ends the bind. Then `check` is
+    called, and again whenever one of the `watched` objects changes, until it returns a status or `timeout` seconds passed.
+    """
 
     writes: tuple[Write, ...] = ()
     timeout: float = 600.0
 
     def check(self) -> Status | None:
-        """Success, an error that ends the binding, or None to go on waiting."""
+        """Success, an error that ends the bind, or None to keep waiting."""
         raise NotImplementedError
 
     def expired(self) -> Status:
-        """What is said when the time is over."""
+        """The error after the timeout."""
         return error("context deadline exceeded")
 
     def watched(self) -> Collection[Watched]:
-        """The objects whose changes can change the answer; asked for after every check."""
+        """The objects whose changes can change the result of `check`; called after every check."""
         return ()

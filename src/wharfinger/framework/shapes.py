@@ -1,7 +1,8 @@
 """Pod shapes: pods with equal scheduling needs share one parsed description.
 
-The key covers everything the stock plugins read of a pod but its name, priority, node and claims; plugins that read more
-add to it (`Plugin.shape_key`). Claims are left out since each pod has its own: what their volumes require is what counts.
+The key covers everything that the stock plugins read of a pod except its name, priority, node and claims; plugins that
+read more add to the key (`Plugin.shape_key`). Claims are left out because pods do not share them: the volume plugins add
+what the claims require of a node.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.pod_selectors import AffinityTerm, affinity_term
 
 HostPort = tuple[str, str, int]
-"""(address, protocol, port); the address 0.0.0.0 stands for all."""
+"""(address, protocol, port); the address 0.0.0.0 means all addresses."""
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -56,8 +57,11 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
 
 
 class Shape:
-    """What pods of one kind need. `pod` is one of them, without its status: read from it only what the key covers.
-    `extra` is what plugins added to the key, and `plain` the shape without that."""
+    """What pods with the same key need.
+
+    `pod` is one of them, without its status: read from it only what the key covers. `extra` is what plugins added to the
+    key, and `plain` the shape without it.
+    """
 
     def __init__(self, number: int, pod: Pod, plain: Shape | None = None, extra: Hashable = None) -> None:
         self.number = number
@@ -66,15 +70,20 @@ class Shape:
         self.extra = extra
         self.namespace: str = pod.metadata.namespace
         self.labels: Mapping[str, str] = pod.metadata.labels
-        self.references = 0  # assigned pods of this shape
-        self.charge: Any = None  # what a pod of this shape takes of its node, as the tables index it
-        self.listeners: list[Any] = []  # of the tables: those whom pods of this shape concern
-        self.listeners_version = -1
-        self.counted: list[Counting] = []  # the counters that count pods of this shape
-        self.counted_version = -1
-        self.terms: list[TermCounter] = []  # the counters of its own terms
-        self.terms_generation = -1
         self.parsing_error = ""
+
+        # Written by the tables.
+        self.references = 0  # pods of this shape that are on nodes
+        self.charge: Any = None  # `Charge` of a pod of this shape
+        self.listeners: list[Any] = []  # the listeners that its pods concern
+        self.listeners_version = -1
+
+        # Written by the counters.
+        self.counted: list[Counting] = []  # the counters that count its pods
+        self.counted_version = -1
+        self.terms: list[TermCounter] = []  # the counters of its affinity terms
+        self.terms_generation = -1
+
         affinity = pod.spec.affinity
         self.has_terms = affinity is not None and not (
             affinity.pod_affinity is None and affinity.pod_anti_affinity is None
@@ -82,7 +91,7 @@ class Shape:
 
     @cached_property
     def requests(self) -> dict[str, int]:
-        """What the pod asks for, cpu in thousandths, everything else whole."""
+        """What the pod requests: cpu in millicores, everything else in whole units."""
         return resources.requests(self.pod)
 
     @cached_property
@@ -91,7 +100,7 @@ class Shape:
 
     @cached_property
     def devices(self) -> bool:
-        """Whether a container names resources beyond cpu, memory and ephemeral storage, or brings devices along."""
+        """Whether a container names resources other than cpu, memory and ephemeral storage, or has devices allocated."""
         return any(
             each.allocated_compute_resources
             or not each.resources.limits.keys() <= _PLAIN
@@ -133,7 +142,7 @@ class Shape:
 
     @cached_property
     def term_kinds(self) -> tuple[TermKind, ...]:
-        """What its pods, once on a node, say to others."""
+        """The affinity terms that its pods impose on others once they are on a node."""
         return (
             *(TermKind("requiredAffinity", 0, term) for term in self.required_affinity),
             *(TermKind("requiredAntiAffinity", 0, term) for term in self.required_anti_affinity),
@@ -142,7 +151,7 @@ class Shape:
         )
 
     def _terms(self, terms: tuple[Any, ...]) -> tuple[AffinityTerm, ...]:
-        """A list with an unreadable term counts as none; the pod itself is refused for it."""
+        """A list with an invalid term counts as empty; the pod itself is refused because of `parsing_error`."""
         try:
             return tuple(affinity_term(term, self.namespace) for term in terms)
         except BadSelector as fault:
@@ -151,7 +160,7 @@ class Shape:
 
 
 class Shapes:
-    """All shapes in use, by key. Shapes no pod has are forgotten when there are too many."""
+    """All shapes in use, by key. When there are too many, shapes without pods on nodes are dropped."""
 
     LIMIT = 8192
 
@@ -172,7 +181,7 @@ class Shapes:
         return found
 
     def extended(self, plain: Shape, pod: Pod, extra: Hashable) -> Shape:
-        """The shape of those of its pods to whose key plugins add something."""
+        """The shape for a plain shape and what plugins add to the key."""
         key = (plain.number, extra)
         found = self._by_key.get(key)
         if found is None:
@@ -194,13 +203,13 @@ class Shapes:
 
 
 def _representative(pod: Pod, metadata: ObjectMeta, node_name: str) -> Pod:
-    """The pod without what is its own: where it runs and how it fares."""
+    """The pod without what differs between pods of a shape: its node and its status."""
     spec = msgspec.structs.replace(pod.spec, node_name=node_name)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=PodStatus())
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Ports on the node that containers and sidecars take."""
+    """The host ports that containers and sidecars use."""
     sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
     return tuple(
         (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)

@@ -1,7 +1,7 @@
-"""Imagining other pods on one node: for preemption, nominated pods, and plugins that restore or hide resources.
+"""Simulates other pods on one node: for preemption, nominated pods, and plugins that restore or hide resources.
 
-A simulation holds the difference to the tables. Prepared answers read it in `filter_row`, and keep what they count
-themselves in `state` as pods are added and removed.
+A simulation holds the difference to the tables. Prepared answers read it in `filter_row`; those that count pods themselves
+keep their counts in `state`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Simulation:
     __slots__ = ("_prepared", "opened", "pods", "ports", "requested", "row", "state")
 
     def __init__(self, tables: Tables, row: int, prepared: Sequence[Prepared]) -> None:
-        """`prepared` are those that want to hear of imagined pods (`Prepared.simulates`)."""
+        """`prepared` are the answers whose `pod_simulated` is called (`Prepared.simulates`)."""
         self.row = row
         self._prepared = prepared
         self.requested: dict[int, int] = {}  # resource number to difference
@@ -37,12 +37,12 @@ class Simulation:
 
     def remove(self, pod: PodOnNode) -> None:
         if pod.shape.host_ports:
-            # As upstream's HostPortInfo: a set, so a port that two pods share is gone with the first.
+            # A set, as upstream's HostPortInfo: a port that two pods share is gone with the first.
             self.ports.difference_update(pod.shape.host_ports)
         self._change(pod, -1)
 
     def charge(self, resource: int, amount: int) -> None:
-        """Imagines more (or, negative, less) of a resource in use."""
+        """Adds to the use of a resource; a negative amount reduces it."""
         self.requested[resource] = self.requested.get(resource, 0) + amount
 
     def _change(self, pod: PodOnNode, sign: int) -> None:
@@ -54,4 +54,4 @@ class Simulation:
 
 
 Overlay = Callable[[Simulation], None]
-"""Changes a fresh simulation of a row into what a pod may imagine there."""
+"""Changes a fresh simulation of a row into what a pod may see there."""

@@ -1,4 +1,4 @@
-"""Outcomes of extension points: a code, the reasons in words, and the plugin that spoke."""
+"""Results of extension points: a code, the reasons in words, and the plugin that gave them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import Enum
 
 
 class Code(Enum):
-    """What an outcome means for the pod."""
+    """What a result means for the pod."""
 
     SUCCESS = "Success"
-    ERROR = "Error"  # something broke; retried with back-off
-    UNSCHEDULABLE = "Unschedulable"  # not here now; removing pods from the node may help
-    UNRESOLVABLE = "UnschedulableAndUnresolvable"  # not here, and no removal of pods changes that
-    SKIP = "Skip"  # the plugin has nothing to say on this pod
+    ERROR = "Error"  # something failed; the pod is retried with back-off
+    UNSCHEDULABLE = "Unschedulable"  # does not fit now; evicting pods from the node may help
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"  # does not fit, and evictions do not help
+    SKIP = "Skip"  # the plugin does not apply to this pod
 
 
 @dataclass(frozen=True, slots=True)

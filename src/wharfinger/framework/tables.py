@@ -1,7 +1,7 @@
 """The cluster tables: nodes as rows, and the pods on each row.
 
 Every change is logged by row, so that caches of what follows from rows recompute only rows that changed. Pods bound to
-nodes that are not known (yet) wait in `orphans` and count for nothing.
+unknown nodes are kept in `orphans` and are not counted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from wharfinger.framework.shapes import HostPort, Shape, Shapes
 from wharfinger.framework.stand_ins import StandInUsers
 
 Charge = tuple[tuple[int, int], ...]
-"""What a pod takes of its node: (resource number, amount)."""
+"""The resources that a pod takes on its node, as (resource number, amount)."""
 
 EVERY_NAMESPACE = "*"
 """Stands for all namespaces in `Tables.changed`."""
 
 
 class PodOnNode:
-    """A pod that takes room on a node: bound, or assumed to be."""
+    """A pod that takes resources of a node: bound or assumed."""
 
     __slots__ = ("assumed", "charge", "key", "node_name", "nonzero", "pod", "priority", "row", "shape", "terminating")
 
@@ -56,7 +56,7 @@ class Work:
 
 
 class Tables(NodeTable):
-    """Everything is read freely. Who may write is stated with each group of fields."""
+    """Everybody may read all fields; each group says who writes it."""
 
     def __init__(self, seed: int = 0, capacity: int = 64) -> None:
         super().__init__(seed, capacity)
@@ -72,16 +72,16 @@ class Tables(NodeTable):
         self.ports: dict[int, dict[HostPort, int]] = {}  # row to host ports in use, with the number of users
         self.pod_log = Log()  # rows whose pods changed, or of which a plugin reported a change
 
-        # Written by `nominate`: node to the waiting pods for which room is being made there.
+        # Written by `nominate`: node to the pods nominated for it.
         self.nominated: dict[str, dict[ObjectKey, PodOnNode]] = {}
 
         # Written by the engine: the labels of namespaces.
         self.namespaces: dict[str, Mapping[str, str]] = {}
 
         # Written by plugins.
-        self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides in place of the columns
+        self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides instead of NodeResourcesFit
         self.stand_in_users = StandInUsers()
-        self.shared: dict[str, Any] = {}  # what plugins of several profiles keep together, by a name of their own
+        self.shared: dict[str, Any] = {}  # state that plugins of several profiles share, under a name of their own
 
         # Written by `changed`.
         self.versions = Versions()
@@ -106,12 +106,12 @@ class Tables(NodeTable):
 
     @property
     def version(self) -> int:
-        """Moves whenever the `version` of prepared answers of cluster scope may have."""
+        """Moves whenever a `Prepared.version` may have moved."""
         return self.counters.version + self.node_log.position + self.versions.cluster
 
     @property
     def preparation_version(self) -> int:
-        """Moves whenever a pod may get another shape, or its shape other answers than were prepared."""
+        """Moves whenever a pod may get another shape, or what was prepared for its shape may be stale."""
         return self.versions.preparations + self.node_log.position
 
     # -- reporting changes
@@ -126,7 +126,7 @@ class Tables(NodeTable):
         listeners: bool = False,
         namespace: str | None = None,
     ) -> None:
-        """Reports that state which a plugin keeps beside the tables changed, so that answers computed from it are stale.
+        """Reports a change of state that a plugin keeps outside the tables, so that cached answers are recomputed.
 
         rows: rows whose answers of row scope, or whose overlays, are stale
         nodes: rows whose answers of every scope are stale
@@ -157,21 +157,21 @@ class Tables(NodeTable):
                 moved.of_namespace[namespace] = moved.namespaces
 
     def listen(self, listener: PodListener, *, first: bool = False) -> None:
-        """Tells a listener of pods from now on, after earlier listeners; `first` is for one whose records they read."""
+        """Adds a listener; it is called after the listeners added before. `first` is for one whose records they read."""
         self.listeners.add(listener, first=first)
         self.changed(listeners=True)
 
     # -- pods
 
     def charge(self, shape: Shape) -> Charge:
-        """What a pod of the shape takes, apart from one place among the node's pods."""
+        """The resources that a pod of the shape takes."""
         charge: Charge | None = shape.charge
         if charge is None:
             charge = shape.charge = self.charge_of(shape.requests)
         return charge
 
     def charge_of(self, amounts: Mapping[str, int]) -> Charge:
-        """Amounts by name as the tables index them."""
+        """A charge from amounts by resource name; resources that the scheduler does not count are left out."""
         return tuple(
             (self.resource(name), amount)
             for name, amount in amounts.items()
@@ -186,12 +186,12 @@ class Tables(NodeTable):
         if status.resources is not None or any(
             each.resources is not None for each in (*status.container_statuses, *status.init_container_statuses)
         ):
-            # A resize in place: this very pod's status counts, not only its shape.
+            # Resized in place: the requests depend on the status of this very pod.
             return PodOnNode(pod, shape, node_name, self.charge_of(requests(pod)), nonzero_requests(pod))
         return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)
 
     def add_pod(self, pod: PodOnNode) -> None:
-        """Puts the pod on its node, in place of one of the same name."""
+        """Adds the pod to its node, replacing one of the same name."""
         if pod.key in self.pods:
             self.remove_pod(pod.key)
         self.pods[pod.key] = pod
@@ -217,7 +217,7 @@ class Tables(NodeTable):
         return pod
 
     def replace_pod(self, old: PodOnNode, new: PodOnNode) -> bool:
-        """Takes the new object for the old where nothing counted differs; says whether that was so."""
+        """Replaces the object of a pod if nothing that is counted differs; returns whether it did."""
         if (
             old.shape is not new.shape
             or old.node_name != new.node_name
@@ -235,7 +235,7 @@ class Tables(NodeTable):
         return True
 
     def recharge(self, pod: PodOnNode, charge: Charge, nonzero: tuple[int, int]) -> None:
-        """A pod takes more or less from now on."""
+        """Changes what a pod takes."""
         before, pod.charge = pod.charge, charge
         before_nonzero, pod.nonzero = pod.nonzero, nonzero
         if pod.row < 0:
@@ -248,7 +248,7 @@ class Tables(NodeTable):
         self.pod_log.append(pod.row)
 
     def nominate(self, pod: PodOnNode | None, key: ObjectKey) -> None:
-        """Sets or, with None, clears the node that is being freed for a waiting pod."""
+        """Sets the node for which a pending pod is nominated, or clears it with None."""
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
                 self.changed(keys=bool(pods[key].pod.spec.volumes))
@@ -308,7 +308,7 @@ class Tables(NodeTable):
     # -- following the nodes
 
     def _before_relabelling(self, row: int) -> None:
-        # Counts per topology domain follow the node's labels: take its pods out and put them back.
+        # Counts per topology domain depend on the node's labels: remove its pods and add them again.
         self._count_row(row, -1)
 
     def _after_relabelling(self, row: int) -> None:

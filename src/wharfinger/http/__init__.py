@@ -1,1 +1,1 @@
-"""How our servers speak HTTP: one protocol, shared by the API server and the webhook. What is answered is not decided here."""
+"""The HTTP protocol shared by the API server and the webhook server. It does not interpret requests."""

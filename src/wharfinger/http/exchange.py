@@ -1,4 +1,4 @@
-"""One request and its answer, as an ASGI application takes and gives them."""
+"""One request and its response, with the `receive` and `send` of an ASGI application."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WAITING = 64 * 1024  # bytes of a body that may wait until the application asks for them
-_JOINED = 64 * 1024  # bytes of a body that are worth copying to go out together with their head
+_BUFFER_LIMIT = 64 * 1024  # bytes of a request body to buffer before reading is paused
+_JOIN_LIMIT = 64 * 1024  # up to this size a response body is copied to be written together with its head
 
 _DISCONNECT = {"type": "http.disconnect"}
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _FAILED = b"Internal Server Error"
 
 
-class Exchange:
+class HttpExchange:
     __slots__ = (
         "_body",
         "_chunked",
@@ -46,27 +46,27 @@ class Exchange:
         self.scope = scope
         self.keep_alive = keep_alive
         self._connection = connection
-        self._chunks = chunks  # whether the client understands answers in chunks
-        self._expects = expects  # the client waits for a word before it sends its body
+        self._chunks = chunks  # the client understands chunked responses
+        self._expects = expects  # the client waits for 100 Continue before it sends its body
         self._body: list[bytes] = []
-        self._length = 0  # of what waits in the body
-        self._whole = False  # all of the body has arrived
-        self._given = False  # and the application has it
+        self._length = 0  # bytes in `_body`
+        self._whole = False  # the whole body has arrived
+        self._given = False  # the application has received it
         self._lost = False
         self._waiting: asyncio.Future[None] | None = None
-        self._head = b""  # the head of the answer, until it can go out together with what follows
+        self._head = b""  # of the response, until it is written together with the first part of the body
         self._started = False
         self._chunked = False
         self._done = False
 
-    # What the connection tells
+    # Called by the connection
 
     def feed(self, body: bytes) -> None:
         if self._done:
-            return  # nobody will ask for it
+            return  # the application has already responded
         self._body.append(body)
         self._length += len(body)
-        if self._length > _WAITING:
+        if self._length > _BUFFER_LIMIT:
             self._connection.pause_reading()
         self._wake()
 
@@ -82,12 +82,12 @@ class Exchange:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    # What the application does
+    # The application
 
     async def run(self, app: Callable[..., Awaitable[None]]) -> None:
         try:
             await app(self.scope, self.receive, self.send)
-            broken = None if self._done or self._lost else "the application ended without an answer"
+            broken = None if self._done or self._lost else "the application returned without a response"
         except asyncio.CancelledError:
             self._connection.close()
             raise
@@ -97,7 +97,7 @@ class Exchange:
         if broken is None or self._lost:
             return
         if self._started or self._done:
-            self._connection.close()  # half an answer cannot be taken back
+            self._connection.close()  # part of the response has been written
             return
         log.error("%s %s: %s", self.scope["method"], self.scope["path"], broken)
         length = str(len(_FAILED)).encode()
@@ -118,7 +118,7 @@ class Exchange:
         if self._lost or self._done:
             return _DISCONNECT
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        if self._length > _WAITING:
+        if self._length > _BUFFER_LIMIT:
             self._connection.resume_reading()
         self._body, self._length, self._given = [], 0, self._whole
         return {"type": "http.request", "body": body, "more_body": not self._whole}
@@ -129,11 +129,11 @@ class Exchange:
             self._head = self._begin(message["status"], message.get("headers", ()))
             return
         if self._done or not (self._started or self._head):
-            raise RuntimeError(f"{message['type']} has no place here")
+            raise RuntimeError(f"{message['type']} is not allowed here")
         if connection.full:
             await connection.drain()
         if self._lost:
-            return  # nobody is there to read it
+            return  # the client has disconnected
         body: bytes = message.get("body", b"")
         more: bool = message.get("more_body", False)
         if self.scope["method"] == "HEAD":
@@ -144,7 +144,7 @@ class Exchange:
                 body += b"0\r\n\r\n"
         if not self._started:
             self._started = True
-            if len(body) > _JOINED:
+            if len(body) > _JOIN_LIMIT:
                 connection.write(self._head)
             else:
                 body = self._head + body
@@ -169,7 +169,7 @@ class Exchange:
                 self._chunked = True
                 parts.append(b"transfer-encoding: chunked\r\n")
             else:
-                self.keep_alive = False  # the end of the connection is the end of the body
+                self.keep_alive = False  # the body ends with the connection
         if not self.keep_alive or self._connection.last:
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")

@@ -1,2 +1,2 @@
-"""Putting Wharfinger onto a cluster and taking it away again: what there is to install (`components`), the manifests of it
-(`manifests`, `roles`: pure), and what the cluster has already (`cluster`)."""
+"""Installing Wharfinger on a real cluster and removing it: the components, their manifests and roles, what the cluster
+has already, and the removal."""

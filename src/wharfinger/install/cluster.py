@@ -16,14 +16,12 @@ from wharfinger.api.kinds.builtin import (
     STATEFUL_SETS,
 )
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.rights import AUTOUPDATE
+from wharfinger.api.wording import object_name
 from wharfinger.client.interface import Client
-from wharfinger.install.components import Component
+from wharfinger.contributions import InstallComponent
 from wharfinger.install.manifests import MANAGED_BY
-from wharfinger.systems.placement.kinds.names import OCM
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR
-from wharfinger.systems.scheduling_policy.rules import shipped
 
-OTHERS = (KOORDINATOR, OCM)  # groups whose definitions may be someone else's
 _RBAC = {each.kind: each for each in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)}
 
 
@@ -34,7 +32,7 @@ class Findings:
     taken_over: frozenset[tuple[str, str]] = frozenset()  # shipped roles and bindings that an administrator keeps
 
 
-async def look(client: Client, components: Sequence[Component], registry: Registry) -> Findings:
+async def look(client: Client, components: Sequence[InstallComponent], registry: Registry) -> Findings:
     workloads = await _workloads(client)
     foreign: set[str] = set()
     refusals = []
@@ -45,7 +43,7 @@ async def look(client: Client, components: Sequence[Component], registry: Regist
             )
         for group, plural in component.kinds:
             found = await _definition(client, f"{plural}.{group}")
-            if found is None or is_ours(found):
+            if found is None or is_ours(found, component):
                 continue
             foreign.add(f"{plural}.{group}")
             kind = registry.of_plural(group, plural)
@@ -54,27 +52,26 @@ async def look(client: Client, components: Sequence[Component], registry: Regist
                 refusals.append(
                     f"{component.name}: the cluster's definition {plural}.{group} does not serve {kind.storage.version}"
                 )
-    keeps = "scheduling-policy" in {component.name for component in components}
-    return Findings(frozenset(foreign), refusals, await _taken_over(client) if keeps else frozenset())
+    return Findings(frozenset(foreign), refusals, await _taken_over(client, components))
 
 
-async def _taken_over(client: Client) -> frozenset[tuple[str, str]]:
-    """By kind and name, what says that it is not to be updated."""
+async def _taken_over(client: Client, components: Iterable[InstallComponent]) -> frozenset[tuple[str, str]]:
+    """Kind and name of the roles and bindings that an administrator maintains."""
     found = set()
-    for wanted in (*shipped.roles(), *shipped.bindings()):
+    for wanted in (each for component in components for each in component.objects):
         resource, metadata = _RBAC[wanted["kind"]], wanted["metadata"]
         try:
             there = await client.get(resource, metadata["name"], metadata.get("namespace", ""))
         except NotFound:
             continue
-        if (there["metadata"].get("annotations") or {}).get(shipped.AUTOUPDATE) == "false":
+        if (there["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
             found.add((wanted["kind"], metadata["name"]))
     return frozenset(found)
 
 
-def is_ours(definition: Document) -> bool:
-    """Whether we brought a definition. Nobody else brings those of our own groups; of others' groups only the label tells."""
-    if definition["spec"]["group"] not in OTHERS:
+def is_ours(definition: Document, component: InstallComponent) -> bool:
+    """Whether `wharf install` brought a definition. In groups that other projects share, only the label tells."""
+    if definition["spec"]["group"] not in component.shared_groups:
         return True
     labels = definition["metadata"].get("labels") or {}
     return MANAGED_BY.items() <= labels.items()
@@ -88,7 +85,7 @@ class Loss:
     objects: list[str]
 
 
-async def losses(client: Client, components: Iterable[Component], registry: Registry) -> list[Loss]:
+async def losses(client: Client, components: Iterable[InstallComponent], registry: Registry) -> list[Loss]:
     """What uninstalling would delete: definitions that we brought, with everything of their kinds."""
     found = []
     for component in components:
@@ -96,9 +93,9 @@ async def losses(client: Client, components: Iterable[Component], registry: Regi
             name = f"{plural}.{group}"
             definition = await _definition(client, name)
             kind = registry.of_plural(group, plural)
-            if definition is None or kind is None or not is_ours(definition):
+            if definition is None or kind is None or not is_ours(definition, component):
                 continue
-            objects = [_name(item) for item in await _all(client, kind.storage) if not shipped.is_shipped(item)]
+            objects = [object_name(item) for item in await _all(client, kind.storage) if not component.is_shipped(item)]
             found.append(Loss(name, sorted(objects)))
     return found
 
@@ -124,7 +121,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
         return []
 
 
-def _rivals(component: Component, workloads: Iterable[Document]) -> list[str]:
+def _rivals(component: InstallComponent, workloads: Iterable[Document]) -> list[str]:
     """Workloads that run a rival's program: by their own name, or by that of a container, its image or its command."""
     found = []
     for workload in workloads:
@@ -138,11 +135,5 @@ def _rivals(component: Component, workloads: Iterable[Document]) -> list[str]:
             names.add(str(container.get("image") or "").rpartition("/")[2].partition("@")[0].partition(":")[0])
             names.update(str(part).rpartition("/")[2] for part in (container.get("command") or ())[:1])
         if names & set(component.rivals):
-            found.append(f"{workload['kind']} {_name(workload)}")
+            found.append(f"{workload['kind']} {object_name(workload)}")
     return found
-
-
-def _name(document: Document) -> str:
-    metadata = document["metadata"]
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

@@ -16,27 +16,23 @@ import msgspec
 import wharfinger
 from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
-from wharfinger.api.schemas import crd
-from wharfinger.install.components import Component
-from wharfinger.install.roles import LEASES, RBAC, cluster_rules, rule
-from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.api.rights import LEASES, RBAC
+from wharfinger.api.schema.crds import crd
+from wharfinger.contributions import InstallComponent, RoleRule
+from wharfinger.install.components import system_processes
+from wharfinger.install.roles import cluster_rules
+from wharfinger.system import cluster_configuration
 
 NAME = "wharfinger"
 MANAGED_BY = {"app.kubernetes.io/managed-by": NAME}
-PROCESSES = ("scheduler", "controllers", "placement", "webhook")
 LEASE_NAMESPACE = "kube-system"
-LEASE_OF = {
-    "scheduler": "wharfinger-scheduler",
-    "controllers": "wharfinger-controllers",
-    "placement": "wharf-placement",
-}
 CONFIG_HASH = "wharfinger.dev/config-hash"
 METRICS_PORT, WEBHOOK_PORT = 10290, 9443
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    components: Sequence[Component]
+    components: Sequence[InstallComponent]
     namespace: str = "wharfinger-system"
     image: str = f"wharfinger:{wharfinger.__version__}"
     replicas: int = 2
@@ -50,18 +46,16 @@ class Options:
     @property
     def processes(self) -> list[str]:
         wanted = {process for component in self.components for process in component.processes}
-        return [process for process in PROCESSES if process in wanted]
-
-    def has(self, component: str) -> bool:
-        return any(each.name == component for each in self.components)
+        known = ("scheduler", "controllers", *system_processes(), "webhook")
+        return [process for process in known if process in wanted]
 
 
 def manifests(options: Options, registry: Registry) -> list[Document]:
     """In an order in which each finds what it needs."""
     made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
     made += definitions(options, registry)
-    if options.has("scheduling-policy"):
-        rights = (*shipped.roles(), *shipped.bindings())
+    for component in options.components:
+        rights = component.objects
         made += [each for each in rights if (each["kind"], each["metadata"]["name"]) not in options.taken_over]
     made.append(_configuration(options))
     for process in options.processes:
@@ -95,19 +89,14 @@ def _full(process: str) -> str:
 
 
 def _configuration(options: Options) -> Document:
-    policies = {"mode": "warn", **(options.configuration.get("schedulingPolicy") or {})}
-    if options.enforce:
-        policies["mode"] = "enforce"
+    scheduler = ""
     if "scheduler" in options.processes:
-        # Whoever binds pods must be known, or enforced policies would refuse our own scheduler.
-        account = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
-        policies["schedulerIdentities"] = sorted({*policies.get("schedulerIdentities", ()), account})
-    document = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        **options.configuration,
-        "schedulingPolicy": policies,
-    }
+        scheduler = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
+    document = cluster_configuration(
+        {"apiVersion": API_VERSION, "kind": KIND, **options.configuration},
+        enforce=options.enforce,
+        scheduler=scheduler,
+    )
     text = msgspec.yaml.encode(document).decode()
     metadata = {"name": f"{NAME}-config", "namespace": options.namespace}
     return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
@@ -139,23 +128,27 @@ def _access(process: str, options: Options) -> list[Document]:
             "subjects": [account],
         },
     ]
-    if process in LEASE_OF:
-        rules = [
-            rule(LEASES, "leases", "create"),
-            rule(LEASES, "leases", "get patch update", [LEASE_OF[process]]),
-        ]
-        made += _local_role(name, LEASE_NAMESPACE, rules, account)
     if process == "webhook":
-        rules = [rule("", "secrets", "create"), rule("", "secrets", "get patch update", [name])]
+        rules = (RoleRule("", "secrets", "create"), RoleRule("", "secrets", "get patch update", (name,)))
         made += _local_role(name, options.namespace, rules, account)
+    else:
+        own = system_processes().get(process)
+        lease = own.lease if own is not None else name
+        rules = (RoleRule(LEASES, "leases", "create"), RoleRule(LEASES, "leases", "get patch update", (lease,)))
+        made += _local_role(name, LEASE_NAMESPACE, rules, account)
     return [_labelled(document) for document in made]
 
 
-def _local_role(name: str, namespace: str, rules: list[Document], account: Document) -> list[Document]:
+def _local_role(name: str, namespace: str, rules: Sequence[RoleRule], account: Document) -> list[Document]:
     metadata = {"name": name, "namespace": namespace}
     reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
     return [
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [each.document() for each in rules],
+        },
         {
             "apiVersion": f"{RBAC}/v1",
             "kind": "RoleBinding",

@@ -1,12 +1,11 @@
-"""Takes an installation out: everything that carries our label, webhooks first, so that nobody waits for a webhook that
-is gone, and definitions last."""
+"""Removes an installation: everything that carries our label. Webhooks go first, so that no request waits for a program
+that is gone; definitions go last."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection
 
 from wharfinger.api.errors import NotFound
-from wharfinger.api.groups import SIGS
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -20,8 +19,8 @@ from wharfinger.api.kinds.builtin import (
 )
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
+from wharfinger.install.components import components
 from wharfinger.install.manifests import MANAGED_BY
-from wharfinger.systems.scheduling_policy.rules import shipped
 
 FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
 _SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
@@ -35,22 +34,21 @@ _ORDER = (
     ROLES,
     FLOW_SCHEMAS,
 )
+_RBAC = {each.kind: each for each in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS)}
 
 
-async def remove(client: Client, namespace: str, definitions: Iterable[str]) -> AsyncIterator[str]:
-    """Deletes, and says of each object that it did. Definitions go only where they are named."""
+async def remove(client: Client, namespace: str, definitions: Collection[str]) -> AsyncIterator[str]:
+    """Deletes, and yields a line for each object. Of the definitions only those that are named are deleted."""
     conversion = [name async for name in _without_conversion(client, definitions)]
     for name in conversion:
         yield f"CustomResourceDefinition {name} converts no more"
     for resource in _ORDER:
         for document in (await client.list(resource, label_selector=_SELECTOR)).items:
             yield await _delete(client, resource, document)
-    for wanted in [*shipped.bindings(), *shipped.roles()]:
-        resource = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS}.get(
-            wanted["kind"], ROLE_BINDINGS
-        )
-        if f"schedulingpolicies.{SIGS}" in definitions:
-            yield await _delete(client, resource, wanted)
+    for component in components().values():
+        if any(f"{plural}.{group}" in definitions for group, plural in component.kinds):
+            for document in sorted(component.objects, key=lambda each: bool(each["kind"] == CLUSTER_ROLES.kind)):
+                yield await _delete(client, _RBAC[document["kind"]], document)
     for name in definitions:
         yield await _delete(client, CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": name}})
     try:
@@ -61,8 +59,8 @@ async def remove(client: Client, namespace: str, definitions: Iterable[str]) -> 
         yield await _delete(client, NAMESPACES, found)
 
 
-async def _without_conversion(client: Client, leaving: Iterable[str]) -> AsyncIterator[str]:
-    """Definitions that stay must not ask a webhook that goes: their versions would become unreadable."""
+async def _without_conversion(client: Client, leaving: Collection[str]) -> AsyncIterator[str]:
+    """Definitions that stay must not refer to a webhook that goes: their objects would become unreadable."""
     for document in (await client.list(CUSTOM_RESOURCE_DEFINITIONS)).items:
         name = str(document["metadata"]["name"])
         conversion = document["spec"].get("conversion") or {}

@@ -1,2 +1,4 @@
-"""Simulated kubelets: many nodes in one process, which run pods in name only. What a pod does next is decided purely
-in `lifecycle`; everything a kubelet must remember stands in the API server."""
+"""Simulated kubelets: any number of nodes in one process, whose pods run in name only.
+
+`lifecycle` decides what happens to a pod next and is pure; all state is in the API server.
+"""

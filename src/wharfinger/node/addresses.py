@@ -1,4 +1,4 @@
-"""Which address each pod of a simulated node gets: the first of the node's range that none of its pods has."""
+"""Pod IPs of simulated nodes: each pod gets the lowest free address of its node's pod CIDR."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from collections import Counter
 from wharfinger.api.views import Node, Pod
 
 
-class Addresses:
+class PodAddresses:
     def __init__(self) -> None:
-        self._pools: dict[str, _Pool] = {}
+        self._pools: dict[str, _AddressPool] = {}
 
-    def give(self, pod: Pod, node: Node) -> str:
-        """The pod's address; the same one until `forget`."""
+    def allocate(self, pod: Pod, node: Node) -> str:
+        """The pod's address; the same one until `release`."""
         pool = self._pool(node.metadata.name)
-        return pool.held.get(pod.metadata.uid) or pool.give(pod.metadata.uid, node)
+        return pool.held.get(pod.metadata.uid) or pool.allocate(pod.metadata.uid, node)
 
-    def shown(self, pod: Pod) -> None:
-        """A pod of this node has an address, ours or one that it brought along."""
+    def observe(self, pod: Pod) -> None:
+        """Takes over the address in the pod's status, which another process may have set."""
         pool = self._pool(pod.spec.node_name)
         if pool.held.get(pod.metadata.uid) != pod.status.pod_ip:
             pool.release(pod.metadata.uid)
             pool.take(pod.metadata.uid, pod.status.pod_ip)
 
-    def forget(self, pod: Pod) -> None:
+    def release(self, pod: Pod) -> None:
         pool = self._pools.get(pod.spec.node_name)
         if pool is not None:
             pool.release(pod.metadata.uid)
             if not pool.held:
                 del self._pools[pod.spec.node_name]
 
-    def _pool(self, node: str) -> _Pool:
+    def _pool(self, node: str) -> _AddressPool:
         pool = self._pools.get(node)
         if pool is None:
-            pool = self._pools[node] = _Pool()
+            pool = self._pools[node] = _AddressPool()
         return pool
 
 
-class _Pool:
+class _AddressPool:
     """The addresses of one node's pods."""
 
     def __init__(self) -> None:
-        self.held: dict[str, str] = {}  # by pod uid
+        self.held: dict[str, str] = {}  # by pod UID
         self._used: Counter[str] = Counter()
-        self._range = ""
+        self._cidr = ""
         self._network: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.IPv4Network("10.0.0.0/24")
-        self._first = 1  # no address below this one is free
+        self._first = 1  # every lower address is in use
 
-    def give(self, uid: str, node: Node) -> str:
-        wanted = node.spec.pod_cidr or _made_up_range(node.metadata.name)
-        if wanted != self._range:
-            self._range, self._first = wanted, 1
-            self._network = ipaddress.ip_network(wanted, strict=False)
+    def allocate(self, uid: str, node: Node) -> str:
+        cidr = node.spec.pod_cidr or _default_cidr(node.metadata.name)
+        if cidr != self._cidr:
+            self._cidr, self._first = cidr, 1
+            self._network = ipaddress.ip_network(cidr, strict=False)
         base, size = self._network.network_address, self._network.num_addresses
         while self._first < size and self._used[str(base + self._first)]:
             self._first += 1
-        # A range that is used up gives its first address again and again.
+        # An exhausted range hands out its network address repeatedly.
         address = str(base + self._first if self._first < size else base)
         self.take(uid, address)
         return address
@@ -74,6 +74,6 @@ class _Pool:
             self._first = 1
 
 
-def _made_up_range(node: str) -> str:
+def _default_cidr(node: str) -> str:
     digest = zlib.crc32(node.encode())
     return f"10.{digest >> 8 & 255}.{digest & 255}.0/24"

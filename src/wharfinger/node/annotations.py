@@ -1,4 +1,4 @@
-"""The annotations that tell a simulated pod or node how to behave; values that make no sense count as absent."""
+"""Annotations and labels that control the behaviour of simulated pods and nodes. Invalid values are ignored."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from wharfinger.api.times import BadTime, parse_duration
 PREFIX = "wharfinger.dev/"
 
 # On nodes
-SIMULATED = PREFIX + "simulated"  # label or annotation, `true` or `false`: whether this node is ours to simulate
-SAMPLE = PREFIX + "sample"  # label: made by `wharf nodes --count`, with the prefix of its name
-DOWN = PREFIX + "down"  # annotation `true`: the node has failed
+SIMULATED = PREFIX + "simulated"  # label or annotation, `true` or `false`: whether the node is simulated
+SAMPLE = PREFIX + "sample"  # label: created by `wharf nodes --count`; the value is the name prefix
+DOWN = PREFIX + "down"  # annotation: `true` makes the node fail
 
 # On pods
-START_AFTER = PREFIX + "start-after"  # from bound to running; `never` keeps the pod waiting
-READY_AFTER = PREFIX + "ready-after"  # from running to ready; `never` keeps it from being ready
-RUN_FOR = PREFIX + "run-for"  # how long containers run; absent: for ever
-EXIT_CODE = PREFIX + "exit-code"  # how they end; a list gives one for each attempt, the last for all further ones
-SHUTDOWN_AFTER = PREFIX + "shutdown-after"  # how long containers take to stop when told to
+START_AFTER = PREFIX + "start-after"  # time from bound to running; `never` keeps the pod pending
+READY_AFTER = PREFIX + "ready-after"  # time from running to ready; `never` keeps it unready
+RUN_FOR = PREFIX + "run-for"  # how long containers run; default: forever
+EXIT_CODE = PREFIX + "exit-code"  # of the containers; a list has one for each attempt, the last one repeats
+SHUTDOWN_AFTER = PREFIX + "shutdown-after"  # how long containers take to stop after SIGTERM
 
 NEVER = float("inf")
 

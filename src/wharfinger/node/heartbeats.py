@@ -1,6 +1,6 @@
-"""The nodes' own signs of life: the Ready condition when a node comes up, and leases while it stays up.
+"""Heartbeats of simulated nodes: the Ready condition when a node comes up, and lease renewals while it stays up.
 
-In simulation heartbeats are implicit: nothing is renewed, and only a failure is an event.
+In virtual time heartbeats are implicit: leases are not renewed, and only failures cause events.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background_sleep
-from wharfinger.node.annotations import DOWN
-from wharfinger.node.kubelet import Managed, is_down
+from wharfinger.node.kubelet import ManagedNodes, is_down
 
 log = logging.getLogger(__name__)
 
 LEASE_NAMESPACE = "kube-node-lease"
-STATUS_SECONDS = 300.0  # how often an unchanged status is reported, as kubelets do
-RENEWALS_PER_SECOND = 100.0  # beyond this, many nodes renew less often, as far as their leases allow
-_FINE = (
+STATUS_SECONDS = 300.0  # how often an unchanged status is reported; the kubelet's default
+RENEWALS_PER_SECOND = 100.0  # above this rate nodes renew less often, within their lease duration
+_PRESSURE_CONDITIONS = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
@@ -35,7 +34,7 @@ _FINE = (
 
 
 class Heartbeats(Controller[str]):
-    """Reports managed nodes ready when they are up, and renews their leases unless heartbeats are implicit."""
+    """Reports managed nodes as Ready while they are up, and renews their leases unless heartbeats are implicit."""
 
     name = "heartbeats"
     workers = 8
@@ -48,7 +47,7 @@ class Heartbeats(Controller[str]):
         *,
         lease_seconds: int = 40,
         implicit: bool = False,
-        managed: Managed = Managed(),  # noqa: B008 - frozen
+        managed: ManagedNodes = ManagedNodes(),  # noqa: B008 - frozen
         observer: Observer | None = None,
     ) -> None:
         super().__init__(observer=observer)
@@ -57,7 +56,7 @@ class Heartbeats(Controller[str]):
         self._lease_seconds = lease_seconds
         self._implicit = implicit
         self._managed = managed
-        self._reported: dict[str, float] = {}  # by node uid: when its status was last written by us
+        self._reported: dict[str, float] = {}  # by node UID: when we last wrote its status
         self._nodes = informers.of(NODES, Node)
         self._nodes.add_handler(self._changed, lambda old, new: self._changed(new))
 
@@ -88,7 +87,9 @@ class Heartbeats(Controller[str]):
 
     async def _report(self, node: Node, now: float) -> None:
         stamp = format_time(now)
-        conditions = [_condition(node, type, "False", reason, message, stamp) for type, reason, message in _FINE]
+        conditions = [
+            _condition(node, type, "False", reason, message, stamp) for type, reason, message in _PRESSURE_CONDITIONS
+        ]
         ready = _condition(node, "Ready", "True", "KubeletReady", "kubelet is posting ready status", stamp)
         status: Document = {
             "conditions": [*conditions, ready],
@@ -126,7 +127,7 @@ class Heartbeats(Controller[str]):
             nodes = [node for node in self._nodes if self._managed(node) and not is_down(node)]
             shortest, longest = self._lease_seconds / 4, self._lease_seconds * 0.625
             interval = min(longest, max(shortest, len(nodes) / RENEWALS_PER_SECOND))
-            # Spread over the interval, so that many nodes do not renew at one moment.
+            # Spread over the interval, so that nodes do not all renew at the same moment.
             for node in nodes:
                 await self._renew_one(node.metadata.name)
                 if self._clock.now() - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS:
@@ -177,8 +178,3 @@ def _condition(node: Node, type: str, status: str, reason: str, message: str, st
         "lastHeartbeatTime": stamp,
         "lastTransitionTime": transition_time(node.status.condition(type), status, stamp),
     }
-
-
-async def set_down(client: Client, name: str, down: bool) -> None:
-    """Makes a simulated node fail, or come back."""
-    await client.patch(NODES, name, {"metadata": {"annotations": {DOWN: "true" if down else None}}})

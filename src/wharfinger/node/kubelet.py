@@ -1,7 +1,7 @@
-"""The kubelets of all simulated nodes: one reconciler over pods, whatever the number of nodes.
+"""The kubelets of all simulated nodes: one controller over pods for any number of nodes.
 
-A pod is looked at when it changes and when its next moment has come; there is no polling and no task for a node. Leases
-and node status are kept by `heartbeats`.
+A pod is reconciled when it changes and when its next transition is due; there is no polling and no task for each node. `heartbeats`
+keeps leases and node status.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from wharfinger.client.informer import Index, Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
-from wharfinger.node.addresses import Addresses
+from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import DOWN, SIMULATED, is_true
-from wharfinger.node.fitting import Room
+from wharfinger.node.capacity import NodeUsage
 
 
 @dataclass(frozen=True, slots=True)
-class Managed:
-    """Which nodes are ours: those that say so, or all that do not say they are not."""
+class ManagedNodes:
+    """Selects the nodes to simulate: those marked as simulated and, with `everything`, all that are not marked otherwise."""
 
     everything: bool = False
 
     def __call__(self, node: Node) -> bool:
-        told = node.metadata.labels.get(SIMULATED, node.metadata.annotations.get(SIMULATED))
-        return self.everything if told is None else is_true(told)
+        mark = node.metadata.labels.get(SIMULATED, node.metadata.annotations.get(SIMULATED))
+        return self.everything if mark is None else is_true(mark)
 
 
 def is_down(node: Node) -> bool:
@@ -59,7 +59,7 @@ class Kubelets(Controller[ObjectKey]):
         clock: Clock,
         *,
         startup_seconds: float = 1.0,
-        managed: Managed = Managed(),  # noqa: B008 - frozen
+        managed: ManagedNodes = ManagedNodes(),  # noqa: B008 - frozen
         observer: Observer | None = None,
     ) -> None:
         super().__init__(observer=observer)
@@ -70,9 +70,9 @@ class Kubelets(Controller[ObjectKey]):
         self._nodes = informers.of(NODES, Node)
         self._pods = informers.of(PODS, Pod)
         self._by_node = pods_by_node(self._pods)
-        self._seen: dict[str, float] = {}  # by uid, pods that were taken on and do not show their start: since when
-        self._rooms: dict[str, Room] = {}  # by node: what the pods that it has taken on ask of it
-        self._addresses = Addresses()
+        self._admitted: dict[str, float] = {}  # pod UID to time, for admitted pods without a start time in their status
+        self._usage: dict[str, NodeUsage] = {}  # by node
+        self._addresses = PodAddresses()
         self._nodes.add_handler(self._node_added, self._node_updated)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
@@ -83,23 +83,25 @@ class Kubelets(Controller[ObjectKey]):
             return
         now = self._clock.now()
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
-        bound_at = self._seen.get(pod.metadata.uid) if waiting else now
+        bound_at = self._admitted.get(pod.metadata.uid) if waiting else now
         if bound_at is None:
-            lacking = self._room(node).shortage(pod, node)
+            lacking = self._node_usage(node).insufficient(pod, node)
             if lacking is not None:
                 message = f"Pod was rejected: {lacking}"
                 await self._write(pod, lifecycle.rejected(pod, f"OutOf{lacking.resource}", message, now))
                 return
-            self._room(node).put(pod.metadata.uid, requests(pod))
-            bound_at = self._seen[pod.metadata.uid] = now
+            self._node_usage(node).add(pod.metadata.uid, requests(pod))
+            bound_at = self._admitted[pod.metadata.uid] = now
         elif bound_at > now:
-            bound_at = self._seen[pod.metadata.uid] = now  # the clock was set back: nobody waits for it to catch up
+            bound_at = self._admitted[pod.metadata.uid] = (
+                now  # the clock was set back: start from now instead of waiting for it
+            )
         step = lifecycle.next_step(
             pod,
             bound_at=bound_at,
             startup=self._startup,
             now=now,
-            pod_ip=self._addresses.give(pod, node) if waiting and not pod.spec.host_network else "",
+            pod_ip=self._addresses.allocate(pod, node) if waiting and not pod.spec.host_network else "",
             host_ip=_host_ip(node),
         )
         if step.delete:
@@ -113,13 +115,13 @@ class Kubelets(Controller[ObjectKey]):
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
 
-    def _room(self, node: Node) -> Room:
-        return self._rooms.setdefault(node.metadata.name, Room())
+    def _node_usage(self, node: Node) -> NodeUsage:
+        return self._usage.setdefault(node.metadata.name, NodeUsage())
 
     def _resize(self, pod: Pod, node: Node, now: float) -> Document | None:
-        """Grants a resize that fits; one that does not fit waits, and says so."""
-        wish = msgspec.structs.replace(pod, status=PodStatus(phase=pod.status.phase))
-        lacking = self._room(node).shortage(wish, node)
+        """Applies a resize that fits; otherwise the condition PodResizePending says why it does not."""
+        desired = msgspec.structs.replace(pod, status=PodStatus(phase=pod.status.phase))
+        lacking = self._node_usage(node).insufficient(desired, node)
         if lacking is None:
             return lifecycle.resized(pod, now)
         infeasible = lacking.requested > lacking.capacity
@@ -130,8 +132,8 @@ class Kubelets(Controller[ObjectKey]):
             if infeasible
             else str(lacking)
         )
-        shown = pod.status.condition("PodResizePending")
-        if shown is not None and (shown.reason, shown.message) == (reason, message):
+        current = pod.status.condition("PodResizePending")
+        if current is not None and (current.reason, current.message) == (reason, message):
             return None
         stamp = format_time(now)
         pending = {
@@ -161,37 +163,37 @@ class Kubelets(Controller[ObjectKey]):
         except NotFound:
             return
 
-    def _follow(self, pod: Pod) -> None:
-        """Keeps what the pod takes of its node as the pod shows it."""
+    def _account(self, pod: Pod) -> None:
+        """Updates the accounting of the node from the status of the pod."""
         if pod.terminal:
             self._forget(pod)
         elif pod.status.start_time:
-            self._seen.pop(pod.metadata.uid, None)
-            self._rooms.setdefault(pod.spec.node_name, Room()).put(pod.metadata.uid, requests(pod))
-            self._addresses.shown(pod)
+            self._admitted.pop(pod.metadata.uid, None)
+            self._usage.setdefault(pod.spec.node_name, NodeUsage()).add(pod.metadata.uid, requests(pod))
+            self._addresses.observe(pod)
 
     def _forget(self, pod: Pod) -> None:
-        """The pod has ended or is gone: it takes nothing of its node any more."""
+        """Releases the resources and the address of a pod that has ended or was deleted."""
         uid, node = pod.metadata.uid, pod.spec.node_name
-        self._seen.pop(uid, None)
-        self._addresses.forget(pod)
-        room = self._rooms.get(node)
-        if room is not None:
-            room.drop(uid)
-            if not room.pods:
-                del self._rooms[node]
+        self._admitted.pop(uid, None)
+        self._addresses.release(pod)
+        usage = self._usage.get(node)
+        if usage is not None:
+            usage.remove(uid)
+            if not usage.pods:
+                del self._usage[node]
 
-    # Events of informers
+    # Informer events
 
     def _pod_added(self, pod: Pod) -> None:
         if pod.spec.node_name:
-            self._follow(pod)
-            self._look_at(pod)
+            self._account(pod)
+            self._enqueue(pod)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         self._pod_added(new)
 
-    def _look_at(self, pod: Pod) -> None:
+    def _enqueue(self, pod: Pod) -> None:
         if not (pod.terminal and not pod.terminating):
             self.queue.add(pod.metadata.key)
 
@@ -204,7 +206,7 @@ class Kubelets(Controller[ObjectKey]):
     def _node_added(self, node: Node) -> None:
         if self._managed(node) and not is_down(node):
             for pod in self._by_node.get(node.metadata.name):
-                self._look_at(pod)
+                self._enqueue(pod)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         if is_down(old) and not is_down(new):

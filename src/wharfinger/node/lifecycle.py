@@ -1,6 +1,6 @@
-"""What a simulated pod does next: from what the API server shows of it, the time, and its annotations. Pure.
+"""The next transition of a simulated pod, from its object, its annotations and the time. Pure.
 
-Nothing is remembered between two calls, so a kubelet that starts again goes on where the last one stopped.
+There is no state between calls, so a restarted kubelet continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from wharfinger.api.views.pods import Container, ContainerStatus
 from wharfinger.node import annotations as names
 from wharfinger.node.annotations import NEVER, exit_code, seconds
 
-TERMINATED_BY_SIGNAL = 143  # what a program exits with that does not handle SIGTERM
+TERMINATED_BY_SIGNAL = 143  # exit code of a process that does not handle SIGTERM
 KILLED = 137
 BACKOFF_BASE, BACKOFF_LIMIT = 10.0, 300.0
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """`status` is written as a strategic merge patch (its echo is the next occasion to look), `delete` ends a graceful
-    deletion, and `wait` asks to look again later.
+class PodStep:
+    """What to do for a pod: write `status` as a strategic merge patch (the pod is reconciled again when the change arrives),
+    `delete` it to complete a graceful deletion, or reconcile it after `wait` seconds.
 
-    A `wait` that leads to nothing final (an endless restart, an expiry) is a background one.
+    A wait that leads to no final state (an endless restart, an expiry) is a background one: the simulation does not keep running for it.
     """
 
     status: Document | None = None
@@ -37,11 +37,11 @@ class Step:
     background: bool = False
 
 
-DONE = Step()
+DONE = PodStep()
 
 
-def next_step(pod: Pod, *, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> Step:
-    """`bound_at` is when the kubelet first saw the pod; `pod_ip` is used if it starts now."""
+def next_step(pod: Pod, *, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> PodStep:
+    """`bound_at` is when the kubelet admitted the pod; `pod_ip` becomes its address if it starts now."""
     if pod.terminating:
         return _stop(pod, now)
     if pod.terminal:
@@ -52,7 +52,7 @@ def next_step(pod: Pod, *, bound_at: float, startup: float, now: float, pod_ip: 
 
 
 def rejected(pod: Pod, reason: str, message: str, now: float) -> Document:
-    """The status of a pod that the kubelet refuses to run."""
+    """The status of a pod that the kubelet rejects at admission."""
     return {
         "phase": "Failed",
         "reason": reason,
@@ -65,19 +65,19 @@ def rejected(pod: Pod, reason: str, message: str, now: float) -> Document:
 # Stopping
 
 
-def _stop(pod: Pod, now: float) -> Step:
+def _stop(pod: Pod, now: float) -> PodStep:
     grace = float(pod.metadata.deletion_grace_period_seconds or 0)
-    told = parse_time(pod.metadata.deletion_timestamp) - grace
+    signalled = parse_time(pod.metadata.deletion_timestamp) - grace
     takes = seconds(pod.metadata.annotations, names.SHUTDOWN_AFTER, 0.0)
     running = bool(pod.status.container_statuses) and not pod.terminal
-    left = told + min(takes, grace) - now if running else 0.0
+    left = signalled + min(takes, grace) - now if running else 0.0
     if left > 0:
-        return Step(wait=left)
+        return PodStep(wait=left)
     if running and pod.metadata.finalizers:
-        # The object outlives its containers: who holds the finalizer must see how they ended.
+        # The object outlives its containers; the owner of the finalizer needs to see how they ended.
         code = KILLED if takes > grace else TERMINATED_BY_SIGNAL
-        return Step(status=_ended(pod, code, now, reason="", message=""))
-    return Step(delete=not pod.metadata.finalizers or _needs_zero_grace(pod))
+        return PodStep(status=_ended(pod, code, now, reason="", message=""))
+    return PodStep(delete=not pod.metadata.finalizers or _needs_zero_grace(pod))
 
 
 def _needs_zero_grace(pod: Pod) -> bool:
@@ -87,13 +87,13 @@ def _needs_zero_grace(pod: Pod) -> bool:
 # Starting
 
 
-def _start(pod: Pod, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> Step:
+def _start(pod: Pod, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> PodStep:
     takes = seconds(pod.metadata.annotations, names.START_AFTER, startup)
     left = bound_at + takes - now
     if takes == NEVER:
         return DONE
     if left > 0:
-        return Step(wait=left)
+        return PodStep(wait=left)
     stamp = format_time(now)
     containers = _containers_ready(pod, now, now)
     status: Document = {
@@ -109,7 +109,7 @@ def _start(pod: Pod, bound_at: float, startup: float, now: float, pod_ip: str, h
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [_initialized(container, stamp) for container in pod.spec.init_containers]
     status["conditions"] = _conditions(pod, stamp, ready=_ready(pod, now, now), containers=containers)
-    return Step(status=status)
+    return PodStep(status=status)
 
 
 def _running(container: Container, stamp: str, restarts: int, *, ready: bool) -> Document:
@@ -154,23 +154,23 @@ def _initialized(container: Container, stamp: str) -> Document:
 # Running
 
 
-def _run(pod: Pod, now: float) -> Step:
+def _run(pod: Pod, now: float) -> PodStep:
     deadline = pod.spec.active_deadline_seconds
     if deadline is not None:
         expires = parse_time(pod.status.start_time) + deadline
         if now >= expires:
-            return Step(status=_ended(pod, KILLED, now, reason="DeadlineExceeded", message=DEADLINE_MESSAGE))
+            return PodStep(status=_ended(pod, KILLED, now, reason="DeadlineExceeded", message=DEADLINE_MESSAGE))
     step = _attempt(pod, now)
     if deadline is not None and step.status is None:
         left = expires - now
         if step.wait is None or left < step.wait:
-            # A deadline is an expiry; it only holds up a simulation when the pod would have ended anyway.
-            return Step(wait=left, background=step.wait is None or step.background)
+            # A deadline is an expiry, so the wait is in the background unless the pod ends by itself.
+            return PodStep(wait=left, background=step.wait is None or step.background)
     return step
 
 
-def _attempt(pod: Pod, now: float) -> Step:
-    """The present attempt of the containers, which all start and end together."""
+def _attempt(pod: Pod, now: float) -> PodStep:
+    """The current attempt of the containers, which all start and end together."""
     first = pod.status.container_statuses[0]
     if first.state.terminated is not None:
         return _restart(pod, first, now)
@@ -183,12 +183,12 @@ def _attempt(pod: Pod, now: float) -> Step:
     final = _is_final(pod, code)
     if now >= ends:
         if final:
-            return Step(status=_ended(pod, code, now, reason="", message=""))
-        return Step(status=_crashed(pod, code, now))
+            return PodStep(status=_ended(pod, code, now, reason="", message=""))
+        return PodStep(status=_crashed(pod, code, now))
     ready = _ready(pod, started, now)
     containers = _containers_ready(pod, started, now)
     if ready != pod.ready or any(status.ready != containers for status in pod.status.container_statuses):
-        return Step(status=_readiness(pod, now, ready=ready, containers=containers))
+        return PodStep(status=_readiness(pod, now, ready=ready, containers=containers))
     waits = [] if takes == NEVER else [(ends - now, not final)]
     ready_at = started + seconds(pod.metadata.annotations, names.READY_AFTER, 0.0)
     if now < ready_at < NEVER:
@@ -196,7 +196,7 @@ def _attempt(pod: Pod, now: float) -> Step:
     if not waits:
         return DONE
     wait, endless = min(waits)
-    return Step(wait=wait, background=endless)
+    return PodStep(wait=wait, background=endless)
 
 
 def _is_final(pod: Pod, code: int) -> bool:
@@ -204,8 +204,8 @@ def _is_final(pod: Pod, code: int) -> bool:
     return policy == "Never" or (policy == "OnFailure" and code == 0)
 
 
-def _restart(pod: Pod, first: ContainerStatus, now: float) -> Step:
-    """A container that ended is started again, the first time at once, then after a growing wait."""
+def _restart(pod: Pod, first: ContainerStatus, now: float) -> PodStep:
+    """Restarts containers that ended: the first time immediately, then with exponential back-off."""
     ended = first.state.terminated
     restarts = first.restart_count
     finished = parse_time(ended.finished_at) if ended is not None and ended.finished_at else now
@@ -213,7 +213,7 @@ def _restart(pod: Pod, first: ContainerStatus, now: float) -> Step:
     left = finished + wait - now
     code = exit_code(pod.metadata.annotations, restarts + 1)
     if left > 0:
-        return Step(wait=left, background=not _is_final(pod, code))
+        return PodStep(wait=left, background=not _is_final(pod, code))
     stamp = format_time(now)
     containers = _containers_ready(pod, now, now)
     statuses = []
@@ -223,7 +223,7 @@ def _restart(pod: Pod, first: ContainerStatus, now: float) -> Step:
             fresh["lastState"] = {"terminated": _terminated(status.state.terminated.exit_code, now, stamp)}
         statuses.append(fresh)
     conditions = _conditions(pod, stamp, ready=_ready(pod, now, now), containers=containers)
-    return Step(status={"containerStatuses": statuses, "conditions": conditions})
+    return PodStep(status={"containerStatuses": statuses, "conditions": conditions})
 
 
 def _crashed(pod: Pod, code: int, now: float) -> Document:
@@ -235,7 +235,7 @@ def _crashed(pod: Pod, code: int, now: float) -> Document:
 
 
 def _ended(pod: Pod, code: int, now: float, *, reason: str, message: str) -> Document:
-    """The status of a pod whose containers have stopped for good."""
+    """The status of a pod whose containers have ended for good."""
     stamp = format_time(now)
     status: Document = {
         "phase": "Succeeded" if code == 0 else "Failed",
@@ -278,7 +278,7 @@ def _terminated(code: int, now: float, started: str) -> Document:
 
 def _containers_ready(pod: Pod, started: float, now: float) -> bool:
     delay = seconds(pod.metadata.annotations, names.READY_AFTER, 0.0)
-    return delay <= 0 or now >= started + delay  # a clock that is set back makes nothing unready
+    return delay <= 0 or now >= started + delay  # a clock that is set back does not make a pod unready
 
 
 def _ready(pod: Pod, started: float, now: float) -> bool:
@@ -301,7 +301,7 @@ def _readiness(pod: Pod, now: float, *, ready: bool, containers: bool) -> Docume
 
 
 def _conditions(pod: Pod, stamp: str, *, ready: bool, containers: bool, why: str = "") -> list[Document]:
-    """The kubelet's conditions, each with the time it last turned."""
+    """The conditions that the kubelet sets."""
     if not ready and not why:
         why = "ReadinessGatesNotReady" if containers else "ContainersNotReady"
     unready = f"containers with unready status: [{' '.join(container.name for container in pod.spec.containers)}]"
@@ -326,7 +326,7 @@ def _condition(pod: Pod, stamp: str, type: str, holds: bool, reason: str, messag
         "lastTransitionTime": transition_time(before, status, stamp),
         "observedGeneration": pod.metadata.generation,
     }
-    # A patch removes what it names as null; naming what is not there would leave nulls behind.
+    # Null removes a field in a patch, but would be stored for a field that does not exist.
     if reason or (before is not None and before.reason):
         made["reason"] = reason or None
     if message or (before is not None and before.message):
@@ -338,7 +338,7 @@ def _condition(pod: Pod, stamp: str, type: str, holds: bool, reason: str, messag
 
 
 def resize_wanted(pod: Pod) -> bool:
-    """Whether the spec asks for other resources than the running containers have, or a put-off wish is to be settled."""
+    """Whether the resources in the spec differ from those of the running containers, or a resize is pending."""
     return pod.status.condition("PodResizePending") is not None or any(
         _differs(container, status)
         for container, status in zip(pod.spec.containers, pod.status.container_statuses)
@@ -348,13 +348,13 @@ def resize_wanted(pod: Pod) -> bool:
 
 def _differs(container: Container, status: ContainerStatus) -> bool:
     if status.resources is None:
-        return False  # a kubelet that does not report them runs what the spec says, as pods of snapshots show
+        return False  # not reported, as in pods of snapshots: the containers run with the resources of the spec
     wanted = {k: v for k, v in msgspec.to_builtins(container.resources).items() if v}
     return wanted != {k: v for k, v in msgspec.to_builtins(status.resources).items() if v}
 
 
 def resized(pod: Pod, now: float) -> Document:
-    """The status of a pod whose containers have got what the spec asks for."""
+    """The status of a pod after a resize to the resources in its spec."""
     statuses = []
     for container, status in zip(pod.spec.containers, pod.status.container_statuses):
         running = status.state.running.started_at if status.state.running is not None else format_time(now)

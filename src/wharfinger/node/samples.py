@@ -1,4 +1,4 @@
-"""Sample nodes: the documents of nodes that `wharf nodes` creates. Pure."""
+"""The Node documents that `wharf nodes` creates. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from wharfinger.node.annotations import SAMPLE, SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What the nodes of one sample have in common."""
+class NodeSample:
+    """What all nodes of a sample have in common."""
 
     cpu: str = "8"
     memory: str = "32Gi"
@@ -20,12 +20,12 @@ class Sample:
     region: str = "local"
     prefix: str = "node"
     labels: Mapping[str, str] = field(default_factory=dict)
-    resources: Mapping[str, str] = field(default_factory=dict)  # further capacity, such as devices
+    resources: Mapping[str, str] = field(default_factory=dict)  # additional capacity, such as devices
     taints: Sequence[Document] = ()
 
 
-def sample_node(sample: Sample, index: int) -> Document:
-    """The node of that number, counted from 0; nodes take turns among the zones."""
+def sample_node(sample: NodeSample, index: int) -> Document:
+    """The node with this index, counted from 0; zones are assigned round-robin."""
     name = f"{sample.prefix}-{index + 1}"
     labels = {
         "kubernetes.io/hostname": name,
@@ -66,8 +66,8 @@ def sample_node(sample: Sample, index: int) -> Document:
     return document
 
 
-def surplus(sample: Sample, count: int, nodes: Iterable[Document]) -> list[str]:
-    """Of the nodes made for this sample, the names of those beyond the first `count`."""
+def surplus(sample: NodeSample, count: int, nodes: Iterable[Document]) -> list[str]:
+    """Names of nodes created for this sample beyond the first `count`."""
     wanted = {f"{sample.prefix}-{index + 1}" for index in range(count)}
     names = [
         node["metadata"]["name"] for node in nodes if node["metadata"].get("labels", {}).get(SAMPLE) == sample.prefix

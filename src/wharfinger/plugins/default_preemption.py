@@ -1,7 +1,7 @@
 """DefaultPreemption: makes room for a pod by evicting pods of lower priority. The engine does the work.
 
-All nodes that evictions can help are looked at; the two arguments, which upstream uses to look at fewer, are read and
-checked but have no effect.
+All nodes on which evictions may help are examined. The two arguments, with which upstream examines fewer, are validated
+but have no effect.
 """
 
 from __future__ import annotations

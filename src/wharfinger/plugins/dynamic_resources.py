@@ -1,5 +1,7 @@
-"""DynamicResources: resource claims, which we do not schedule. A pod with claims stays pending and says why; it is never
-placed wrongly. Of other pods it says what the stock plugin says of them, in the same words."""
+"""DynamicResources: refuses pods with resource claims, which are not supported, so that they are never placed wrongly.
+
+For other pods it gives the same messages as the stock plugin.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class DynamicResources(Plugin):
         return REFUSAL if shape.pod.spec.resource_claims else None
 
     def post_filter(self, pod: Pod, *, asked: bool) -> Status:
-        # Upstream looks for what its PreFilter left behind, and fails where that was never reached.
+        # Upstream reads the state of its PreFilter here and fails if that never ran.
         if not asked:
             return NOT_ASKED
         return SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS

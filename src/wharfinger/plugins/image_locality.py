@@ -1,4 +1,4 @@
-"""ImageLocality: prefers nodes that already have the pod's images, the more so the more nodes have them."""
+"""ImageLocality: prefers nodes that already have the pod's images."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
 
 _MIB = 1024 * 1024
-_SMALLEST = 23 * _MIB  # sizes below do not count
-_LARGEST = 1000 * _MIB  # a container
+_SMALLEST = 23 * _MIB  # smaller sums score 0
+_LARGEST = 1000 * _MIB  # for each container
 
 
 class ImageLocality(Plugin):
@@ -37,7 +37,7 @@ class _Images(Prepared):
         self._tables = tables
         self._names = names
         self._containers = containers
-        self._scores: Ints | None = None  # [row]; None when all are 0
+        self._scores: Ints | None = None  # [row]; None: all are 0
         self._version = -1
 
     @property
@@ -63,16 +63,16 @@ class _Images(Prepared):
             return
         sizes: Ints = np.zeros(tables.capacity, dtype=np.int64)
         for size, holders in known:
-            # An image that many nodes have counts more, so that pods do not heap on the few that have a rare one.
+            # Images that many nodes have count more, so that pods do not pile up on the few nodes that have a rare image.
             sizes[list(holders)] += int(float(size) * (len(holders) / tables.node_count))
         largest = _LARGEST * self._containers
-        # Clamped as upstream does, the lower bound first.
+        # Clamped as upstream, the lower bound first.
         clamped = np.where(sizes < _SMALLEST, _SMALLEST, np.minimum(sizes, largest))
         self._scores = MAX_SCORE * (clamped - _SMALLEST) // (largest - _SMALLEST)
 
 
 def normalized(name: str) -> str:
-    """The image name as nodes report it: with a tag."""
+    """The image name with a tag, as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 

@@ -1,14 +1,13 @@
-"""InterPodAffinity: affinity and anti-affinity between pods, required and preferred, of both sides.
+"""InterPodAffinity: affinity and anti-affinity between pods, required and preferred, in both directions.
 
-Counts per topology domain are kept by the tables (`framework/counters.py`): how many pods on nodes match the incoming
-pod's terms, and how many carry terms that match the incoming pod.
+The tables keep counts per topology domain (`framework/counters.py`): how many pods on nodes match the terms of the
+incoming pod, and how many carry terms that match the incoming pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import DomainCounter, PodCounter, PodSelection, TermCounter, TermKind, any_on
+from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
 from wharfinger.framework.pod_selectors import NOTHING, AffinityTerm
@@ -49,7 +49,7 @@ class InterPodAffinity(Plugin):
     args_type = InterPodAffinityArgs
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
-        _ = shape.term_kinds  # reads all terms
+        _ = shape.term_kinds  # parses all terms
         if shape.parsing_error:
             return unresolvable(f"parsing pod: {shape.parsing_error}")
         return _PodAffinity(self.tables, shape, self.args)
@@ -103,7 +103,8 @@ def _matches_all(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
 
 
 class _Imagined:
-    """What a simulation changes on its row's domains: pods that match own terms, and terms of others by topology key."""
+    """What a simulation changes in the domains of its row: the number of pods that match our terms, and by topology key the
+    number of pods with terms that match us."""
 
     def __init__(self) -> None:
         self.matching: dict[DomainCounter, int] = {}
@@ -114,22 +115,18 @@ _NOBODY = _Imagined()
 
 
 def _elsewhere(counter: DomainCounter, row: int, imagined: _Imagined) -> bool:
-    """Whether any domain's count differs from zero, with the change imagined on the row's domain."""
+    """Whether the count of any domain differs from zero, the simulated change included."""
     here = counter.at(row)
     return here + imagined.matching.get(counter, 0) != 0 or counter.total != here
 
 
-@dataclass(slots=True)
-class _Domains:
-    """Which domain each feasible row is in, and the normalised scores of the domains when last asked for."""
+class _FeasibleDomains(NamedTuple):
+    """The domains of the feasible rows, cached for a topology key and a state of the nodes."""
 
     column: LabelColumn
     rows: Rows
-    position: int  # of the log of nodes
-    present: list[int]  # the codes of the domains, ABSENT for none
-    index: Ints  # [row] position in `present`
-    scores: list[int] = field(default_factory=list)  # [domain]
-    final: Ints | None = None  # [row]
+    position: int  # of the node log
+    domains: DomainScores
 
 
 class _PodAffinity(Prepared):
@@ -149,7 +146,7 @@ class _PodAffinity(Prepared):
 
         together = PodSelection(tuple(self._part(term) for term in shape.required_affinity))
         keys = list(dict.fromkeys(term.topology_key for term in shape.required_affinity))
-        self._affinity = [self._counter(key, together) for key in keys]  # pods that match all terms
+        self._affinity = [self._counter(key, together) for key in keys]  # by topology key: pods that match all terms
         self._matches_itself = bool(keys) and together.matches(shape.namespace, shape.labels)
         self._anti = [
             (term, self._counter(term.topology_key, self._alone(term))) for term in shape.required_anti_affinity
@@ -164,23 +161,23 @@ class _PodAffinity(Prepared):
                 for term, weight in shape.preferred_anti_affinity
             ),
         ]
-        self._existing: list[TermCounter] = []  # anti-affinity terms of others that match this pod
-        self._scored: list[tuple[DomainCounter, int]] = []  # what scores count, with the scoring terms of others
-        self._filtered: list[DomainCounter] = []  # what filters count
+        self._existing: list[TermCounter] = []  # anti-affinity terms of pods on nodes that match this pod
+        self._scored: list[tuple[DomainCounter, int]] = []  # what the scores count, terms of pods on nodes included
+        self._filtered: list[DomainCounter] = []  # what the filter counts
         self._terms_version = -1
-        self._kept: _Domains | None = None
+        self._known: _FeasibleDomains | None = None
 
     def close(self) -> None:
         for counter in self._held:
             self._tables.counters.release(counter)
 
-    # what counts
+    # -- counting
 
     def _part(self, term: AffinityTerm) -> tuple[frozenset[str] | None, Any]:
-        """Which namespaces and labels an own term selects.
+        """The namespaces (None for all) and the selector of a term of the incoming pod.
 
-        Upstream unrolls the namespace selector into names, but keeps it, and then tries it against no labels at all
-        (interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty): one that no label meets selects every
+        Upstream resolves the namespace selector to names, but then also matches it against empty labels
+        (interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty): a selector that matches those selects every
         namespace.
         """
         if term.namespace_selector.matches({}):
@@ -201,7 +198,7 @@ class _PodAffinity(Prepared):
         return counter
 
     def _look_at_terms(self) -> None:
-        """Finds the terms of others that match this pod; needed again only when a term appeared."""
+        """Finds the terms of pods on nodes that match this pod, when terms were added or dropped."""
         counters = self._tables.counters
         if self._terms_version == counters.terms_version:
             return
@@ -226,8 +223,8 @@ class _PodAffinity(Prepared):
             return kind.weight
         return -kind.weight if kind.rule == "preferredAntiAffinity" else None
 
-    # Where no two nodes share a domain, as with host names, a pod changes the answer of its own row alone, and rows whose
-    # pods changed are asked for again anyway. The versions leave such counts out, but for going from none to some.
+    # If no two nodes share a domain, as with host names, a pod changes the answer for its own row alone, and rows whose
+    # pods changed are evaluated again anyway. The versions ignore such counts, except for a change between none and some.
 
     @property
     def filter_version(self) -> Hashable:
@@ -236,7 +233,7 @@ class _PodAffinity(Prepared):
         for index, counter in enumerate(self._filtered):
             some |= (counter.total > 0) << index
             if not counter.column.unique:
-                moved += counter.crossings  # only whether there are any in a domain counts
+                moved += counter.crossings  # it only matters whether there are any in a domain
         return self._tables.node_log.position, self._terms_version, some, moved
 
     @property
@@ -253,7 +250,7 @@ class _PodAffinity(Prepared):
     def scores_follow_pods(self) -> bool:
         return any(counter.column.unique for counter, _ in self._scored if counter.total)
 
-    # filtering
+    # -- filtering
 
     def filtering(self) -> bool:
         self._look_at_terms()
@@ -270,7 +267,7 @@ class _PodAffinity(Prepared):
         size = len(rows)
         codes = np.where(any_on(self._existing, rows), self._by_existing, 0)
         if self._anti:
-            # Terms over one topology key share their counts, which for "any above zero" is the same as each alone.
+            # Upstream adds up the counts of terms with the same topology key; for "above zero" that makes no difference.
             refused = any_on((counter for _, counter in self._anti), rows)
             codes = np.where(refused, self._by_anti_affinity, codes)
         if self._affinity:
@@ -280,7 +277,7 @@ class _PodAffinity(Prepared):
                 has_keys &= counter.column.codes.take(rows) >= 0
                 found &= counter.on(rows) > 0
             if self._matches_itself and not any(counter.total for counter in self._affinity):
-                found = np.ones(size, dtype=np.bool_)  # the first of pods that want to be together
+                found = np.ones(size, dtype=np.bool_)  # the first pod of a group with affinity to itself
             codes = np.where(has_keys & found, codes, self._by_affinity)
         return codes
 
@@ -320,7 +317,7 @@ class _PodAffinity(Prepared):
                 if self._tables.label(key).codes.cells[row] >= 0:
                     imagined.carrying[key] = imagined.carrying.get(key, 0) + sign
 
-    # scoring
+    # -- scoring
 
     def scoring(self) -> bool:
         if self._args.ignore_preferred_terms_of_existing_pods and not self._preferred:
@@ -353,25 +350,22 @@ class _PodAffinity(Prepared):
         column = counted[0][0].column if counted else None
         if column is None or not len(rows) or any(counter.column is not column for counter, _ in counted):
             return super().final(rows)
-        kept = self._domains(column, rows)
-        if len(kept.present) > FEW:
+        domains = self._domains(column, rows)
+        if len(domains.codes) > FEW:
             return super().final(rows)
-        raw = [sum([counter.of(code) * weight for counter, weight in counted]) for code in kept.present]
+        raw = [sum([counter.of(code) * weight for counter, weight in counted]) for code in domains.codes]
         smallest, largest = min(raw), max(raw)
         scores = [0] * len(raw)
         if largest != smallest:
             scores = [int(MAX_SCORE * ((each - smallest) / (largest - smallest))) for each in raw]
-        if kept.final is None or scores != kept.scores:
-            kept.scores, kept.final = scores, np.array(scores, dtype=np.int64).take(kept.index)
-        return kept.final
+        return domains.by_row(scores)
 
-    def _domains(self, column: LabelColumn, rows: Rows) -> _Domains:
-        """What follows from which rows are feasible; kept, for that changes less often than the counts."""
-        kept, position = self._kept, self._tables.node_log.position
-        if kept is None or kept.rows is not rows or kept.position != position or kept.column is not column:
-            present, index = np.unique(column.codes.take(rows), return_inverse=True)
-            kept = self._kept = _Domains(column, rows, position, present.tolist(), index)
-        return kept
+    def _domains(self, column: LabelColumn, rows: Rows) -> DomainScores:
+        """Cached, since the feasible rows change less often than the counts."""
+        known, position = self._known, self._tables.node_log.position
+        if known is None or known.rows is not rows or known.position != position or known.column is not column:
+            known = self._known = _FeasibleDomains(column, rows, position, DomainScores(column.codes.take(rows)))
+        return known.domains
 
 
 plugins = (InterPodAffinity,)

@@ -99,7 +99,7 @@ class NodeAffinityPlugin(Plugin):
 
 
 def _names(affinity: NodeAffinity | None) -> frozenset[str] | None:
-    """The only nodes the pod can go to, when every term names nodes; terms are ORed, fields within one ANDed."""
+    """The only nodes that can match, if every term names nodes. Terms are ORed, the fields of a term are ANDed."""
     if affinity is None or affinity.required is None or not affinity.required.node_selector_terms:
         return None
     names: set[str] = set()
@@ -151,7 +151,7 @@ class _NodeAffinity(Prepared):
 
 
 def matching(tables: Tables, required: RequiredNodeAffinity, rows: Rows) -> Bools:
-    """Which rows meet a pod's node selector and required node affinity."""
+    """Which rows match a pod's node selector and required node affinity."""
     found = tables.labelled(required.selector, rows)
     if required.terms is not None:
         found &= _any_term(tables, required.terms, rows)

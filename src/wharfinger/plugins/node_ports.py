@@ -1,4 +1,4 @@
-"""NodePorts: host ports a pod asks for must be free on the node."""
+"""NodePorts: the host ports of a pod must be free on the node."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Ports(Prepared):
 
 
 def conflict(wanted: tuple[HostPort, ...], used: Collection[HostPort]) -> bool:
-    """Whether a wanted port is taken: the same protocol and port, on the same address or where either is any address."""
+    """Whether a wanted port is in use: the same protocol and port, with the same address or 0.0.0.0 on either side."""
     for address, protocol, port in wanted:
         for other, other_protocol, other_port in used:
             if port == other_port and protocol == other_protocol:

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: keeps pods off cordoned nodes unless they tolerate the taint that stands for it."""
+"""NodeUnschedulable: refuses cordoned nodes unless the pod tolerates the unschedulable taint."""
 
 from __future__ import annotations
 

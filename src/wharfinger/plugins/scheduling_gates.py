@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates does not enter the queue."""
+"""SchedulingGates: a pod with scheduling gates does not enter the active queue."""
 
 from __future__ import annotations
 

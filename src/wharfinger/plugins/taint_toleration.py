@@ -1,4 +1,4 @@
-"""TaintToleration: keeps pods off nodes whose taints they do not tolerate, and prefers nodes with fewer soft taints."""
+"""TaintToleration: refuses nodes with untolerated taints, and prefers nodes with fewer untolerated PreferNoSchedule taints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaintToleration(Plugin):
 
 
 class _Taints(Prepared):
-    """Nodes share few lists of taints: each list is judged once, rows look their verdict up."""
+    """Nodes share few distinct lists of taints: each list is evaluated once, and rows look up the result."""
 
     filters = scores = normalizes = True
 
@@ -45,7 +45,7 @@ class _Taints(Prepared):
         self._tolerations = shape.pod.spec.tolerations
         self._soft = tuple(each for each in self._tolerations if each.effect in ("", "PreferNoSchedule"))
         self._code = self.refuse(REASON)
-        self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [list of taints]
+        self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [taint list]
         self._counts: Ints = np.zeros(0, dtype=np.int64)
 
     def filter(self, rows: Rows) -> Ints:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from wharfinger.api.errors import InternalError
 from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import Fault
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.scenario.extension import Extensions
 
 T = TypeVar("T")
 
@@ -44,20 +44,9 @@ class FaultyClient(LocalClient):
     def __init__(self, client: LocalClient, faults: BindFaults) -> None:
         super().__init__(client.store, client.user)
         self._faults = faults
+        self._extensions = Extensions()
 
     async def send(self, request: ApiRequest[T]) -> T:
-        if _binds(request):
+        if (request.verb is Verb.CREATE and request.subresource == "binding") or self._extensions.binds(request):
             await self._faults.inject()
         return await super().send(request)
-
-
-def _binds(request: ApiRequest[Any]) -> bool:
-    """Pods are bound by their binding subresource, reservations by their status."""
-    if request.verb is Verb.CREATE:
-        return request.subresource == "binding"
-    return (
-        request.verb is Verb.PATCH
-        and request.resource == RESERVATIONS
-        and request.subresource == "status"
-        and "nodeName" in request.body.get("status", {})
-    )

@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes and a placement selects what it selects, from any API server. Changes nothing."""
+"""Why a pod goes where it goes, asked of any API server. Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import not_found
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Registry
@@ -15,15 +14,12 @@ from wharfinger.api.views import Pod
 from wharfinger.api.wording import listed
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
-from wharfinger.systems.placement.kinds.names import PLACEMENTS
 
-# A question loads only what answers it.
 if TYPE_CHECKING:
     from wharfinger.engine import Engine
     from wharfinger.engine.outcome import Explanation
     from wharfinger.scheduler.configuration import SchedulerConfiguration
     from wharfinger.scheduler.scheduler import Scheduler
-    from wharfinger.systems.placement.rules.explain import Explanation as ClusterStory
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +64,6 @@ async def explain_pod(
         return explain_in(scheduler, pod)
     finally:
         await scheduler.stop()
-
-
-async def explain_placement(
-    client: Client, clock: Clock, configuration: Configuration, registry: Registry, namespace: str, name: str
-) -> ClusterStory:
-    """Loads the fleet as the placement controller would, and asks."""
-    from wharfinger.client.events import EventRecorder
-    from wharfinger.client.informer import InformerSet
-    from wharfinger.controllers.context import ControllerContext
-    from wharfinger.systems.placement.controllers.scheduling import PlacementController
-
-    informers = InformerSet(client)
-    context = ControllerContext(
-        client, informers, EventRecorder(client, "wharf-explain", clock), registry, clock, configuration
-    )
-    controller = PlacementController(context)
-    informers.start()
-    try:
-        await informers.wait_synced()
-        story = controller.explain((namespace, name))
-    finally:
-        await informers.stop()
-    if story is None:
-        raise not_found(PLACEMENTS.group, PLACEMENTS.plural, f"{namespace}/{name}")
-    return story
 
 
 def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:

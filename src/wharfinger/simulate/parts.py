@@ -19,7 +19,7 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.controllers.registry import make_controllers
 from wharfinger.node.heartbeats import Heartbeats
-from wharfinger.node.kubelet import Kubelets, Managed
+from wharfinger.node.kubelet import Kubelets, ManagedNodes
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
@@ -81,7 +81,7 @@ async def run_all_controllers(
 
 async def run_nodes(client: Client, clock: Clock, configuration: Configuration, rng: random.Random) -> None:
     informers = InformerSet(client, rng=rng)
-    everything = Managed(everything=True)
+    everything = ManagedNodes(everything=True)
     kubelets: list[Controller[Any]] = [
         Kubelets(client, informers, clock, startup_seconds=configuration.nodes.startup_seconds, managed=everything),
         Heartbeats(client, informers, clock, implicit=True, managed=everything),

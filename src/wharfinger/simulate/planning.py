@@ -23,6 +23,7 @@ from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
+from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import Target
 from wharfinger.simulate import report
@@ -30,13 +31,10 @@ from wharfinger.simulate.draining import drain
 from wharfinger.simulate.inputs import BadInput, Inputs
 from wharfinger.simulate.simulation import Options, apply_manifests, prepare
 from wharfinger.simulate.world import World
-from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
-from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+from wharfinger.system import systems
 
 _PAGE = 500
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
-Key = tuple[str, str, str]  # kind, namespace, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +171,9 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
             return items
 
 
-def _state(world: World) -> dict[Key, dict[str, Any]]:
-    """What is compared: workloads, pods and their nodes, reservations, unit counts, placement decisions."""
-    state: dict[Key, dict[str, Any]] = {}
+def _state(world: World) -> dict[ComparedKey, Mapping[str, Any]]:
+    """What is compared: workloads, pods with their nodes, and the state of each system."""
+    state: dict[ComparedKey, Mapping[str, Any]] = {}
     for resource in _WORKLOADS:
         for document in world.objects(resource):
             if controller_of(document) is None:
@@ -189,24 +187,8 @@ def _state(world: World) -> dict[Key, dict[str, Any]]:
             conditions = status.get("conditions") or ()
             facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
         state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
-    for document in world.objects(RESERVATIONS):
-        status = document.get("status") or {}
-        state["Reservation", "", document["metadata"]["name"]] = {
-            "phase": status.get("phase"),
-            "node": status.get("nodeName"),
-        }
-    for document in world.objects(RESOURCE_POLICIES):
-        units = {unit["name"]: unit.get("count", 0) for unit in (document.get("status") or {}).get("units") or ()}
-        state["ResourcePolicy", document["metadata"]["namespace"], document["metadata"]["name"]] = {"units": units}
-    decided: dict[tuple[str, str], list[str]] = {}
-    for document in world.objects(PLACEMENT_DECISIONS):
-        labels = document["metadata"].get("labels") or {}
-        key = (document["metadata"]["namespace"], labels.get("cluster.open-cluster-management.io/placement", ""))
-        chosen = (each["clusterName"] for each in (document.get("status") or {}).get("decisions") or ())
-        decided.setdefault(key, []).extend(chosen)
-    for document in world.objects(PLACEMENTS):
-        key = (document["metadata"]["namespace"], document["metadata"]["name"])
-        state["Placement", *key] = {"clusters": sorted(decided.get(key, ()))}
+    for system in systems():
+        state.update(system.compared_state(world.objects))
     return state
 
 
@@ -221,7 +203,9 @@ def _replicas(workload: Document) -> dict[str, Any]:
     }
 
 
-def _compare(before: Mapping[Key, Any], after: Mapping[Key, Any], preempted: set[Key]) -> Iterable[Change]:
+def _compare(
+    before: Mapping[ComparedKey, Any], after: Mapping[ComparedKey, Any], preempted: set[ComparedKey]
+) -> Iterable[Change]:
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if _compared(old) != _compared(new):
@@ -233,7 +217,9 @@ def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if facts is None else {key: value for key, value in facts.items() if key != "message"}
 
 
-def _what(key: Key, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, preempted: set[Key]) -> str:
+def _what(
+    key: ComparedKey, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, preempted: set[ComparedKey]
+) -> str:
     if new is None:
         return "preempted" if key in preempted else "gone"
     if old is None:
@@ -243,7 +229,7 @@ def _what(key: Key, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
     return "changed"
 
 
-def _involved(event: Document) -> Key:
+def _involved(event: Document) -> ComparedKey:
     involved = event.get("involvedObject") or {}
     return str(involved.get("kind")), str(involved.get("namespace", "")), str(involved.get("name"))
 

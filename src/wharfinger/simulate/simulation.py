@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -11,7 +12,7 @@ from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
-from wharfinger.client.memory import gc_seldom, sweep
+from wharfinger.client.memory import gc_rare
 from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
@@ -49,9 +50,9 @@ class _Findings:
 def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
     """Plays everything in a world of its own and gives the SimulationReport."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
-    with gc_seldom():
+    with gc_rare():
         findings = _found(inputs, options, chosen)
-        sweep()  # the world is full of cycles, and gone
+        gc.collect()  # the world is no longer referenced, and full of cycles
         return _report(findings)
 
 

@@ -18,28 +18,27 @@ from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod, view
+from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.bootstrap import bootstrap
-from wharfinger.apiserver.credentials import COMPONENTS
+from wharfinger.apiserver.credentials import CONTROLLERS, SCHEDULER
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
-from wharfinger.apiserver.policies import PolicyReviewer
-from wharfinger.apiserver.registration import RegistrationReviewer
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
-from wharfinger.node.samples import Sample, sample_node
+from wharfinger.node.samples import NodeSample, sample_node
 from wharfinger.scenario.document import Expectation, Fault
 from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
-from wharfinger.store.objects import Stored
-from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
+from wharfinger.store.objects import StoredObject
+from wharfinger.system import systems
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.scheduler import Scheduler
@@ -79,7 +78,8 @@ class World:
         ]
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(CustomResources(self.store, lambda kind: None).start())
-        self.loop.complete(provision(self._admin))
+        for system in systems():
+            self.loop.complete(system.bootstrap(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
     def start(self, manifests: Iterable[Manifest] = ()) -> None:
@@ -121,7 +121,7 @@ class World:
     async def create_nodes(self) -> None:
         """The sample nodes that the configuration asks for."""
         for index in range(self.configuration.nodes.count):
-            await self._admin.create(NODES, sample_node(Sample(), index))
+            await self._admin.create(NODES, sample_node(NodeSample(), index))
 
     async def advance(self, moment: float) -> None:
         await self.loop.moment(moment)
@@ -140,12 +140,8 @@ class World:
         elif fault.node:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
-        elif fault.agent:
-            from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED
-
-            since = format_time(self.clock.now()) if fault.stopped else None
-            change = {"metadata": {"annotations": {AGENT_STOPPED: since}}}
-            await self._admin.patch(MANAGED_CLUSTERS, fault.agent, change)
+        else:
+            await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
         return [await self._expect(expectation) for expectation in expectations]
@@ -183,7 +179,7 @@ class World:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
-    def final_objects(self) -> list[Stored]:
+    def final_objects(self) -> list[StoredObject]:
         """Everything but events and what was there before anything was applied."""
         found = []
         for kind in self.registry:
@@ -225,7 +221,7 @@ class World:
     async def _run_scheduler(self) -> None:
         from wharfinger.simulate.parts import make_scheduler, run_scheduler
 
-        client = FaultyClient(self._admin.as_user(COMPONENTS["scheduler"]), self._faults)
+        client = FaultyClient(self._admin.as_user(SCHEDULER), self._faults)
         rng = self._source("scheduler")
         self.scheduler, recorder = make_scheduler(
             client, self.clock, self.configuration, self.registry, self._seed, rng
@@ -236,7 +232,7 @@ class World:
         from wharfinger.simulate.parts import run_all_controllers
 
         await run_all_controllers(
-            self._admin.as_user(COMPONENTS["controllers"]),
+            self._admin.as_user(CONTROLLERS),
             self.clock,
             self.configuration,
             self.registry,

@@ -1,12 +1,12 @@
-"""Documents with Kubernetes semantics: versions, watches, selectors, finalizers, ownership, subresources.
+"""Documents with Kubernetes semantics: resource versions, watches, selectors, finalizers, field ownership, subresources.
 
-One store, two back ends: in memory for simulation, SQLite for the embedded API server. Takes the admission chain as a
-parameter and knows no HTTP.
+One store with two back ends: memory for simulation, SQLite for the embedded API server. The admission chain is a
+parameter, and the store does not know HTTP.
 """
 
 from wharfinger.store.chain import Chain, RemoteMutator, RemoteReviewer
 from wharfinger.store.collection import Limits
-from wharfinger.store.objects import Listing, Stored, StoreEvent, Written
+from wharfinger.store.objects import Listing, StoredObject, StoreEvent, Written
 from wharfinger.store.store import Store
 from wharfinger.store.watch import Watch
 
@@ -18,7 +18,7 @@ __all__ = [
     "RemoteReviewer",
     "Store",
     "StoreEvent",
-    "Stored",
+    "StoredObject",
     "Watch",
     "Written",
 ]

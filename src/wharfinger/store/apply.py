@@ -14,9 +14,9 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, Conflict
 from wharfinger.api.registry import Document, Kind, Resource
-from wharfinger.api.shapes import Shape
+from wharfinger.api.schema.tree import Schema, schema_of
 from wharfinger.store import field_sets, last_applied
-from wharfinger.store.field_sets import FieldSet, Path, child, is_granular, item_key
+from wharfinger.store.field_sets import FieldSet, Path, is_granular, item_key
 from wharfinger.store.typed import typed_faults
 
 BEFORE_FIRST = "before-first-apply"
@@ -74,13 +74,9 @@ class Applied:
             raise BadRequest("metadata.managedFields must be nil")
         if metadata.setdefault("name", name) != name:
             raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-        shape = shape_of(self.kind, self.resource)
-        if faults := typed_faults(shape, self.config, declared=bool(shape.name) or shape.declared):
+        schema = schema_of(self.kind, self.resource.version)
+        if faults := typed_faults(schema, self.config, declared=schema.closed):
             raise _untyped(self, faults)
-
-
-def shape_of(kind: Kind, resource: Resource) -> Shape:
-    return field_sets.shape_for(kind, resource.version)
 
 
 def owners_of(document: Document) -> list[Owner]:
@@ -130,16 +126,18 @@ def _place(entry: Document) -> tuple[str, ...]:
 
 def apply(request: Applied, live: Document) -> Document:
     """The present object with the configuration applied. Raises Conflict where others own what it would change."""
-    shape = shape_of(request.kind, request.resource)
+    schema = schema_of(request.kind, request.resource.version)
     status = request.kind.status
     config = request.config
-    request.fields = field_sets.fields_of(shape, config, request.subresource, status=status)
-    owners = owners_of(live) or [_before_first(shape, request, live)]
-    if not request.force and (conflicts := _conflicts(shape, request, live, owners)):
-        allowed = last_applied.unchanged_fields(shape, live, request) if request.manager == last_applied.MANAGER else ()
+    request.fields = field_sets.fields_of(schema, config, request.subresource, status=status)
+    owners = owners_of(live) or [_before_first(schema, request, live)]
+    if not request.force and (conflicts := _conflicts(schema, request, live, owners)):
+        allowed = (
+            last_applied.unchanged_fields(schema, live, request) if request.manager == last_applied.MANAGER else ()
+        )
         if refused := [(owner, path) for owner, path in conflicts if path not in allowed]:
             raise _conflict_error(refused)
-    result: Document = _merge(shape, live, _visible(config, request))
+    result: Document = _merge(schema, live, _visible(config, request))
     mine = next(
         (owner.fields for owner in owners if owner.same(request.manager, "Apply", request.subresource)), frozenset()
     )
@@ -149,7 +147,7 @@ def apply(request: Applied, live: Document) -> Document:
     # Shortest first: an item that goes takes its fields along, those that the server filled in among them.
     for path in sorted(mine - request.fields, key=len):
         if not _still_owned(path, others | request.fields):
-            _remove(shape, result, path)
+            _remove(schema, result, path)
     request.changes = result != live
     if request.manager == last_applied.MANAGER:
         result = last_applied.renewed(result, config)
@@ -172,14 +170,14 @@ def _visible(config: Document, request: Applied) -> Document:
     return {name: value for name, value in config.items() if (name in keep if keep is not None else name != "status")}
 
 
-def _before_first(shape: Shape, request: Applied, live: Document) -> Owner:
-    fields = field_sets.fields_of(shape, live, "", status=request.kind.status)
+def _before_first(schema: Schema, request: Applied, live: Document) -> Owner:
+    fields = field_sets.fields_of(schema, live, "", status=request.kind.status)
     return Owner(
         BEFORE_FIRST, "Update", request.resource.api_version, "", fields, live["metadata"].get("creationTimestamp", "")
     )
 
 
-def _conflicts(shape: Shape, request: Applied, live: Document, owners: list[Owner]) -> list[tuple[Owner, Path]]:
+def _conflicts(schema: Schema, request: Applied, live: Document, owners: list[Owner]) -> list[tuple[Owner, Path]]:
     found = []
     for owner in owners:
         if owner.same(request.manager, "Apply", request.subresource):
@@ -187,8 +185,8 @@ def _conflicts(shape: Shape, request: Applied, live: Document, owners: list[Owne
         for path in sorted(owner.fields & request.fields):
             if path[-1].startswith(("k:", "v:")):
                 continue  # that an item exists is no contradiction
-            wanted = field_sets.lookup(shape, request.config, path)
-            if wanted != field_sets.lookup(shape, live, path):
+            wanted = field_sets.lookup(schema, request.config, path)
+            if wanted != field_sets.lookup(schema, live, path):
                 found.append((owner, path))
     return found
 
@@ -217,20 +215,20 @@ def _conflict_error(conflicts: list[tuple[Owner, Path]]) -> Conflict:
     return Conflict(text, details={"causes": causes})
 
 
-def _merge(shape: Shape, live: Any, config: Any) -> Any:
+def _merge(schema: Schema, live: Any, config: Any) -> Any:
     """The configuration laid over the live value: granular maps and lists are merged, all else is replaced."""
-    if isinstance(config, dict) and isinstance(live, dict) and is_granular(shape, config):
+    if isinstance(config, dict) and isinstance(live, dict) and is_granular(schema, config):
         merged = dict(live)
         for name, value in config.items():
-            merged[name] = _merge(child(shape, name), live[name], value) if name in live else value
+            merged[name] = _merge(schema.child(name), live[name], value) if name in live else value
         return merged
-    if isinstance(config, list) and isinstance(live, list) and is_granular(shape, config):
-        item_shape = shape.item or Shape("any")
-        wanted = {item_key(shape, item): item for item in config}
+    if isinstance(config, list) and isinstance(live, list) and is_granular(schema, config):
+        items = schema.item_schema
+        wanted = {item_key(schema, item): item for item in config}
         merged_items = []
         for item in live:
-            key = item_key(shape, item)
-            merged_items.append(_merge(item_shape, item, wanted.pop(key)) if key in wanted else item)
+            key = item_key(schema, item)
+            merged_items.append(_merge(items, item, wanted.pop(key)) if key in wanted else item)
         return merged_items + list(wanted.values())
     return config
 
@@ -239,7 +237,7 @@ def _still_owned(path: Path, fields: FieldSet) -> bool:
     return any(other[: len(path)] == path for other in fields)
 
 
-def _remove(shape: Shape, document: Any, path: Path) -> None:
+def _remove(schema: Schema, document: Any, path: Path) -> None:
     """Takes a field or item out, and what it leaves empty."""
     trail: list[tuple[Any, Any]] = []  # container and the key or item in it
     value = document
@@ -248,17 +246,17 @@ def _remove(shape: Shape, document: Any, path: Path) -> None:
             if not isinstance(value, dict) or step[2:] not in value:
                 return
             trail.append((value, step[2:]))
-            value, shape = value[step[2:]], child(shape, step[2:])
+            value, schema = value[step[2:]], schema.child(step[2:])
         else:
             item = (
-                next((item for item in value if item_key(shape, item) == step), None)
+                next((item for item in value if item_key(schema, item) == step), None)
                 if isinstance(value, list)
                 else None
             )
             if item is None:
                 return
             trail.append((value, item))
-            value, shape = item, shape.item or Shape("any")
+            value, schema = item, schema.item_schema
     for container, key in reversed(trail):
         if isinstance(container, dict):
             del container[key]
@@ -292,7 +290,7 @@ def track(
             manager = OURSELVES
         elif old is None:
             owned = _without_status(new) if kind.status and not kind.status_on_create else new
-            if fields := field_sets.tree_of(shape_of(kind, resource), owned):
+            if fields := field_sets.tree_of(schema_of(kind, resource.version), owned):
                 new["metadata"]["managedFields"] = [_created(resource, manager, fields, now)]
             return
         elif given == [{}]:
@@ -357,13 +355,13 @@ def _tracked(
     entries: list[Document] | None,
     now: str,
 ) -> list[Owner]:
-    shape = shape_of(kind, resource)
+    schema = schema_of(kind, resource.version)
     owners = _owners(entries)
     if old is not None and not owners:
-        fields = field_sets.fields_of(shape, old, "", status=applied is not None and kind.status)
+        fields = field_sets.fields_of(schema, old, "", status=applied is not None and kind.status)
         time = old["metadata"].get("creationTimestamp", "")
         owners = [Owner(BEFORE_FIRST, "Update", resource.api_version, "", fields, time)]
-    changed, removed = field_sets.compare(shape, old or {"metadata": {}}, new)
+    changed, removed = field_sets.compare(schema, old or {"metadata": {}}, new)
     operation = "Update"
     if applied is not None:
         operation, time = "Apply", now if applied.changes else ""

@@ -1,6 +1,6 @@
-"""The admission chain: who reviews a write, in which order, and the warnings they leave.
+"""The admission chain: the reviewers of a write and their order.
 
-Reviewers see documents in the storage version; `request.resource` is the resource as it was asked for.
+Reviewers see documents in the storage version; `request.resource` is the resource as requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wharfinger.api.registry import Document
 
 
 class RemoteReviewer(Protocol):
-    """A reviewer that has to wait, such as one that calls users' webhooks."""
+    """A reviewer that has to wait, such as one that calls webhooks of users."""
 
     async def review(self, request: Request) -> Review: ...
 
@@ -23,16 +23,16 @@ class RemoteMutator(Protocol):
     """A reviewer that has to wait and may change the object."""
 
     async def review(self, request: Request, repeat: Callable[[], None]) -> Review:
-        """`repeat` runs the mutating reviewers in process again, for an object that this one changed."""
+        """`repeat` runs the in-process mutating reviewers again, for an object that this reviewer changed."""
         ...
 
 
 @dataclass(slots=True)
 class Chain:
-    """In order: mutating, remote mutating, (validation of the kind), validating, remote validating, final.
+    """Reviewers run in this order: mutating, remote mutating, (validation of the kind), validating, remote validating,
+    final.
 
-    Final reviewers decide in the same step as the write is taken: nothing can happen in between, so a count they
-    check is exact.
+    Final reviewers run in the same step as the write, without waiting in between, so counts that they check are exact.
     """
 
     mutating: list[Reviewer] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Chain:
     on_bind: list[Callable[[Document], None]] = field(default_factory=list)  # complete a pod in the write that binds it
     _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
         default_factory=dict, repr=False
-    )  # by phase and what is written: the phase's reviewers when they were chosen from, and those that it concerns
+    )  # by phase, group, plural and subresource: all reviewers of the phase when cached, and those concerned
 
     @property
     def mutates(self) -> bool:
@@ -73,7 +73,7 @@ class Chain:
         resource = request.resource
         key = (phase, resource.group, resource.plural, request.subresource)
         known = self._chosen.get(key)
-        if known is None or known[0] != reviewers:  # they may be added to while the chain is in use
+        if known is None or known[0] != reviewers:  # reviewers may be added while the chain is in use
             chosen = [one for one in reviewers if _concerned(one, resource.group, resource.plural, request.subresource)]
             known = self._chosen[key] = (list(reviewers), chosen)
         for reviewer in known[1]:

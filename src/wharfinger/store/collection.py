@@ -1,4 +1,4 @@
-"""The objects of one kind in key order, and the recent changes to them that watches and old lists are read from."""
+"""The objects of one kind in key order, and their recent changes, from which watches and lists at older versions read."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from itertools import islice
 
 import msgspec
 
-from wharfinger.store.objects import ADDED, DELETED, MODIFIED, Stored, StoreEvent, key_of
+from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent, key_of
 
-_REMEMBERED = 1024  # changes whose keys are known; who asks less often looks through all objects
-_FEW = 64  # so many keys are inserted into the order one by one; more are merged by sorting
+_RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
+_INSERT_LIMIT = 64  # up to this many new keys are inserted one by one; more are sorted in
 
 
-class Index:
-    """Objects by key. The order is brought up to date only when it is read, since most writes come in bursts."""
+class ObjectIndex:
+    """Objects by key. The sorted order is updated lazily, when it is read, since writes come in bursts."""
 
     __slots__ = ("_dead", "_fresh", "_order", "_recent", "objects", "revision")
 
     def __init__(self) -> None:
-        self.objects: dict[str, Stored] = {}
-        self.revision = 0  # counts changes, so that what is made of all objects can be kept
+        self.objects: dict[str, StoredObject] = {}
+        self.revision = 0  # number of changes; values derived from all objects are valid while it stays the same
         self._order: list[str] = []
         self._fresh: list[str] = []  # keys not yet in the order
-        self._dead: set[str] = set()  # keys in the order whose objects are gone
-        self._recent: deque[str] = deque(maxlen=_REMEMBERED)  # the keys of the last changes; the last is of `revision`
+        self._dead: set[str] = set()  # keys in the order whose objects are removed
+        self._recent: deque[str] = deque(maxlen=_RECENT_LIMIT)  # keys of the last changes, up to `revision`
 
-    def put(self, key: str, stored: Stored) -> None:
+    def put(self, key: str, stored: StoredObject) -> None:
         self._changed(key)
         if key not in self.objects:
             if key in self._dead:
@@ -49,57 +49,57 @@ class Index:
         self._recent.append(key)
 
     def changed_since(self, revision: int) -> set[str] | None:
-        """The keys whose objects came, changed or went since; None when that was too long ago."""
+        """The keys of objects added, changed or removed since a revision; None if that is too long ago."""
         count = self.revision - revision
         if not 0 <= count <= len(self._recent):
             return None
         return set(islice(reversed(self._recent), count))
 
     def keys(self, prefix: str = "", start: str = "") -> list[str]:
-        """The keys that begin with `prefix`, in order, from `start` on."""
-        if not self.objects:  # the common case of what reviewers look for with every write
+        """The sorted keys that begin with `prefix`, from `start` on."""
+        if not self.objects:  # common: reviewers scan kinds without objects on every write
             return []
         order = self._sorted()
         low = bisect_left(order, max(prefix, start))
         high = bisect_left(order, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(order)
         return [key for key in order[low:high] if key in self.objects] if self._dead else order[low:high]
 
-    def values(self, prefix: str = "") -> list[Stored]:
+    def values(self, prefix: str = "") -> list[StoredObject]:
         objects = self.objects
         return [objects[key] for key in self.keys(prefix)]
 
     def _sorted(self) -> list[str]:
-        # A key that was added, removed and not added again before being ordered must not enter the order.
+        # A key that was added and removed since the last update must not enter the order.
         if self._fresh:
             fresh = [key for key in self._fresh if key not in self._dead]
             self._dead.difference_update(self._fresh)
             self._fresh = []
-            if len(fresh) <= _FEW:
+            if len(fresh) <= _INSERT_LIMIT:
                 for key in fresh:
                     insort(self._order, key)
             else:
                 self._order += fresh
                 self._order.sort()
-        if len(self._dead) > _FEW and len(self._dead) * 4 > len(self._order):
+        if len(self._dead) > _INSERT_LIMIT and len(self._dead) * 4 > len(self._order):
             self._order = [key for key in self._order if key not in self._dead]
             self._dead.clear()
         return self._order
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One change of one object; `before` is None for a creation, and `event` is what an unselective watch shows."""
+class ObjectChange(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One change of one object. `before` is None for a creation; `event` is the event of a watch without selectors."""
 
     key: str
     version: int
-    after: Stored | None
-    before: Stored | None
+    after: StoredObject | None
+    before: StoredObject | None
     at: float
     event: StoreEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of the past is kept for each kind: changes younger than `age`, at least `least` and at most `most`."""
+    """The history kept for each kind: changes younger than `age` seconds, at least `least` and at most `most`."""
 
     most: int = 50_000
     least: int = 1_000
@@ -107,32 +107,32 @@ class Limits:
 
 
 class Collection:
-    """`latest` holds every write taken; `visible` only durable ones, which is all that readers and watches see."""
+    """`latest` contains all accepted writes; `visible` only durable ones, which readers and watches see."""
 
     def __init__(self, group: str, plural: str, limits: Limits, compacted: int, *, durable_at_once: bool) -> None:
         self.group = group
         self.plural = plural
-        self.latest = Index()
-        self.visible = self.latest if durable_at_once else Index()
-        self.compacted = compacted  # changes up to this version are forgotten
-        self.first = 0  # how many changes were forgotten: the number of changes[0]
-        self.changes: list[Change] = []
+        self.latest = ObjectIndex()
+        self.visible = self.latest if durable_at_once else ObjectIndex()
+        self.compacted = compacted  # changes up to this version have been dropped
+        self.first = 0  # number of dropped changes, and so the number of changes[0]
+        self.changes: list[ObjectChange] = []
         self.closed = False
-        self.selected_by_field = False  # whether anyone ever asked for objects by their fields
+        self.selected_by_field = False  # a field selector has been used
         self._limits = limits
-        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order they came
+        self._waiting: dict[asyncio.Future[None], None] = {}  # ordered
 
-    def change(self, before: Stored | None, after: Stored | None, version: int, at: float) -> Change:
+    def change(self, before: StoredObject | None, after: StoredObject | None, version: int, at: float) -> ObjectChange:
         if after is not None:
             shown, kind = after, MODIFIED if before is not None else ADDED
         else:
             assert before is not None
             shown, kind = before.at_version(version), DELETED
         key = key_of(shown.namespace, shown.name)
-        return Change(key, version, after, before, at, StoreEvent(kind, shown, version))
+        return ObjectChange(key, version, after, before, at, StoreEvent(kind, shown, version))
 
-    def publish(self, change: Change) -> None:
-        """Shows a durable change to readers and wakes the watches."""
+    def publish(self, change: ObjectChange) -> None:
+        """Makes a durable change visible and wakes the watches."""
         if self.visible is not self.latest:
             if change.after is None:
                 self.visible.remove(change.key)
@@ -140,24 +140,24 @@ class Collection:
                 self.visible.put(change.key, change.after)
         self.changes.append(change)
         if change.before is not None:
-            change.before.forget_forms()  # those who follow have had them; the past need not keep them
+            change.before.drop_forms()  # rarely needed again once there is a newer version
         if len(self.changes) > self._limits.least:
-            self._forget(change.at)
+            self._trim(change.at)
         if self._waiting:
             self._wake_all()
 
-    def _forget(self, now: float) -> None:
+    def _trim(self, now: float) -> None:
         changes, limits = self.changes, self._limits
         if len(changes) <= limits.most and now - changes[0].at <= limits.age:
             return
         horizon = now - limits.age
         aged = bisect_right(changes, horizon, hi=len(changes) - limits.least, key=lambda change: change.at)
-        # A tenth more than needed, so that a full history is not moved for every change.
+        # Drop a tenth more than needed, so that a full history is not shifted on every change.
         excess = len(changes) - limits.most + limits.most // 10 if len(changes) > limits.most else 0
         self.compact(self.first + max(aged, excess))
 
     def compact(self, number: int) -> None:
-        """Forgets the changes before the one with this number."""
+        """Drops the changes before the one with this number."""
         count = number - self.first
         if count > 0:
             self.compacted = self.changes[count - 1].version
@@ -168,12 +168,12 @@ class Collection:
         """The number of the first change later than `version`."""
         return self.first + bisect_right(self.changes, version, key=lambda change: change.version)
 
-    def since(self, version: int) -> Iterator[Change]:
+    def since(self, version: int) -> Iterator[ObjectChange]:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 
     def await_change(self, waiting: asyncio.Future[None]) -> None:
-        """Resolves the future at the next change, or at the end."""
+        """Resolves the future at the next change, or when the collection is closed."""
         self._waiting[waiting] = None
 
     def give_up(self, waiting: asyncio.Future[None]) -> None:

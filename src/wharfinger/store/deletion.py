@@ -1,4 +1,4 @@
-"""Deletion: preconditions, grace periods, finalizers and propagation, as the API server's generic registry does it.
+"""Deletion with preconditions, grace periods, finalizers and propagation, as in the API server's generic registry.
 
 The garbage collector, which acts on the `orphan` and `foregroundDeletion` finalizers, is a controller.
 """
@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from wharfinger.api.errors import conflict, forbidden, invalid_object
 from wharfinger.api.fields import invalid, not_supported
+from wharfinger.api.finalizers import with_propagation
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.store import namespaces, rules
-from wharfinger.store.objects import Stored, Written, encode
+from wharfinger.store.objects import StoredObject, Written, encode
 from wharfinger.store.versions import outgoing
 from wharfinger.store.writes import Call, Overtaken, Writer
 
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _ATTEMPTS = 5
 
 
@@ -38,7 +38,7 @@ class Deleter:
         stored = self._writer.existing(call)
         document = stored.document()
         check_preconditions(call, stored, options)
-        if rules.is_namespace(call.kind) and call.name in namespaces.IMMORTAL:
+        if rules.is_namespace(call.kind) and call.name in namespaces.PROTECTED:
             raise forbidden("", "namespaces", call.name, "this namespace may not be deleted")
         chain = self._writer.chain
         request = call.request("DELETE", None, stored.document())
@@ -49,11 +49,11 @@ class Deleter:
         chain.finish(request, call.warnings)
         return await self.carry_out(call, document, stored, options)
 
-    async def carry_out(self, call: Call, document: Document, stored: Stored, options: DeleteOptions) -> Written:
-        """What a permitted deletion does to the object: removes it, or marks it as going."""
+    async def carry_out(self, call: Call, document: Document, stored: StoredObject, options: DeleteOptions) -> Written:
+        """Carries out an admitted deletion: removes the object, or marks it for deletion."""
         if rules.is_namespace(call.kind):
             if not document["metadata"].get("deletionTimestamp"):
-                namespaces.begin_end(document, options, self._now_text())
+                namespaces.start_termination(document, options, self._writer.identities.time())
                 return await self._mark(call, document, stored)
             if (document.get("spec") or {}).get("finalizers"):
                 return await self._unchanged(call, document, stored)
@@ -61,7 +61,7 @@ class Deleter:
             return await self._unchanged(call, document, stored)
         graceful = call.kind.graceful and self._grace(document, options)
         metadata = document["metadata"]
-        finalizers = _finalizers(metadata.get("finalizers") or [], options)
+        finalizers = with_propagation(metadata.get("finalizers") or (), options.propagation)
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
@@ -71,12 +71,12 @@ class Deleter:
         if finalizers or (graceful and metadata["deletionGracePeriodSeconds"]):
             return await self._mark(call, document, stored)
         if graceful and not call.dry_run:
-            # Kubernetes writes the mark before it removes the object, so that watchers see who asked for no grace.
+            # Kubernetes writes the deletion timestamp before it removes the object, so watchers see both events.
             document, stored = self._writer.ledger.put(call.kind, document, stored)
         return await self._remove(call, document, stored)
 
     def _pending(self, document: Document, options: DeleteOptions) -> bool:
-        """Whether a graceful deletion already runs that this request does not shorten."""
+        """Whether a graceful deletion is in progress that this request does not shorten."""
         metadata = document["metadata"]
         period = metadata.get("deletionGracePeriodSeconds")
         if not metadata.get("deletionTimestamp") or not period:
@@ -85,7 +85,7 @@ class Deleter:
         return asked is None or (asked if asked >= 0 else 1) >= period
 
     def _grace(self, document: Document, options: DeleteOptions) -> bool:
-        """Sets or shortens the grace period; false where a deletion of period zero is already under way."""
+        """Sets or shortens the grace period; returns False if a deletion without one is already in progress."""
         metadata = document["metadata"]
         now = self._writer.identities.now()
         asked = options.grace_period
@@ -98,7 +98,7 @@ class Deleter:
             period = asked or 0
             moment = parse_time(metadata["deletionTimestamp"]) - before + period
             if moment < now:
-                # The whole new period is over. A graceful deletion stays one: its agent still has to confirm.
+                # The new period has already passed. The deletion stays graceful: the kubelet has to confirm it.
                 moment, period = now, min(period, 1)
         else:
             spec, status = document.get("spec") or {}, document.get("status") or {}
@@ -122,10 +122,7 @@ class Deleter:
             metadata["deletionTimestamp"] = format_time(now)
         metadata["deletionGracePeriodSeconds"] = 0
 
-    def _now_text(self) -> str:
-        return self._writer.identities.time()
-
-    async def _mark(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _mark(self, call: Call, document: Document, stored: StoredObject) -> Written:
         if document == stored.document():
             return await self._unchanged(call, document, stored)
         if call.dry_run:
@@ -134,11 +131,11 @@ class Deleter:
         await self._writer.ledger.settled()
         return call.answer(document, written)
 
-    async def _unchanged(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _unchanged(self, call: Call, document: Document, stored: StoredObject) -> Written:
         await self._writer.ledger.settled()
         return call.answer(document, stored)
 
-    async def _remove(self, call: Call, document: Document, stored: Stored) -> Written:
+    async def _remove(self, call: Call, document: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             gone = self._writer.ledger.remove(call.kind, stored)
             document["metadata"]["resourceVersion"] = str(gone.version)
@@ -156,7 +153,7 @@ def _check_options(options: DeleteOptions) -> None:
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", [fault])
 
 
-def check_preconditions(call: Call, stored: Stored, options: DeleteOptions) -> None:
+def check_preconditions(call: Call, stored: StoredObject, options: DeleteOptions) -> None:
     if options.uid and options.uid != stored.uid:
         why = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid}). "
@@ -169,11 +166,3 @@ def check_preconditions(call: Call, stored: Stored, options: DeleteOptions) -> N
             f"ResourceVersion in record ({stored.version}). The object might have been modified"
         )
         raise conflict(call.kind.group, call.kind.kind, call.name, why)
-
-
-def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
-    """The finalizers under a propagation policy; without one they stay as they are."""
-    if not options.propagation:
-        return present
-    kept = [name for name in present if name not in (ORPHAN, FOREGROUND)]
-    return kept + {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(options.propagation, [])

@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.registry import Document, Kind
-from wharfinger.api.shapes import Shape, kind_shape, named_shape
+from wharfinger.api.registry import Document
+from wharfinger.api.schema.tree import Schema
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # What identifies an object or belongs to the server is nobody's field.
 _UNOWNED = frozenset(
     (
@@ -34,81 +33,39 @@ _UNOWNED = frozenset(
         "managedFields",
     )
 )
-_FREE = Shape("any")
 _MISSING: Any = object()
 
 
-@lru_cache(512)
-def shape_for(kind: Kind, version: str) -> Shape:
-    """The shape of a kind: Kubernetes' own by its definition, any other by its schema."""
-    found = kind_shape(kind.group, version, kind.kind)
-    if found is not None:
-        return found
-    made = _from_schema(kind.schema(version)) if kind.schema is not None else Shape("object")
-    text = Shape("string")
-    made.fields = {**made.fields, "apiVersion": text, "kind": text, "metadata": named_shape(_META)}
-    return made
-
-
-def _from_schema(schema: Document) -> Shape:
-    match schema.get("type"):
-        case "object":
-            atomic = schema.get("x-kubernetes-map-type") == "atomic"
-            extra = schema.get("additionalProperties")
-            if isinstance(extra, dict):
-                return Shape("map", item=_from_schema(extra), atomic_map=atomic)
-            fields = {name: _from_schema(part) for name, part in (schema.get("properties") or {}).items()}
-            free = any(schema.get(f"x-kubernetes-{word}") for word in ("preserve-unknown-fields", "embedded-resource"))
-            return Shape("object", fields, atomic_map=atomic, declared=bool(fields) and not free)
-        case "array":
-            return Shape(
-                "list",
-                item=_from_schema(schema.get("items") or {}),
-                list_type=schema.get("x-kubernetes-list-type", "atomic"),
-                map_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
-            )
-        case "integer":
-            return Shape("int64")
-        case "number" | "boolean" | "string" as scalar:
-            return Shape(scalar)
-    return _FREE
-
-
-def child(shape: Shape, name: str) -> Shape:
-    """The shape of a member; of what is not described, nothing is known."""
-    if shape.type == "map" and shape.item is not None:
-        return shape.item
-    return shape.fields.get(name, _FREE)
-
-
-def is_granular(shape: Shape, value: Any) -> bool:
+def is_granular(schema: Schema, value: Any) -> bool:
     """Whether members of the value are owned one by one; otherwise it is owned as a whole."""
     if isinstance(value, dict):
-        return not shape.atomic_map and shape.type in ("object", "map", "any")
-    return isinstance(value, list) and shape.type == "list" and shape.list_type in ("map", "set")
+        return not schema.atomic_map and schema.type in ("object", "map", "any")
+    return isinstance(value, list) and schema.type == "list" and schema.list_type in ("map", "set")
 
 
-def item_key(shape: Shape, item: Any) -> str:
+def item_key(schema: Schema, item: Any) -> str:
     """How an item of a granular list is named in paths."""
-    if shape.list_type == "set" or not isinstance(item, dict):
+    if schema.list_type == "set" or not isinstance(item, dict):
         return "v:" + msgspec.json.encode(item).decode()
-    keys = {key: item[key] if key in item else _key_default(shape.item, key) for key in sorted(shape.map_keys)}
+    keys = {key: item[key] if key in item else _key_default(schema.item, key) for key in sorted(schema.map_keys)}
     return "k:" + msgspec.json.encode({key: value for key, value in keys.items() if value is not None}).decode()
 
 
-def _key_default(shape: Shape | None, key: str) -> Any:
+def _key_default(schema: Schema | None, key: str) -> Any:
     """What a key that an item leaves out stands for: Go's zero value where it is required, as OpenAPI tells its default."""
     if key == "protocol":
         return "TCP"
-    if shape is None or not (key in shape.required or (shape.name, key) == _REFERENCE):
+    if schema is None or not schema.name:
+        return None  # a custom resource has no Go type
+    if key not in schema.required and (schema.name, key) != _REFERENCE:
         return None
-    return "" if shape.fields[key].type == "string" else 0
+    return "" if schema.fields[key].type == "string" else 0
 
 
 _REFERENCE = ("io.k8s.api.core.v1.LocalObjectReference", "name")
 
 
-def fields_of(shape: Shape, document: Document, subresource: str, *, status: bool) -> FieldSet:
+def fields_of(schema: Schema, document: Document, subresource: str, *, status: bool) -> FieldSet:
     """All fields that a document sets, of the part that a request to this subresource may write."""
     found: set[Path] = set()
     for name, value in document.items():
@@ -116,51 +73,51 @@ def fields_of(shape: Shape, document: Document, subresource: str, *, status: boo
             status and (name == "status") != (subresource == "status") and name != "metadata"
         ):
             continue
-        part = child(shape, name)
+        part = schema.child(name)
         if name == "metadata" and isinstance(value, dict):
             for field, inner in value.items():
                 if field not in _UNOWNED:
-                    _collect(child(part, field), inner, ("f:metadata", f"f:{field}"), found)
+                    _collect(part.child(field), inner, ("f:metadata", f"f:{field}"), found)
         else:
             _collect(part, value, (f"f:{name}",), found)
     return frozenset(found)
 
 
-def _collect(shape: Shape, value: Any, path: Path, found: set[Path], *, whole: bool = False) -> None:
+def _collect(schema: Schema, value: Any, path: Path, found: set[Path], *, whole: bool = False) -> None:
     """All members below a path; with `whole`, maps and lists too are members beside what is in them."""
-    if not value or not is_granular(shape, value):
+    if not value or not is_granular(schema, value):
         found.add(path)
     elif isinstance(value, dict):
-        if whole and shape.type == "map":
+        if whole and schema.type == "map":
             found.add(path)
         for name, inner in value.items():
-            _collect(child(shape, name), inner, (*path, f"f:{name}"), found, whole=whole)
+            _collect(schema.child(name), inner, (*path, f"f:{name}"), found, whole=whole)
     else:
         if whole and path[-1] not in _ALWAYS_THERE:
             found.add(path)
-        item_shape = shape.item or _FREE
+        item_schema = schema.item_schema
         for item in value:
-            here = (*path, item_key(shape, item))
+            here = (*path, item_key(schema, item))
             found.add(here)
             if isinstance(item, dict):
                 for name, inner in item.items():
-                    _collect(child(item_shape, name), inner, (*here, f"f:{name}"), found, whole=whole)
+                    _collect(item_schema.child(name), inner, (*here, f"f:{name}"), found, whole=whole)
 
 
 _ALWAYS_THERE = ("f:containers",)  # lists that Go writes even when empty: nobody brings them into being
 
 
-def tree_of(shape: Shape, document: Document) -> Document:
+def tree_of(schema: Schema, document: Document) -> Document:
     """The `fieldsV1` form of all that a new document sets, made at once: creations are many. Parts of it are JSON already,
     since next to nobody looks at them before they are written."""
     tree = {
-        f"f:{name}": (_known_tree if name == "spec" else _tree)(child(shape, name), value, name)
+        f"f:{name}": (_known_tree if name == "spec" else _tree)(schema.child(name), value, name)
         for name, value in document.items()
         if name not in ("apiVersion", "kind", "metadata")
     }
-    meta = child(shape, "metadata")
+    meta = schema.child("metadata")
     owned = {
-        f"f:{name}": _tree(child(meta, name), value, name)
+        f"f:{name}": _tree(meta.child(name), value, name)
         for name, value in document["metadata"].items()
         if name not in _UNOWNED
     }
@@ -172,14 +129,14 @@ _MOST_TREES, _LONGEST = 512, 32 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
-def _known_tree(shape: Shape, value: Any, name: str) -> Document | msgspec.Raw:
+def _known_tree(schema: Schema, value: Any, name: str) -> Document | msgspec.Raw:
     """The tree of a spec, which many objects share: those of one workload."""
-    if not shape.name:
-        return _tree(shape, value, name)
-    key = (shape.name, _encode(value))
+    if not schema.name:
+        return _tree(schema, value, name)
+    key = (schema.name, _encode(value))
     known = _trees.get(key)
     if known is None:
-        known = msgspec.Raw(_encode(_tree(shape, value, name)))
+        known = msgspec.Raw(_encode(_tree(schema, value, name)))
         if len(key[1]) < _LONGEST:
             if len(_trees) >= _MOST_TREES:
                 _trees.clear()
@@ -187,41 +144,41 @@ def _known_tree(shape: Shape, value: Any, name: str) -> Document | msgspec.Raw:
     return known
 
 
-def _tree(shape: Shape, value: Any, name: str) -> Document:
-    if not value or not is_granular(shape, value):
+def _tree(schema: Schema, value: Any, name: str) -> Document:
+    if not value or not is_granular(schema, value):
         return {}
     if isinstance(value, dict):
-        node: Document = {".": {}} if shape.type == "map" else {}
+        node: Document = {".": {}} if schema.type == "map" else {}
         for inner, below in value.items():
-            node[f"f:{inner}"] = _tree(child(shape, inner), below, inner) if isinstance(below, (dict, list)) else {}
+            node[f"f:{inner}"] = _tree(schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
         return node
     node = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
-    item_shape = shape.item or _FREE
+    item_schema = schema.item_schema
     for item in value:
         members: Document = {}
         if isinstance(item, dict):
             members["."] = {}
             for inner, below in item.items():
-                below = _tree(child(item_shape, inner), below, inner) if isinstance(below, (dict, list)) else {}
+                below = _tree(item_schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
                 members[f"f:{inner}"] = below
-        node[item_key(shape, item)] = members
+        node[item_key(schema, item)] = members
     return node
 
 
-def compare(shape: Shape, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
+def compare(schema: Schema, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
     """Members that the new document has and the old one had not, or otherwise; and members that are gone."""
     found = _Difference()
     for name in new.keys() | old.keys():
         if name in ("apiVersion", "kind"):
             continue
-        part, before, after = child(shape, name), old.get(name, _MISSING), new.get(name, _MISSING)
+        part, before, after = schema.child(name), old.get(name, _MISSING), new.get(name, _MISSING)
         if name != "metadata":
             found.walk(part, before, after, (f"f:{name}",))
             continue
         for field in before.keys() | after.keys():
             if field not in _UNOWNED:
                 path = ("f:metadata", f"f:{field}")
-                found.walk(child(part, field), before.get(field, _MISSING), after.get(field, _MISSING), path)
+                found.walk(part.child(field), before.get(field, _MISSING), after.get(field, _MISSING), path)
     return frozenset(found.changed), frozenset(found.removed)
 
 
@@ -230,40 +187,40 @@ class _Difference:
         self.changed: set[Path] = set()
         self.removed: set[Path] = set()
 
-    def walk(self, shape: Shape, old: Any, new: Any, path: Path) -> None:
+    def walk(self, schema: Schema, old: Any, new: Any, path: Path) -> None:
         if old is _MISSING:
             if new is not _MISSING:
-                _collect(shape, new, path, self.changed, whole=True)
+                _collect(schema, new, path, self.changed, whole=True)
         elif new is _MISSING:
-            _collect(shape, old, path, self.removed, whole=True)
+            _collect(schema, old, path, self.removed, whole=True)
         elif old == new:
             return
-        elif not (old and new and type(old) is type(new) and is_granular(shape, new)):
+        elif not (old and new and type(old) is type(new) and is_granular(schema, new)):
             before: set[Path] = set()
             after: set[Path] = set()
-            _collect(shape, old, path, before, whole=True)
-            _collect(shape, new, path, after, whole=True)
+            _collect(schema, old, path, before, whole=True)
+            _collect(schema, new, path, after, whole=True)
             self.changed |= after
             self.removed |= before - after
         elif isinstance(new, dict):
             for name in old.keys() | new.keys():
-                self.walk(child(shape, name), old.get(name, _MISSING), new.get(name, _MISSING), (*path, f"f:{name}"))
+                self.walk(schema.child(name), old.get(name, _MISSING), new.get(name, _MISSING), (*path, f"f:{name}"))
         else:
-            self._lists(shape, old, new, path)
+            self._lists(schema, old, new, path)
 
-    def _lists(self, shape: Shape, old: list[Any], new: list[Any], path: Path) -> None:
-        before = {item_key(shape, item): item for item in old}
-        after = {item_key(shape, item): item for item in new}
+    def _lists(self, schema: Schema, old: list[Any], new: list[Any], path: Path) -> None:
+        before = {item_key(schema, item): item for item in old}
+        after = {item_key(schema, item): item for item in new}
         for keys, gone in ((after.keys() - before.keys(), False), (before.keys() - after.keys(), True)):
             target, items = (self.removed, before) if gone else (self.changed, after)
             for key in keys:
-                _collect(shape, [items[key]], path, target)
-        item_shape = shape.item or _FREE
+                _collect(schema, [items[key]], path, target)
+        item_schema = schema.item_schema
         for key in after.keys() & before.keys():
             if isinstance(after[key], dict) and isinstance(before[key], dict) and after[key] != before[key]:
                 for name in after[key].keys() | before[key].keys():
                     self.walk(
-                        child(item_shape, name),
+                        item_schema.child(name),
                         before[key].get(name, _MISSING),
                         after[key].get(name, _MISSING),
                         (*path, key, f"f:{name}"),
@@ -303,26 +260,22 @@ def decode(tree: Any) -> FieldSet:
     return frozenset(found)
 
 
-def lookup(shape: Shape, document: Any, path: Path) -> Any:
+def lookup(schema: Schema, document: Any, path: Path) -> Any:
     """The value at a path; `_MISSING` where there is none."""
     value = document
     for step in path:
         if step.startswith("f:"):
             if not isinstance(value, dict) or step[2:] not in value:
                 return _MISSING
-            value, shape = value[step[2:]], child(shape, step[2:])
+            value, schema = value[step[2:]], schema.child(step[2:])
         else:
             if not isinstance(value, list):
                 return _MISSING
-            value = next((item for item in value if item_key(shape, item) == step), _MISSING)
+            value = next((item for item in value if item_key(schema, item) == step), _MISSING)
             if value is _MISSING:
                 return _MISSING
-            shape = shape.item or _FREE
+            schema = schema.item_schema
     return value
-
-
-def is_missing(value: Any) -> bool:
-    return value is _MISSING
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
-"""The annotation in which client-side apply keeps what it applied, for those who go over to server-side apply.
+"""The annotation in which client-side apply records the applied configuration, for the migration to server-side apply.
 
-Upstream's field manager keeps it up to date for `kubectl` (lastappliedupdater.go), and lets that manager take over
-what client-side apply set and nobody changed since (lastappliedmanager.go).
+Upstream's field manager keeps it up to date for `kubectl` (lastappliedupdater.go), and lets that manager take over the
+fields that client-side apply set and nobody changed since (lastappliedmanager.go).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from wharfinger.api.registry import Document
-from wharfinger.api.shapes import Shape
+from wharfinger.api.schema.tree import Schema
 from wharfinger.store import field_sets
 from wharfinger.store.field_sets import FieldSet
 
@@ -26,7 +26,7 @@ _ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\
 
 
 def renewed(document: Document, config: Document) -> Document:
-    """The document with the configuration in its annotation, if it has one that says something."""
+    """The document with the configuration in its annotation, if it has a non-empty one."""
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     if not annotations.get(ANNOTATION):
         return document
@@ -37,7 +37,7 @@ def renewed(document: Document, config: Document) -> Document:
 
 
 def _written(config: Document) -> str:
-    """As Go writes JSON: keys in order, nothing that HTML would take for markup, a line's end."""
+    """As Go encodes JSON: sorted keys, HTML characters escaped, and a newline at the end."""
     metadata = config["metadata"]
     if metadata.get("annotations"):
         others = {key: value for key, value in metadata["annotations"].items() if key != ANNOTATION}
@@ -48,8 +48,8 @@ def _written(config: Document) -> str:
     return text + "\n"
 
 
-def unchanged_fields(shape: Shape, live: Document, request: Applied) -> FieldSet:
-    """The fields that client-side apply set and that are still as it left them."""
+def unchanged_fields(schema: Schema, live: Document, request: Applied) -> FieldSet:
+    """The fields that client-side apply set and that have not changed since."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
     try:
         last: Any = msgspec.json.decode(text or "null")
@@ -60,6 +60,6 @@ def unchanged_fields(shape: Shape, live: Document, request: Applied) -> FieldSet
     if not isinstance(last.get("metadata"), dict):
         return frozenset()
     status = request.kind.status
-    fields = field_sets.fields_of(shape, last, request.subresource, status=status)
-    changed, removed = field_sets.compare(shape, last, live)
+    fields = field_sets.fields_of(schema, last, request.subresource, status=status)
+    changed, removed = field_sets.compare(schema, last, live)
     return fields - changed - removed

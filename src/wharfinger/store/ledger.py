@@ -1,7 +1,8 @@
-"""The ledger: one counter of versions over all kinds, the writes in their order, and when they become durable.
+"""The ledger: one version counter for all kinds, the order of writes, and their durability.
 
-A write is taken at once, so that the next one builds on it. Readers see it, and its writer is answered, when the back
-end has it on disk. The back end works beside the event loop: what comes while it is busy it writes together.
+A write is accepted immediately, so that the next write builds on it. It becomes visible to readers, and its writer gets a
+response, once the back end has it on disk. The back end runs beside the event loop and commits together all writes that
+arrive while it is busy.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import msgspec
 
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.registry import Document, Kind
-from wharfinger.store.collection import Change, Collection, Limits
-from wharfinger.store.objects import Stored, arrange, encode, key_of
+from wharfinger.store.collection import Collection, Limits, ObjectChange
+from wharfinger.store.objects import StoredObject, arrange, encode, key_of
 from wharfinger.store.selection import selectable_fields
 
-_SLOW = 10.0  # seconds after which a commit counts as stuck
+_STUCK_COMMIT = 10.0  # seconds after which a commit is reported as stuck
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One object as a back end keeps it; without data, its removal."""
+    """One object as a back end stores it; a removal has no data."""
 
     created: int
     version: int
@@ -36,34 +37,36 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None
 
 
-class Told(Protocol):
-    """Who hears from a back end, in the event loop and in the order of commits."""
+class CommitListener(Protocol):
+    """Is notified of commits, in order and in the event loop."""
 
     def durable(self, version: int) -> None:
-        """Everything up to this version is on disk."""
+        """All writes up to this version are on disk."""
         ...
 
     def failed(self, error: OSError) -> None:
-        """What was not said to be durable is not, and never will be."""
+        """All writes not reported as durable are lost."""
         ...
 
 
 class Backend(Protocol):
-    """Where rows go."""
+    """Stores rows."""
 
     durable_at_once: bool
 
     def load(self) -> tuple[int, Iterator[Row]]:
-        """The last version, and all objects."""
+        """Returns the last version and all objects."""
         ...
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
-        """Begins to make rows durable, all or none, after those given before. Where that fails, those given since, which
-        may build on them, are dropped too until `resume`."""
+    def commit(self, rows: Sequence[Row], version: int, listener: CommitListener) -> None:
+        """Starts to write rows, all or none, after those of earlier calls.
+
+        After a failure, later rows are dropped too, since they may build on the lost ones, until `resume` is called.
+        """
         ...
 
     def resume(self) -> None:
-        """Whoever was told of a failure has forgotten what was lost."""
+        """Accepts commits again: the listener has rolled back the lost writes."""
         ...
 
     def close(self) -> None: ...
@@ -75,22 +78,22 @@ class Ledger:
         self._limits = limits
         self._now = now
         self._collections: dict[tuple[str, str], Collection] = {}
-        self._unsent: list[tuple[Collection, Change]] = []  # taken, and not yet given to the back end
-        self._sent: deque[tuple[Collection, Change]] = deque()  # given to it, and not yet durable
-        self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until a version is durable
+        self._unsent: list[tuple[Collection, ObjectChange]] = []  # accepted, not yet passed to the back end
+        self._sent: deque[tuple[Collection, ObjectChange]] = deque()  # passed to the back end, not yet durable
+        self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiting for a version to become durable
         self._closed = False
         self._failure = ""  # why the last commit failed
-        self._began = 0.0  # since when the oldest of what is not yet durable has waited
+        self._began = 0.0  # when the oldest pending commit started
         last, rows = backend.load()
-        self._taken = self.version = self._origin = max(last, 1)  # the past before the origin is unknown
+        self._accepted = self.version = self._origin = max(last, 1)  # there is no history before the origin
         for row in rows:
-            self._loaded(row)
+            self._load(row)
 
-    def _loaded(self, row: Row) -> None:
+    def _load(self, row: Row) -> None:
         assert row.data is not None
         collection = self.collection(row.group, row.plural)
         key = key_of(row.namespace, row.name)
-        stored = Stored(row.namespace, row.name, row.uid, row.version, row.data, row.created)
+        stored = StoredObject(row.namespace, row.name, row.uid, row.version, row.data, row.created)
         collection.latest.put(key, stored)
         if collection.visible is not collection.latest:
             collection.visible.put(key, stored)
@@ -105,16 +108,16 @@ class Ledger:
     def _next(self) -> int:
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        self._taken += 1
-        return self._taken
+        self._accepted += 1
+        return self._accepted
 
-    def put(self, kind: Kind, document: Document, before: Stored | None) -> tuple[Document, Stored]:
-        """Takes a new state of an object; the answer is the document with its version, and its stored form."""
+    def put(self, kind: Kind, document: Document, before: StoredObject | None) -> tuple[Document, StoredObject]:
+        """Accepts a new state of an object; returns the document with its version, and the stored object."""
         version = self._next()
         document = arrange(document, version)
         metadata = document["metadata"]
         collection = self.collection(kind.group, kind.plural)
-        stored = Stored(
+        stored = StoredObject(
             metadata.get("namespace", ""),
             metadata["name"],
             metadata["uid"],
@@ -122,24 +125,24 @@ class Ledger:
             encode(document),
             before.created if before is not None else version,
             metadata.get("labels") or {},
-            # Worked out from the document at hand only where someone selects by them; else from the bytes if need be.
+            # Computed from the document only if field selectors are in use; otherwise from the bytes when needed.
             selectable_fields(kind, document) if collection.selected_by_field else None,
         )
         collection.latest.put(key_of(stored.namespace, stored.name), stored)
-        self._take(collection, collection.change(before, stored, version, self._now()))
+        self._accept(collection, collection.change(before, stored, version, self._now()))
         return document, stored
 
-    def remove(self, kind: Kind, before: Stored) -> Stored:
-        """Takes the removal of an object; the answer is its last state, under the version of the removal."""
+    def remove(self, kind: Kind, before: StoredObject) -> StoredObject:
+        """Accepts the removal of an object; returns its last state with the version of the removal."""
         version = self._next()
         collection = self.collection(kind.group, kind.plural)
         collection.latest.remove(key_of(before.namespace, before.name))
         change = collection.change(before, None, version, self._now())
-        self._take(collection, change)
+        self._accept(collection, change)
         assert change.event.object is not None
         return change.event.object
 
-    def _take(self, collection: Collection, change: Change) -> None:
+    def _accept(self, collection: Collection, change: ObjectChange) -> None:
         if self._backend.durable_at_once:
             self.version = change.version
             collection.publish(change)
@@ -147,13 +150,13 @@ class Ledger:
             self._unsent.append((collection, change))
 
     async def settled(self) -> None:
-        """Returns when everything taken so far is durable and shown to readers."""
+        """Returns when all writes accepted so far are durable and visible to readers."""
         if self._unsent:
             self._send()
         elif not self._sent:
             return
         writer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writers.append((self._taken, writer))
+        self._writers.append((self._accepted, writer))
         await writer
 
     def _send(self) -> None:
@@ -177,7 +180,7 @@ class Ledger:
                 writer.set_result(None)
 
     def failed(self, error: OSError) -> None:
-        """Forgets writes that could not be made durable, and those taken since, which may build on them."""
+        """Rolls back the writes that were lost and those accepted since, which may build on them."""
         self._failure = str(error)
         lost = [*self._sent, *self._unsent]
         self._sent.clear()
@@ -196,24 +199,24 @@ class Ledger:
 
     @property
     def fault(self) -> str:
-        """What keeps writes from becoming durable; empty when all is well."""
+        """Why writes do not become durable; empty when they do."""
         if self._closed:
             return "the store is closed"
         waited = self._now() - self._began
-        if self._sent and waited > _SLOW:
+        if self._sent and waited > _STUCK_COMMIT:
             return f"a write to disk has been under way for {waited:.0f} s"
         return self._failure
 
     async def close(self) -> None:
         self._closed = True
-        with suppress(ServiceUnavailable):  # which the writers have been told
+        with suppress(ServiceUnavailable):  # the writers have received it
             await self.settled()
         for collection in self._collections.values():
             collection.close()
         self._backend.close()
 
 
-def _row(collection: Collection, change: Change) -> Row:
+def _row(collection: Collection, change: ObjectChange) -> Row:
     stored = change.after or change.before
     assert stored is not None
     return Row(
@@ -229,15 +232,15 @@ def _row(collection: Collection, change: Change) -> Row:
 
 
 class Memory:
-    """The back end that keeps nothing: a write is as durable as it will ever be when it is taken."""
+    """The back end that stores nothing: a write counts as durable when it is accepted."""
 
     durable_at_once = True
 
     def load(self) -> tuple[int, Iterator[Row]]:
         return 0, iter(())
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
-        raise AssertionError("nothing waits for memory")
+    def commit(self, rows: Sequence[Row], version: int, listener: CommitListener) -> None:
+        raise AssertionError("writes to memory are durable at once")
 
     def resume(self) -> None:
         pass

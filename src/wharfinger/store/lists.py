@@ -1,4 +1,4 @@
-"""Lists: which version they show, and pages that together show one version."""
+"""Lists at a resource version, and pages that together show one consistent version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from wharfinger.api.errors import BadRequest, Expired, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, not_supported
 from wharfinger.store.collection import Collection
-from wharfinger.store.objects import Listing, Stored, encode
-from wharfinger.store.selection import Selection
+from wharfinger.store.objects import Listing, StoredObject, encode
+from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.watch import too_large
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
@@ -28,7 +28,7 @@ _EXPIRED_PAGES = (
 def list_objects(
     collection: Collection,
     current: int,
-    selection: Selection,
+    selection: ObjectSelector,
     prefix: str,
     *,
     limit: int = 0,
@@ -50,7 +50,7 @@ def list_objects(
             raise too_large(asked, current)
         if version_match == _EXACT or (limit and not version_match and asked):
             wanted = asked
-    undone: dict[str, Stored | None] = {}
+    undone: dict[str, StoredObject | None] = {}
     if wanted != current:
         if wanted < collection.compacted:
             raise _expired(start, prefix)
@@ -61,8 +61,8 @@ def list_objects(
 def _page(
     collection: Collection,
     version: int,
-    undone: dict[str, Stored | None],
-    selection: Selection,
+    undone: dict[str, StoredObject | None],
+    selection: ObjectSelector,
     prefix: str,
     start: str,
     limit: int,
@@ -76,7 +76,7 @@ def _page(
     if not limit and selection.empty:
         found = [objects[key] for key in keys]
         return Listing([stored for stored in found if stored is not None] if undone else found, version)
-    items: list[Stored] = []
+    items: list[StoredObject] = []
     for position, key in enumerate(keys):
         stored = objects[key]
         if stored is None or not (selection.empty or selection.matches(stored)):

@@ -1,4 +1,4 @@
-"""The metadata of all objects: what the server sets, and what nobody may change; faults are found by `api/validation`.
+"""Object metadata: the fields that the server sets, and those that clients cannot change. `api/validation` validates it.
 
 After pkg/registry/rest of the API server.
 """
@@ -27,7 +27,7 @@ _IDENTITY = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeri
 
 
 class Identities:
-    """Uids, name suffixes and times, from the random source and the clock that the store was given."""
+    """Generates uids, name suffixes and timestamps from the random source and the clock of the store."""
 
     def __init__(self, now: Callable[[], float], source: random.Random, *, keep_given: bool = False) -> None:
         self.now = now
@@ -53,7 +53,7 @@ class Identities:
 
 
 def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
-    """What the server sets on a new object, in place."""
+    """Sets the server's fields on a new object, in place."""
     given = {field: metadata.pop(field) for field in _SERVER_FIELDS if field in metadata}
     _drop_empty(metadata)
     metadata["uid"] = identities.uid()
@@ -65,13 +65,13 @@ def initialise(kind: Kind, metadata: Document, identities: Identities) -> None:
 
 
 def _drop_empty(metadata: Document) -> None:
-    """Kubernetes does not tell empty metadata from absent."""
+    """Kubernetes does not distinguish empty metadata fields from absent ones."""
     for field in [field for field, value in metadata.items() if not value and not isinstance(value, int)]:
         del metadata[field]
 
 
 def keep_server_fields(new: Document, old: Document) -> None:
-    """Puts back what an update may not change, silently where Kubernetes does so; validation refuses the rest."""
+    """Restores fields that an update cannot change, where Kubernetes does so silently; validation rejects other changes."""
     metadata, before = new["metadata"], old["metadata"]
     metadata.pop("managedFields", None)
     metadata.pop("selfLink", None)

@@ -1,46 +1,37 @@
-"""Namespaces: born active with the `kubernetes` finalizer, and how their end begins.
+"""Namespaces: created active with the `kubernetes` finalizer, and terminated when they are deleted.
 
-Emptying a namespace and releasing it through `namespaces/finalize` is a controller's work.
+A controller deletes the content of a terminating namespace and finalizes it through `namespaces/finalize`.
 """
 
 from __future__ import annotations
 
+from wharfinger.api.finalizers import with_propagation
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 
-IMMORTAL = ("default", "kube-system", "kube-public")
-FINALIZER = "kubernetes"
+PROTECTED = ("default", "kube-system", "kube-public")  # cannot be deleted
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-def prepare(new: Document) -> None:
-    new["status"] = {"phase": "Active"}
-    spec = new["spec"] = dict(new.get("spec") or {})
-    finalizers = list(spec.get("finalizers") or ())
-    spec["finalizers"] = finalizers if FINALIZER in finalizers else [*finalizers, FINALIZER]
-
-
 def label(new: Document) -> None:
-    """Every namespace carries its own name as a label, so that selectors can name it."""
+    """Labels a namespace with its own name, so that selectors can select it by name."""
     labels = new["metadata"].setdefault("labels", {})
     labels[NAME_LABEL] = new["metadata"]["name"]
 
 
-def terminating(namespace: Stored) -> bool:
+def terminating(namespace: StoredObject) -> bool:
     if b"Terminating" not in namespace.data:
         return False
     return bool((namespace.document().get("status") or {}).get("phase") == "Terminating")
 
 
-def begin_end(document: Document, options: DeleteOptions, now: str) -> None:
-    """The first request to delete: the phase changes, and the finalizers follow the propagation policy."""
+def start_termination(document: Document, options: DeleteOptions, now: str) -> None:
+    """Handles the first delete request: sets the phase, and the finalizers of the propagation policy."""
     metadata = document["metadata"]
     metadata["deletionTimestamp"] = now
     document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     if options.propagation:
-        kept = [name for name in metadata.get("finalizers") or () if name not in ("orphan", "foregroundDeletion")]
-        extra = {"Orphan": ["orphan"], "Foreground": ["foregroundDeletion"]}.get(options.propagation, [])
-        metadata["finalizers"] = kept + extra
+        metadata["finalizers"] = with_propagation(metadata.get("finalizers") or (), options.propagation)
         if not metadata["finalizers"]:
             del metadata["finalizers"]

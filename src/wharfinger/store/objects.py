@@ -1,7 +1,7 @@
-"""What the store hands out: one object at one version, a list of them, a change, and the outcome of a write.
+"""The values that the store returns: an object at a version, a list, a watch event, and the result of a write.
 
-Objects are JSON bytes, complete and in the storage version. `arrange` fixes the order of the leading fields, so that
-another version can be written into the bytes without decoding them.
+Objects are stored as JSON bytes in the storage version. `arrange` fixes the order of the leading fields, so that the
+resource version can be replaced in the bytes without decoding them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _decode_labels = msgspec.json.Decoder(_Labelled).decode
 _NO_LABELS: Mapping[str, str] = {}
 
 
-class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """One object at one version. Labels, selectable fields and views are worked out once, when first asked for."""
+class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
+    """One object at one version. Labels, selectable fields and views are computed once, on first use."""
 
     namespace: str
     name: str
     uid: str
     version: int
     data: bytes
-    created: int  # the version at which this object was created: its row in a data file
+    created: int  # the version at which the object was created; identifies its row in a data file
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] | None = None
     _forms: dict[Any, Any] | None = None  # views by type, and other served versions by apiVersion
@@ -55,11 +55,11 @@ class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
         return self._labels
 
     def document(self) -> Document:
-        """Decoded afresh: the caller may change it."""
+        """Decodes a new document, which the caller may change."""
         return cast("Document", decode_document(self.data))
 
     def view(self, as_type: type[T]) -> T:
-        """A typed view, decoded once however many watchers ask for it."""
+        """A typed view, decoded once for all watchers."""
         if self._forms is None:
             self._forms = {}
         found = self._forms.get(as_type)
@@ -67,13 +67,13 @@ class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
             found = self._forms[as_type] = decode(self.data, as_type)
         return cast("T", found)
 
-    def forget_forms(self) -> None:
+    def drop_forms(self) -> None:
         self._forms = None
 
-    def at_version(self, version: int) -> Stored:
-        """The same content under a later version: how watches show an object that went."""
+    def at_version(self, version: int) -> StoredObject:
+        """The same content with a later version, as watches report a deleted object."""
         old, new = b'"resourceVersion":"%d"' % self.version, b'"resourceVersion":"%d"' % version
-        return Stored(
+        return StoredObject(
             self.namespace,
             self.name,
             self.uid,
@@ -86,9 +86,10 @@ class Stored(msgspec.Struct, gc=False, eq=False, weakref=False):
 
 
 def arrange(document: Document, version: int) -> Document:
-    """The document with its identity first and its version set.
+    """The document with the identifying fields first and its version set.
 
-    Nothing before `metadata.resourceVersion` can hold that name unescaped, so its first occurrence in the bytes is it.
+    No field before `metadata.resourceVersion` can contain that name unescaped, so its first occurrence in the bytes is
+    the field itself.
     """
     metadata = document["metadata"]
     head = {"name": "", "namespace": "", "uid": ""} if metadata.get("namespace") else {"name": "", "uid": ""}
@@ -100,38 +101,38 @@ def arrange(document: Document, version: int) -> Document:
 
 
 def key_of(namespace: str, name: str) -> str:
-    """How objects of one kind are told apart and ordered: as etcd orders them."""
+    """The key of an object among those of its kind, ordered as in etcd."""
     return f"{namespace}/{name}" if namespace else name
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page: `continue_token` is empty on the last one; `remaining` is known only where nothing selects."""
+    """One page; `continue_token` is empty on the last one. `remaining` is known only without selectors."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     version: int
     continue_token: str = ""
     remaining: int | None = None
 
 
 class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One event of a watch. `object` is None for bookmarks."""
+    """One watch event. `object` is None for bookmarks."""
 
     type: str
-    object: Stored | None
+    object: StoredObject | None
     version: int
     initial_events_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The outcome of a write: the object (or Status) in the version asked for, as document and as bytes."""
+    """The result of a write: the object (or Status) in the requested version, as a document and as bytes."""
 
-    known: Document | None  # the document where there is one already
+    known: Document | None  # the document, if already decoded
     data: bytes
     created: bool = False
     warnings: tuple[str, ...] = ()
-    deleted: bool = False  # the object is gone, not merely going
+    deleted: bool = False  # removed, not only marked for deletion
 
     @property
     def document(self) -> Document:

@@ -1,4 +1,4 @@
-"""Patches: how each media type turns a document into another one. Strategic merge has its own file."""
+"""Applying patches of each media type to documents. Strategic merge has its own module."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ import jsonpointer
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.requests import PatchType
-from wharfinger.store import rules, strategic
+from wharfinger.api.schema.tree import schema_of
+from wharfinger.store import strategic
 from wharfinger.store.versions import copy
 
 _MOST_OPERATIONS = 10_000
 
 
-def apply_patch(kind: Kind, document: Document, patch: Any, type: PatchType, *, plain: bool = False) -> Document:
-    """The patched document; `document` and `patch` may be used up. A `plain` patch is known to hold neither nulls nor
-    members that direct a merge."""
+def apply_patch(
+    kind: Kind, version: str, document: Document, patch: Any, type: PatchType, *, plain: bool = False
+) -> Document:
+    """Returns the patched document; may change `document` and `patch`. A `plain` patch contains neither nulls nor merge
+    directives."""
     if type is PatchType.JSON:
         return _json_patched(document, patch if kind.keeps_nulls else copy({"patch": patch})["patch"])
     if type is PatchType.MERGE:
         return dict(merged(document, _object(patch)))
-    if type is PatchType.STRATEGIC and rules.built_in(kind):
-        return strategic.merged(document, _object(patch), kind.kind, plain=plain)
-    accepted = [PatchType.JSON, PatchType.MERGE, *([PatchType.STRATEGIC] if rules.built_in(kind) else [])]
+    if type is PatchType.STRATEGIC and kind.builtin:
+        return strategic.merged(document, _object(patch), schema_of(kind, version), plain=plain)
+    accepted = [PatchType.JSON, PatchType.MERGE, *([PatchType.STRATEGIC] if kind.builtin else [])]
     raise UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(each.value for each in accepted)}"
     )
@@ -59,7 +62,7 @@ def _json_patched(document: Document, patch: Any) -> Document:
 
 
 class _Replace(jsonpatch.ReplaceOperation):
-    """Upstream's library replaces a member that is not there, too."""
+    """Like upstream's library, also replaces a member that does not exist."""
 
     def apply(self, obj: Any) -> Any:
         target, part = self.pointer.to_last(obj)

@@ -1,6 +1,7 @@
-"""What is special to pods: binding them to a node, and evicting them within their disruption budgets.
+"""The binding and eviction subresources of pods.
 
-After pkg/registry/core/pod/storage (storage.go, eviction.go) of Kubernetes. Both decide and write in one step.
+After pkg/registry/core/pod/storage (storage.go, eviction.go) of Kubernetes. Nothing is awaited between the checks and the
+write.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from wharfinger.api.registry import Document, Kind
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.store.deletion import Deleter, check_preconditions
-from wharfinger.store.objects import Stored, Written, encode
+from wharfinger.store.objects import StoredObject, Written, encode
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
 
@@ -25,7 +26,7 @@ _DISRUPTED_LIMIT = 2000
 
 
 def success(call: Call) -> Written:
-    """The Status that answers a request which shows no object."""
+    """The Status of a request that returns no object."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return Written(status, encode(status), True, tuple(call.warnings))
 
@@ -41,7 +42,7 @@ class Pods:
         self._deleter = deleter
 
     async def bind(self, call: Call, document: Document) -> Written:
-        """Gives a pod its node, once, with the Binding's annotations and labels in the same write."""
+        """Binds a pod to a node, and adds the annotations and labels of the Binding in the same write."""
         binding = copy(document)
         metadata = binding.get("metadata") or {}
         call.name = call.name or metadata.get("name") or ""
@@ -78,7 +79,7 @@ class Pods:
             await self._writer.ledger.settled()
         return success(call)
 
-    def _check_binding(self, call: Call, metadata: Document, stored: Stored) -> None:
+    def _check_binding(self, call: Call, metadata: Document, stored: StoredObject) -> None:
         uid, version = metadata.get("uid"), metadata.get("resourceVersion")
         if uid and uid != stored.uid:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
@@ -91,7 +92,7 @@ class Pods:
             raise conflict("", "pods", call.name, why)
 
     async def evict(self, call: Call, document: Document) -> Written:
-        """Deletes a pod if its disruption budget, should it have one, allows."""
+        """Deletes a pod if its disruption budget, if any, allows it."""
         eviction = copy(document)
         name = (eviction.get("metadata") or {}).get("name", call.name)
         call.name = call.name or name
@@ -134,20 +135,20 @@ class Pods:
         await self._deleter.carry_out(call, pod, stored, options)
         return success(call)
 
-    def _budgets(self, pod: Stored) -> list[tuple[Kind, Stored]]:
+    def _budgets(self, pod: StoredObject) -> list[tuple[Kind, StoredObject]]:
         kind = self._writer.registry.of_plural(POD_DISRUPTION_BUDGETS.group, POD_DISRUPTION_BUDGETS.plural)
         if kind is None:
             return []
         budgets = self._writer.ledger.collection(kind.group, kind.plural).latest.values(f"{pod.namespace}/")
         return [(kind, budget) for budget in budgets if _selects(budget, pod)]
 
-    def _take_disruption(self, call: Call, kind: Kind, stored: Stored, pod: Document) -> None:
+    def _take_disruption(self, call: Call, kind: Kind, stored: StoredObject, pod: Document) -> None:
         budget = stored.document()
         status = budget.setdefault("status", {})
         healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
         if not _ready(pod):
             policy = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy")
-            # An unhealthy pod does not count as healthy, so its going takes nothing from the budget.
+            # An unhealthy pod does not count towards the budget, so its eviction does not use it up.
             if policy == "AlwaysAllow" or healthy >= desired > 0:
                 return
         _check_budget(budget, status, healthy, desired)
@@ -182,7 +183,7 @@ def _unbindable(pod: Document) -> str:
 
 
 def _beyond_budgets(pod: Document) -> bool:
-    """Pods that do not run yet, or no longer, are disrupted by nothing."""
+    """Whether budgets do not apply: the pod is not running yet, has finished, or is being deleted."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
 
@@ -192,7 +193,7 @@ def _ready(pod: Document) -> bool:
     return is_true(conditions, "Ready")
 
 
-def _selects(budget: Stored, pod: Stored) -> bool:
+def _selects(budget: StoredObject, pod: StoredObject) -> bool:
     selector = (budget.document().get("spec") or {}).get("selector")
     if selector is None:
         return False

@@ -1,4 +1,4 @@
-"""The scale subresource: an object's replicas seen and set as an autoscaling/v1 Scale."""
+"""The scale subresource: reads and sets an object's replicas as an autoscaling/v1 Scale."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scale_of(kind: Kind, document: Document) -> Document:
 
 
 def scaled(kind: Kind, document: Document, scale: Document) -> Document:
-    """The object with the replicas of a Scale, based on the Scale's version if it names one."""
+    """The object with the replicas of a Scale, and with the Scale's resource version if it has one."""
     if kind.scale is None:
         raise NotFound("the server could not find the requested resource")
     metadata = scale.get("metadata") or {}
@@ -74,7 +74,7 @@ def _selector(kind: Kind, document: Document) -> str:
     if not isinstance(selector, dict):
         return ""
     if "matchLabels" not in selector and "matchExpressions" not in selector:
-        # A replication controller's selector is a plain map.
+        # The selector of a replication controller is a plain map.
         selector = {"matchLabels": selector}
     return selector_text(msgspec.convert(selector, LabelSelector))
 

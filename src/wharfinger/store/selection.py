@@ -1,4 +1,4 @@
-"""Which objects of a kind a list or watch asks for: by namespace, labels and fields."""
+"""Label and field selectors of lists and watches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Kind
 from wharfinger.api.selectors import FieldRequirement, Requirements, field_text, matches
-from wharfinger.store.objects import Stored
+from wharfinger.store.objects import StoredObject
 
-# What an absent field reads as where Go's zero value is not the empty text.
+# The text of an absent field, where Go's zero value is not the empty string.
 _ZERO = {
     "spec.unschedulable": "false",
     "spec.hostNetwork": "false",
@@ -24,7 +24,7 @@ _ELSEWHERE = {("Event", "source"): "source.component"}
 
 @lru_cache(1024)
 def _places(kind: Kind) -> tuple[tuple[str, str, str, str], ...]:
-    """The kind's selectable fields in order: part and name for the many `part.name`, else a path; and the zero value."""
+    """The kind's selectable fields in order: part and name where the path is `part.name`, the path, and the zero value."""
     places = []
     for selectable in kind.selectable:
         path = _ELSEWHERE.get((kind.kind, selectable), selectable)
@@ -35,7 +35,7 @@ def _places(kind: Kind) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
-    """The texts of the kind's selectable fields, in the kind's order."""
+    """The values of the kind's selectable fields as text, in the kind's order."""
     texts = []
     last, inside = "", None
     for part, name, path, zero in _places(kind):
@@ -49,8 +49,8 @@ def selectable_fields(kind: Kind, document: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-class Selection:
-    """Labels and fields, compiled for one kind. An empty one is false."""
+class ObjectSelector:
+    """A label selector and a field selector, compiled for one kind."""
 
     __slots__ = ("_fields", "_kind", "_labels", "_names", "empty")
 
@@ -74,18 +74,10 @@ class Selection:
 
     @property
     def by_field(self) -> bool:
-        """Whether it asks for fields that objects keep aside for this."""
+        """Whether fields other than name and namespace are selected; stored objects cache those."""
         return bool(self._fields)
 
-    def __bool__(self) -> bool:
-        return not self.empty
-
-    @property
-    def name(self) -> str:
-        """The one name asked for, if there is one."""
-        return next((field.value for field in self._names if field.equal and field.path == "metadata.name"), "")
-
-    def matches(self, stored: Stored) -> bool:
+    def matches(self, stored: StoredObject) -> bool:
         for field in self._names:
             text = stored.name if field.path == "metadata.name" else stored.namespace
             if (text == field.value) is not field.equal:

@@ -1,6 +1,7 @@
-"""The data file: rows of objects in SQLite, with a write-ahead log that is on disk before a commit returns.
+"""The data file: objects as rows in SQLite, with a write-ahead log that is synced to disk before a commit returns.
 
-A file that is not ours, of another schema, or damaged is refused and left as it is. One process at a time may hold it.
+A file that is damaged, has another schema or belongs to another program is rejected and left unchanged. Only one process
+at a time may open it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO
 
-from wharfinger.store.ledger import Row, Told
+from wharfinger.store.ledger import CommitListener, Row
 
 APPLICATION_ID = 0x57484152  # "WHAR"
 SCHEMA = 1
@@ -40,8 +41,8 @@ CREATE TABLE objects (
 CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL);
 INSERT INTO state VALUES (1, 1);
 """
-_TOGETHER = 64  # rows of one statement
-_BETWEEN_STARTS = 32  # bits of versions, more than can be given out before an older copy is put back
+_ROWS_PER_STATEMENT = 64
+_RESTORE_SHIFT = 32  # bits; each start reserves 2³² versions for the case that an older copy is restored
 
 
 @cache
@@ -50,11 +51,11 @@ def _put(rows: int) -> str:
 
 
 class DataFileError(Exception):
-    """The data file cannot be used; the message says why and what to do. It was not changed."""
+    """The data file cannot be used and was not changed; the message gives the reason and the remedy."""
 
 
 class DataFile:
-    """The back end of one data file. Commits run in a thread of their own, one after another."""
+    """The back end of one data file. Commits run one after another in a separate thread."""
 
     durable_at_once = False
 
@@ -72,14 +73,14 @@ class DataFile:
             self._lock.close()
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._guard = Lock()  # over what follows
+        self._guard = Lock()  # guards the fields below
         self._queue: list[tuple[Sequence[Row], int]] = []
-        self._busy = False  # the thread is at work, and will look at the queue again
-        self._broken = False  # a commit failed, and who gave it has not heard yet
+        self._busy = False  # the thread is running and will check the queue again
+        self._broken = False  # a commit failed, and the listener has not called `resume` yet
 
     def load(self) -> tuple[int, Iterator[Row]]:
         try:
-            # Removals leave no row, so the last version is noted with them; puts carry it themselves.
+            # Removals leave no row, so they record the last version in `state`; other rows contain it.
             (version,) = self._connection.execute(
                 "SELECT max(version, (SELECT ifnull(max(version), 0) FROM objects)) FROM state"
             ).fetchone()
@@ -87,7 +88,7 @@ class DataFile:
             self.close()
             raise _damaged(self.path, str(error)) from None
         if self._restored:
-            version = max(version, self._starts << _BETWEEN_STARTS)
+            version = max(version, self._starts << _RESTORE_SHIFT)
         return version, self._rows(version)
 
     def _rows(self, version: int) -> Iterator[Row]:
@@ -107,8 +108,11 @@ class DataFile:
         self._count_start(version)
 
     def _count_start(self, version: int) -> None:
-        """A file that has seen fewer starts than are noted beside it is an older copy that was put back. Its versions then
-        go on beyond all that were ever given out, so that who has followed what is undone must begin anew."""
+        """Counts this start in the data file and in a second file beside it.
+
+        A data file with fewer starts than the second file is a restored older copy. Its versions then continue above all
+        versions ever used, so that watchers of the lost changes must relist.
+        """
         connection, draft = self._connection, Path(f"{self.path}.starts.new")
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -124,18 +128,18 @@ class DataFile:
             self.close()
             raise DataFileError(f"{self.path} cannot be written: {error}") from None
 
-    def commit(self, rows: Sequence[Row], version: int, told: Told) -> None:
+    def commit(self, rows: Sequence[Row], version: int, listener: CommitListener) -> None:
         with self._guard:
             if self._broken:
-                return  # `told` will hear of it, and forget these rows with the others
+                return  # the listener is about to learn of the failure and rolls these rows back too
             self._queue.append((rows, version))
             if self._busy:
                 return
             self._busy = True
-        self._thread.submit(self._work, asyncio.get_running_loop(), told)
+        self._thread.submit(self._work, asyncio.get_running_loop(), listener)
 
-    def _work(self, loop: asyncio.AbstractEventLoop, told: Told) -> None:
-        """Makes durable what is queued, all of it at once, until nothing is left."""
+    def _work(self, loop: asyncio.AbstractEventLoop, listener: CommitListener) -> None:
+        """Commits everything queued in one transaction, until the queue is empty."""
         while True:
             with self._guard:
                 queue, self._queue = self._queue, []
@@ -148,9 +152,9 @@ class DataFile:
             except OSError as error:
                 with self._guard:
                     self._broken, self._busy, self._queue = True, False, []
-                loop.call_soon_threadsafe(told.failed, error)
+                loop.call_soon_threadsafe(listener.failed, error)
                 return
-            loop.call_soon_threadsafe(told.durable, queue[-1][1])
+            loop.call_soon_threadsafe(listener.durable, queue[-1][1])
 
     def resume(self) -> None:
         with self._guard:
@@ -159,13 +163,12 @@ class DataFile:
     def _write(self, rows: Sequence[Row], version: int) -> None:
         connection = self._connection
         try:
-            if len(rows) <= _TOGETHER and all(row.data is not None for row in rows):
-                # One statement is a transaction of its own, and goes to disk without a stop in between, in which this
-                # thread would have to wait for its turn to run Python.
+            if len(rows) <= _ROWS_PER_STATEMENT and all(row.data is not None for row in rows):
+                # A single statement is a transaction of its own; this thread need not reacquire the GIL in between.
                 connection.execute(_put(len(rows)), list(chain.from_iterable(map(_values, rows))))
                 return
             connection.execute("BEGIN IMMEDIATE")
-            # Runs of puts go down together; a removal must not overtake the put before it.
+            # Consecutive puts are written together; a removal must not overtake an earlier put.
             for removals, run in groupby(rows, key=lambda row: row.data is None):
                 if removals:
                     connection.executemany("DELETE FROM objects WHERE created = ?", [(row.created,) for row in run])
@@ -200,7 +203,7 @@ def _values(row: Row) -> tuple[object, ...]:
 
 
 def _sum(row: Row) -> int:
-    """Guards a row's content and place against what SQLite's own checks cannot see."""
+    """A checksum of a row, which detects damage that SQLite's own checks cannot see."""
     head = f"{row.created}\0{row.version}\0{row.group}\0{row.plural}\0{row.namespace}\0{row.name}\0{row.uid}"
     return zlib.crc32(row.data or b"", zlib.crc32(head.encode()))
 
@@ -212,7 +215,7 @@ def _damaged(path: Path, why: str) -> DataFileError:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Holds the file beside the data file that one process at a time may lock; the lock ends with the process."""
+    """Locks a file beside the data file for this process; the lock ends with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         holder = Path(f"{path}.lock").open("a+", encoding="utf-8")  # noqa: SIM115 - held as long as the store
@@ -234,7 +237,7 @@ def _lock(path: Path) -> IO[str]:
 
 
 def _make(path: Path) -> None:
-    """Makes a new data file under another name first, so that a crash leaves either none or a whole one."""
+    """Creates a new data file under a temporary name first, so that a crash never leaves an incomplete one."""
     draft = Path(f"{path}.new")
     for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
         leftover.unlink(missing_ok=True)
@@ -255,11 +258,11 @@ def _make(path: Path) -> None:
 
 
 def _starts(path: Path, connection: sqlite3.Connection) -> tuple[int, int]:
-    """How often the data file was opened here: as it knows itself, and as is noted beside it."""
+    """The number of starts, as recorded in the data file and in the file beside it."""
     try:
         row = connection.execute("SELECT count FROM starts").fetchone()
     except sqlite3.OperationalError:
-        row = None  # not counted yet
+        row = None  # a file from before starts were counted
     try:
         noted = int(Path(f"{path}.starts").read_text())
     except (OSError, ValueError):
@@ -276,7 +279,7 @@ def _sync(path: Path) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # Looked at by hand first: SQLite would take an empty file for a new database.
+    # Check the header first: SQLite would treat an empty file as a new database.
     try:
         with path.open("rb") as file:
             head = file.read(100)

@@ -1,7 +1,7 @@
-"""The store: documents with Kubernetes semantics over a back end, and the one object that others hold.
+"""The store: documents with Kubernetes semantics on top of a back end.
 
-Reads (`get`, `list`, `watch`) show durable state only. `peek` and `scan` see every write taken, at once, for reviewers
-that decide in process.
+Reads (`get`, `list`, `watch`) return durable state only. `peek` and `scan` also return accepted writes that are not
+durable yet, for in-process reviewers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Ledger, Memory
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import Listing, Stored, Written, decode_document, encode, key_of
+from wharfinger.store.objects import Listing, StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
-from wharfinger.store.selection import Selection
+from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, stored_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
 
 class Store(WriteVerbs[Written]):
-    """One for each API server or simulation; all calls belong to one event loop."""
+    """One per API server or simulation; it must be used from a single event loop."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Store(WriteVerbs[Written]):
         bookmark_every: float = 60.0,
         keep_identity: bool = False,
     ) -> None:
-        """`keep_identity` lets new objects bring their uid and times along: how a simulation takes over a snapshot."""
+        """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self.now = now
@@ -65,22 +65,22 @@ class Store(WriteVerbs[Written]):
 
     @classmethod
     def open(cls, path: Path, registry: Registry, **options: Any) -> Store:
-        """The store kept in this data file, which is made if there is none. Raises `DataFileError`."""
+        """Opens the store in this data file, creating the file if needed. Raises `DataFileError`."""
         from wharfinger.store.sqlite import DataFile
 
         return cls(registry, DataFile(path), **options)
 
     @property
     def version(self) -> int:
-        """The version that readers see."""
+        """The latest durable version."""
         return self._ledger.version
 
     @property
     def fault(self) -> str:
-        """What keeps writes from becoming durable; empty when all is well."""
+        """Why writes do not become durable; empty when they do."""
         return self._ledger.fault
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Stored:
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         kind = kind_of(self.registry, resource)
         collection = self._ledger.collection(kind.group, kind.plural)
         stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
@@ -89,7 +89,7 @@ class Store(WriteVerbs[Written]):
         return present(kind, resource, stored)
 
     async def get_subresource(self, resource: Resource, name: str, namespace: str, subresource: str) -> Document:
-        """What `GET …/name/subresource` shows: a Scale, or the whole object."""
+        """The response to `GET …/name/subresource`: a Scale, or the whole object."""
         kind = kind_of(self.registry, resource)
         document = (await self.get(kind.storage, name, namespace)).document()
         if subresource == "scale":
@@ -109,7 +109,7 @@ class Store(WriteVerbs[Written]):
         version: str = "",
         version_match: str = "",
     ) -> Listing:
-        """Objects in key order. `version` and `version_match` are the query's resourceVersion and its match."""
+        """Lists objects in key order. `version` and `version_match` are `resourceVersion` and `resourceVersionMatch`."""
         kind = kind_of(self.registry, resource)
         collection, selection = self._selected(kind, labels, fields)
         listing = list_objects(
@@ -137,10 +137,10 @@ class Store(WriteVerbs[Written]):
         bookmarks: bool = False,
         initial_events: bool = False,
     ) -> Watch:
-        """Events after a version. None and 0 begin with the present state as ADDED events.
+        """Returns the events after a version. With None or 0 the current state comes first, as ADDED events.
 
-        `initial_events` (watch-list) does so too, and marks the end of that state with a bookmark. Raises Expired where
-        `after` is no longer remembered. An object that begins or ceases to match is seen as ADDED or DELETED.
+        `initial_events` (watch-list) does so too, and marks the end of the current state with a bookmark. Raises Expired if
+        the history no longer reaches back to `after`. An object that starts or stops matching is ADDED or DELETED.
         """
         kind = kind_of(self.registry, resource)
         converts = not stored_as_is(kind, resource)
@@ -158,33 +158,33 @@ class Store(WriteVerbs[Written]):
 
     def _selected(
         self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]
-    ) -> tuple[Collection, Selection]:
-        collection, selection = self._ledger.collection(kind.group, kind.plural), Selection(kind, labels, fields)
+    ) -> tuple[Collection, ObjectSelector]:
+        collection, selection = self._ledger.collection(kind.group, kind.plural), ObjectSelector(kind, labels, fields)
         collection.selected_by_field = collection.selected_by_field or selection.by_field
         return collection, selection
 
-    def peek(self, resource: Resource, name: str, namespace: str = "") -> Stored | None:
-        """The latest state, durable or not, in the storage version."""
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> StoredObject | None:
+        """The latest state of an object, durable or not, in the storage version."""
         kind = kind_of(self.registry, resource)
         return self._writer.latest(kind, namespace if kind.namespaced else "", name)
 
-    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Stored]:
-        """The latest state of all objects, durable or not, in key order and the storage version."""
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[StoredObject]:
+        """The latest state of all objects, durable or not, in key order and in the storage version."""
         kind = kind_of(self.registry, resource)
         return self._ledger.collection(kind.group, kind.plural).latest.values(_prefix(kind, namespace))
 
     def revision(self, resource: Resource) -> int:
-        """Changes whenever an object of the kind does: whether what was made of a scan still holds."""
+        """A number that changes with every change of the kind's objects; values derived from a scan stay valid until then."""
         return self.revisions(resource)()
 
     def revisions(self, resource: Resource) -> Callable[[], int]:
-        """Tells the revision of a kind: for those who ask with every write."""
+        """Returns a fast function for `revision` of one kind, for use on every write."""
         kind = kind_of(self.registry, resource)
         latest = self._ledger.collection(kind.group, kind.plural).latest
         return lambda: latest.revision
 
     def changed_since(self, resource: Resource, namespace: str, revision: int) -> Sequence[str] | None:
-        """The names of objects in a namespace that came, changed or went since a revision; None: too long ago to tell."""
+        """The names of objects in a namespace that were added, changed or removed since a revision; None: unknown."""
         kind = kind_of(self.registry, resource)
         keys = self._ledger.collection(kind.group, kind.plural).latest.changed_since(revision)
         if keys is None:
@@ -250,7 +250,7 @@ class Store(WriteVerbs[Written]):
         if call.subresource == "scale":
 
             def rescale(scale: Document) -> Document:
-                changed = apply_patch(call.kind, scale, patch, type)
+                changed = apply_patch(call.kind, call.resource.version, scale, patch, type)
                 if finish is not None:
                     finish(changed)
                 return changed
@@ -263,7 +263,7 @@ class Store(WriteVerbs[Written]):
         plain = not nulls and b'"$' not in given
 
         def change(present: Document) -> Document:
-            changed = apply_patch(call.kind, present, decode_document(given), type, plain=plain)
+            changed = apply_patch(call.kind, call.resource.version, present, decode_document(given), type, plain=plain)
             if finish is not None:
                 finish(changed)
             return copy(changed, call.kind) if nulls else changed
@@ -303,7 +303,7 @@ class Store(WriteVerbs[Written]):
         options: DeleteOptions = NO_DELETE_OPTIONS,
         user: User = SYSTEM,
         dry_run: bool = False,
-    ) -> Sequence[Stored]:
+    ) -> Sequence[StoredObject]:
         """Deletes the selected objects one by one and returns them."""
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
         for stored in listing.items:
@@ -316,8 +316,8 @@ class Store(WriteVerbs[Written]):
                 continue  # already deleted by somebody else
         return listing.items
 
-    async def expire(self, resource: Resource, stored: Iterable[Stored]) -> int:
-        """Removes objects whose time is up, unless they changed since; nobody is asked. Returns how many went."""
+    async def expire(self, resource: Resource, stored: Iterable[StoredObject]) -> int:
+        """Removes expired objects that have not changed since, without admission. Returns the number removed."""
         kind = kind_of(self.registry, resource)
         gone = 0
         for one in stored:
@@ -328,7 +328,7 @@ class Store(WriteVerbs[Written]):
         return gone
 
     async def close(self) -> None:
-        """Ends all watches and lets go of the back end; what was acknowledged is on disk."""
+        """Waits for pending writes, ends all watches and closes the back end."""
         await self._ledger.close()
 
     def _call(self, request: ApiRequest[Document], user: User) -> Call:

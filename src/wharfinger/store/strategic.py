@@ -10,7 +10,7 @@ from typing import Any
 
 from wharfinger.api.errors import ApiError, BadRequest
 from wharfinger.api.registry import Document
-from wharfinger.store.merge_keys import Field, Shape, shape_of
+from wharfinger.api.schema.tree import Schema
 
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
@@ -20,19 +20,18 @@ _DELETE_VALUES = "$deleteFromPrimitiveList"
 Values = list[Any]
 
 
-def merged(target: Document, patch: Document, kind: str, *, plain: bool = False) -> Document:
-    """The target after the patch; both may be used up. A `plain` patch is known to hold no nulls and no directives."""
-    shape = shape_of(kind)
-    return _merge_plain(target, patch, shape) if plain else _merge(target, patch, shape)
+def merged(target: Document, patch: Document, schema: Schema, *, plain: bool = False) -> Document:
+    """The patched target; both arguments may be modified. A `plain` patch has no nulls and no directives."""
+    return _merge_plain(target, patch, schema) if plain else _merge(target, patch, schema)
 
 
-def _merge_plain(result: Document, patch: Document, shape: Shape) -> Document:
+def _merge_plain(result: Document, patch: Document, schema: Schema) -> Document:
     for name, value in patch.items():
         present = result.get(name)
         if type(value) is dict and type(present) is dict:
-            known = shape.field(name)
-            result[name] = value if known.replacing else _merge_plain(present, value, known.shape)
-        elif type(value) is list and type(present) is list and (known := shape.field(name)).merging:
+            known = schema.child(name)
+            result[name] = value if "replace" in known.patch_strategy else _merge_plain(present, value, known)
+        elif type(value) is list and type(present) is list and "merge" in (known := schema.child(name)).patch_strategy:
             objects = (present or value) and _holds_objects(present, value)
             result[name] = (
                 _merge_plain_objects(present, value, known) if objects else _merge_field(present, value, known, False)
@@ -42,8 +41,8 @@ def _merge_plain(result: Document, patch: Document, shape: Shape) -> Document:
     return result
 
 
-def _merge_plain_objects(original: Values, patch: Values, field: Field) -> Values:
-    key = field.key
+def _merge_plain_objects(original: Values, patch: Values, field: Schema) -> Values:
+    key = field.merge_key
     if not key:
         raise _failed("cannot merge lists without merge key")
     result, server_order = list(original), list(original)
@@ -51,20 +50,20 @@ def _merge_plain_objects(original: Values, patch: Values, field: Field) -> Value
         identity = _identity(item, key)
         for place, present in enumerate(result):
             if present.get(key) == identity:
-                result[place] = _merge_plain(present, item, field.shape)
+                result[place] = _merge_plain(present, item, field.item_schema)
                 break
         else:
             result.append(item)
     return _arranged(result, patch, server_order, key)
 
 
-def _merge(original: Document, patch: Document, shape: Shape) -> Document:
+def _merge(original: Document, patch: Document, schema: Schema) -> Document:
     if _DIRECTIVE in patch:
         return _replaced(patch)
     result, patch = dict(original), dict(patch)
     _retain_keys(result, patch)
     for name in [name for name in patch if name.startswith(_ORDER)]:
-        _merge_ordered(result, patch, name, shape)
+        _merge_ordered(result, patch, name, schema)
     for name, value in patch.items():
         field, deleting = name, name.startswith(_DELETE_VALUES)
         if deleting:
@@ -72,10 +71,12 @@ def _merge(original: Document, patch: Document, shape: Shape) -> Document:
         if value is None:
             result.pop(field, None)
         elif type(result.get(field)) is type(value) and isinstance(value, dict):
-            known = shape.field(field)
-            result[field] = dict(_clean(value)) if known.replacing else _merge(result[field], value, known.shape)
+            known = schema.child(field)
+            result[field] = (
+                dict(_clean(value)) if "replace" in known.patch_strategy else _merge(result[field], value, known)
+            )
         elif type(result.get(field)) is type(value) and isinstance(value, list):
-            result[field] = _merge_field(result[field], value, shape.field(field), deleting)
+            result[field] = _merge_field(result[field], value, schema.child(field), deleting)
         elif not deleting:
             _set(result, field, value)
     return result
@@ -136,7 +137,7 @@ def _retain_keys(result: Document, patch: Document) -> None:
         del result[name]
 
 
-def _merge_ordered(result: Document, patch: Document, directive: str, shape: Shape) -> None:
+def _merge_ordered(result: Document, patch: Document, directive: str, schema: Schema) -> None:
     """A list with its `$setElementOrder`: merged, then put in that order around what only the server has."""
     order = patch.pop(directive)
     name = _field_of(directive, _ORDER, "invalid patch format of setElementOrder list")
@@ -146,8 +147,8 @@ def _merge_ordered(result: Document, patch: Document, directive: str, shape: Sha
     for values in (present, change):
         if values is not None and not isinstance(values, list):
             raise _failed(f"expected a list in {name}")
-    field = shape.field(name)
-    _check_order(change or [], order, field.key)
+    field = schema.child(name)
+    _check_order(change or [], order, field.merge_key)
     if present is None and change is None:
         return
     if present is None:
@@ -156,7 +157,7 @@ def _merge_ordered(result: Document, patch: Document, directive: str, shape: Sha
         values = present
     else:
         values = _merge_field(present, change, field, deleting=False)
-    result[name] = _arranged(values, order, present or [], field.key)
+    result[name] = _arranged(values, order, present or [], field.merge_key)
 
 
 def _check_order(change: Values, order: Values, key: str) -> None:
@@ -174,10 +175,10 @@ def _field_of(name: str, prefix: str, fault: str) -> str:
     return field
 
 
-def _merge_field(original: Values, patch: Values, field: Field, deleting: bool) -> Values:
+def _merge_field(original: Values, patch: Values, field: Schema, deleting: bool) -> Values:
     if deleting:
         return [value for value in original if value not in patch]
-    if not field.merging:
+    if "merge" not in field.patch_strategy:
         return list(_clean(patch))
     if not original and not patch:
         return original
@@ -197,8 +198,8 @@ def _holds_objects(*lists: Values) -> bool:
     return dict in kinds
 
 
-def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
-    if not field.key:
+def _merge_objects(original: Values, patch: Values, field: Schema) -> Values:
+    if not field.merge_key:
         raise _failed("cannot merge lists without merge key")
     result, changes, replacing = list(original), [], False
     for item in patch:
@@ -206,8 +207,8 @@ def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
         if directive is None:
             changes.append(item)
         elif directive == "delete":
-            gone = _identity(item, field.key)
-            result = [present for present in result if present.get(field.key) != gone]
+            gone = _identity(item, field.merge_key)
+            result = [present for present in result if present.get(field.merge_key) != gone]
         elif directive == "replace":
             replacing = True
         elif directive == "merge":
@@ -218,13 +219,13 @@ def _merge_objects(original: Values, patch: Values, field: Field) -> Values:
         return list(_clean(changes))
     server_order = list(result)
     for item in changes:
-        identity = _identity(item, field.key)
-        place = next((at for at, present in enumerate(result) if present.get(field.key) == identity), None)
+        identity = _identity(item, field.merge_key)
+        place = next((at for at, present in enumerate(result) if present.get(field.merge_key) == identity), None)
         if place is None:
             result.append(_clean(item))
         else:
-            result[place] = _merge(result[place], item, field.shape)
-    return _arranged(result, changes, server_order, field.key)
+            result[place] = _merge(result[place], item, field.item_schema)
+    return _arranged(result, changes, server_order, field.merge_key)
 
 
 def _identity(item: Any, key: str) -> Any:

@@ -6,70 +6,69 @@ from __future__ import annotations
 from typing import Any
 
 from wharfinger.api.go_text import plain, spelled, type_name
-from wharfinger.api.shapes import Shape
-from wharfinger.store.field_sets import Path, child, describe, is_granular, item_key
+from wharfinger.api.schema.tree import Schema
+from wharfinger.store.field_sets import Path, describe, is_granular, item_key
 
-_FREE = Shape("any")
 _UNTYPED = frozenset(("quantity", "time"))
 _NUMERIC = frozenset(("int32", "int64", "number"))
 
 
-def typed_faults(shape: Shape, value: Any, *, declared: bool) -> list[str]:
-    """All faults. With `declared` the shape tells every field there is, and of which type; otherwise only items that a
+def typed_faults(schema: Schema, value: Any, *, declared: bool) -> list[str]:
+    """All faults. With `declared` the schema tells every field there is, and of which type; otherwise only items that a
     list holds twice are faults."""
-    return _Faults(declared).within(shape, value, "")
+    return _Faults(declared).within(schema, value, "")
 
 
 class _Faults:
     def __init__(self, declared: bool) -> None:
         self._declared = declared
 
-    def within(self, shape: Shape, value: Any, at: str) -> list[str]:
-        if value is None or shape.type in ("any", "int-or-string"):
+    def within(self, schema: Schema, value: Any, at: str) -> list[str]:
+        if value is None or schema.type in ("any", "int-or-string"):
             return []
-        if shape.type in ("object", "map"):
+        if schema.type in ("object", "map"):
             if isinstance(value, dict):
-                return self._members(shape, value, at)
+                return self._members(schema, value, at)
             return self._fault(at, f"expected map, got &{{{plain(value)}}}")
-        if shape.type == "list":
+        if schema.type == "list":
             if isinstance(value, list):
-                return self._items(shape, value, at)
+                return self._items(schema, value, at)
             return self._fault(at, f"expected list, got &{{{plain(value)}}}")
-        return self._scalar(shape.type, value, at)
+        return self._scalar(schema.type, value, at)
 
     def _fault(self, at: str, text: str) -> list[str]:
         return [f"{at}: {text}" if at else text] if self._declared else []
 
-    def _tells_all(self, shape: Shape) -> bool:
-        """Whether there is no field but those of the shape; a schema may leave room for others."""
-        return self._declared and (bool(shape.name) or shape.declared)
+    def _tells_all(self, schema: Schema) -> bool:
+        """Whether there is no field but those of the schema; a schema may leave room for others."""
+        return self._declared and schema.closed
 
-    def _members(self, shape: Shape, value: dict[str, Any], at: str) -> list[str]:
+    def _members(self, schema: Schema, value: dict[str, Any], at: str) -> list[str]:
         found: list[str] = []
         for name, inner in value.items():
             here = at + describe((f"f:{name}",))
-            if shape.type == "object" and name not in shape.fields and self._tells_all(shape):
+            if schema.type == "object" and name not in schema.fields and self._tells_all(schema):
                 return found + self._fault(here, "field not declared in schema")  # and no further, as upstream
-            found += self.within(child(shape, name), inner, here)
+            found += self.within(schema.child(name), inner, here)
         return found
 
-    def _items(self, shape: Shape, value: list[Any], at: str) -> list[str]:
+    def _items(self, schema: Schema, value: list[Any], at: str) -> list[str]:
         found: list[str] = []
-        item_shape = shape.item or _FREE
-        if not is_granular(shape, value):
+        items = schema.item_schema
+        if not is_granular(schema, value):
             for index, item in enumerate(value):
-                found += self.within(item_shape, item, f"{at}[{index}]")
+                found += self.within(items, item, f"{at}[{index}]")
             return found
         seen: set[str] = set()
         for index, item in enumerate(value):
-            if self._declared and (why := _unkeyed(shape, item)):
+            if self._declared and (why := _unkeyed(schema, item)):
                 return found + self._fault(at, f"element {index}: {why}")
-            key = item_key(shape, item)
+            key = item_key(schema, item)
             path: Path = (key,)
             if key in seen:
                 found.append(f"{at}: duplicate entries for key {describe(path)}")
             seen.add(key)
-            found += self.within(item_shape, item, at + describe(path))
+            found += self.within(items, item, at + describe(path))
         return found
 
     def _scalar(self, kind: str, value: Any, at: str) -> list[str]:
@@ -87,15 +86,15 @@ class _Faults:
         return []
 
 
-def _unkeyed(shape: Shape, item: Any) -> str:
+def _unkeyed(schema: Schema, item: Any) -> str:
     """Why an item cannot be told from others."""
-    if shape.list_type == "map":
+    if schema.list_type == "map":
         if item is None:
             return "associative list with keys may not have a null element"
         if not isinstance(item, dict):
             return "associative list with keys may not have non-map elements"
-        if item_key(shape, item) == "k:{}":
-            keys = " ".join(f'"{key}"' for key in shape.map_keys)
+        if item_key(schema, item) == "k:{}":
+            keys = " ".join(f'"{key}"' for key in schema.map_keys)
             return (
                 f"associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default "
                 "values for any key fields)"

@@ -1,4 +1,4 @@
-"""Documents on their way in and out: copied, checked to be what the caller says they are, in the right version."""
+"""Documents entering and leaving the store: copied, checked for their kind and converted between served versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.views import strip_nulls
-from wharfinger.store.objects import Stored, decode_document, encode
+from wharfinger.store.objects import StoredObject, decode_document, encode
 
 
 def kind_of(registry: Registry, resource: Resource) -> Kind:
@@ -20,13 +20,13 @@ def kind_of(registry: Registry, resource: Resource) -> Kind:
 
 
 def stored_as_is(kind: Kind, resource: Resource) -> bool:
-    """Whether the version asked for is the one that is stored."""
+    """Whether the requested version is the storage version."""
     return resource.version == (kind.storage_version or kind.versions[0]) and resource.group == kind.group
 
 
 def copy(document: Any, kind: Kind | None = None) -> Document:
-    """A deep copy of what can be JSON, without null members: Kubernetes reads null as absent. Kinds that keep those of
-    their spec have them seen by validation."""
+    """A deep copy without null members, which Kubernetes treats as absent. Kinds with `keeps_nulls` keep those of their
+    spec for validation."""
     data = encoded(document)
     copied: Document = decode_document(data)
     if b"null" not in data:
@@ -41,11 +41,11 @@ def encoded(document: Any) -> bytes:
     try:
         return encode(document)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise BadRequest(f"the object provided cannot be written as JSON: {error}") from None
+        raise BadRequest(f"the object provided cannot be encoded as JSON: {error}") from None
 
 
 def incoming(kind: Kind, resource: Resource, document: Document) -> Document:
-    """The caller's document, which is ours to change, in the storage version."""
+    """Converts a caller's document into the storage version; may change it in place."""
     if not isinstance(document, dict):
         raise BadRequest(f"the object provided is unrecognized (must be of type {resource.kind})")
     wanted = resource.api_version
@@ -67,12 +67,12 @@ def incoming(kind: Kind, resource: Resource, document: Document) -> Document:
 
 
 def outgoing(kind: Kind, resource: Resource, document: Document) -> Document:
-    """A stored document in the version asked for."""
+    """A stored document in the requested version."""
     return document if stored_as_is(kind, resource) else _converted(kind, document, resource)
 
 
-def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
-    """A stored object in the version asked for, worked out once."""
+def present(kind: Kind, resource: Resource, stored: StoredObject) -> StoredObject:
+    """A stored object in the requested version, converted once."""
     if stored_as_is(kind, resource):
         return stored
     if stored._forms is None:
@@ -80,9 +80,11 @@ def present(kind: Kind, resource: Resource, stored: Stored) -> Stored:
     found = stored._forms.get(resource.api_version)
     if found is None:
         data = encode(outgoing(kind, resource, stored.document()))
-        found = Stored(stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels)
+        found = StoredObject(
+            stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels
+        )
         stored._forms[resource.api_version] = found
-    return cast("Stored", found)
+    return cast("StoredObject", found)
 
 
 def _converted(kind: Kind, document: Document, wanted: Resource) -> Document:

@@ -1,6 +1,6 @@
-"""A watch: events of one kind from a version on, read from the kind's recent changes at the watcher's own pace.
+"""A watch: the events of one kind after a version, read from the kind's history at the watcher's own pace.
 
-A watch keeps only its place in the changes. One that falls behind what is kept ends with Expired.
+A watch stores only its position in the history. A watch that falls behind the history ends with Expired.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from wharfinger.api.errors import Expired, ServerTimeout
-from wharfinger.store.collection import Change, Collection, wake
-from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, Stored, StoreEvent
-from wharfinger.store.selection import Selection
+from wharfinger.store.collection import Collection, ObjectChange, wake
+from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
+from wharfinger.store.selection import ObjectSelector
 
-Present = Callable[[Stored], Stored]
-"""An object in the served version that the watcher asked for."""
+Present = Callable[[StoredObject], StoredObject]
+"""Converts an object into the served version that the watcher requested."""
 
 
 class Versioned(Protocol):
@@ -32,13 +32,13 @@ def too_large(version: int, current: int) -> ServerTimeout:
 
 
 class Watch:
-    """An asynchronous iterator of events; `batch` takes all that are ready at once."""
+    """An asynchronous iterator of events; `batch` returns all that are ready."""
 
     def __init__(
         self,
         collection: Collection,
         source: Versioned,
-        selection: Selection,
+        selection: ObjectSelector,
         prefix: str = "",
         *,
         after: int | None,
@@ -55,7 +55,7 @@ class Watch:
         self._closed = False
         self._waiting: asyncio.Future[None] | None = None
         self._initial: list[StoreEvent] = []
-        self._after = after or 0  # nothing up to this version is shown
+        self._after = after or 0  # changes up to this version have been seen
         if initial_events or not after:
             if self._after > source.version:
                 raise too_large(self._after, source.version)
@@ -66,7 +66,7 @@ class Watch:
         self._next = collection.number_after(self._after)
 
     def _state(self, marked: bool) -> list[StoreEvent]:
-        """The present state as events, last first, since they are popped from the end."""
+        """The current state as events, in reverse order because they are popped from the end."""
         events = [
             StoreEvent(ADDED, self._shown(stored), stored.version)
             for stored in self._collection.visible.values(self._prefix)
@@ -77,7 +77,7 @@ class Watch:
         events.reverse()
         return events
 
-    def _shown(self, stored: Stored) -> Stored:
+    def _shown(self, stored: StoredObject) -> StoredObject:
         return stored if self._present is None else self._present(stored)
 
     def _too_old(self) -> Expired:
@@ -98,7 +98,7 @@ class Watch:
                 return self.bookmark()
 
     async def _change(self) -> None:
-        """Waits for a change, the end, or the time of a bookmark."""
+        """Waits for a change, the end of the watch, or the time of the next bookmark."""
         loop = asyncio.get_running_loop()
         waiting = self._waiting = loop.create_future()
         self._collection.await_change(waiting)
@@ -113,7 +113,7 @@ class Watch:
                 timer.cancel()
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
-        """Waits for events and returns all that are ready; none means the end."""
+        """Waits for events and returns all that are ready; an empty list is the end of the watch."""
         try:
             events = [await self.__anext__()]
         except StopAsyncIteration:
@@ -126,13 +126,13 @@ class Watch:
         return events
 
     def bookmark(self) -> StoreEvent:
-        """Where this watch stands: everything up to this version was seen."""
+        """A bookmark at the current position: all changes up to its version have been seen."""
         if self._idle() and not self._initial:
             self._after = max(self._after, self._source.version)
         return StoreEvent(BOOKMARK, None, self._after)
 
     def close(self) -> None:
-        """Ends the watch after the events that are ready."""
+        """Ends the watch once the events that are ready have been read."""
         self._closed = True
         if self._waiting is not None:
             wake(self._waiting)
@@ -164,8 +164,8 @@ class Watch:
                 return StoreEvent(event.type, self._present(event.object), event.version)
             return event
 
-    def _selected(self, change: Change) -> StoreEvent | None:
-        """What the selection makes of a change: what begins to match was added, what ceases to match was deleted."""
+    def _selected(self, change: ObjectChange) -> StoreEvent | None:
+        """The event for a change: an object that starts to match is ADDED, one that no longer matches is DELETED."""
         before, after, version = change.before, change.after, change.version
         had = before is not None and self._selection.matches(before)
         has = after is not None and self._selection.matches(after)

@@ -1,7 +1,7 @@
 """Creations and updates: from the caller's document through admission and validation to the ledger.
 
-Everything between the last look at the present state and the write happens in one step without waiting, so versions,
-names and final reviewers are exact. Where waiting reviewers let others in between, the work starts again.
+Nothing is awaited between the last read of the current state and the write, so versions, names and final reviewers are
+exact. If the object changed while remote reviewers were awaited, the write starts over.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
-from wharfinger.api.warnings import warnings_of
 from wharfinger.store import metadata, namespaces, rules
 from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
 from wharfinger.store.ledger import Ledger
 from wharfinger.store.metadata import Identities
-from wharfinger.store.objects import Stored, Written, decode_document, encode, key_of
+from wharfinger.store.objects import StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
-_GENERATED_NAMES = 8  # attempts at a free name, as upstream
+_GENERATED_NAMES = 8  # attempts to generate a unique name, as upstream
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
-_ATTEMPTS = 5  # of a change whose object changes meanwhile, as upstream's patch
+_ATTEMPTS = 5  # of a change to an object that others change too, as in upstream's patch
 
 
 @dataclass(slots=True)
 class Call:
-    """One write on its way: what it is about, who asks, and the warnings it collects."""
+    """One write in progress: the request, its user, and the warnings collected so far."""
 
     resource: Resource
     kind: Kind
@@ -53,7 +52,7 @@ class Call:
     options: dict[str, object] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     applied: Applied | None = None  # for server-side apply
-    owners: Any = None  # metadata.managedFields as an update gives it
+    owners: Any = None  # metadata.managedFields of an update
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -69,8 +68,8 @@ class Call:
             dict(self.options),
         )
 
-    def answer(self, document: Document, stored: Stored | None, *, created: bool = False) -> Written:
-        if created and self.options:  # the owners of a new object are JSON already
+    def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:
+        if created and self.options:  # managedFields of a new object are already encoded
             data = stored.data if stored is not None else encode(document)
             if stored_as_is(self.kind, self.resource):
                 return Written(None, data, created, tuple(self.warnings))
@@ -80,16 +79,16 @@ class Call:
         return Written(shown, data, created, tuple(self.warnings))
 
 
-Change = Callable[[Document], Document]
-"""From the present document in the version asked for, which it may change, to the wanted one."""
+ChangeFn = Callable[[Document], Document]
+"""Computes the new document from the current one, in the requested version; may change it in place."""
 
 
 class Overtaken(Exception):
-    """The object changed while reviewers were waited for."""
+    """The object changed while reviewers were awaited."""
 
 
 def _check_name(call: Call, meta: Document) -> None:
-    """A new state names its object."""
+    """The document must have the name of the object."""
     name = meta.get("name")
     if not name:
         raise BadRequest(f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided")
@@ -104,17 +103,17 @@ class Writer:
         self.ledger = ledger
         self.identities = identities
 
-    def latest(self, kind: Kind, namespace: str, name: str) -> Stored | None:
+    def latest(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
 
-    def existing(self, call: Call) -> Stored:
+    def existing(self, call: Call) -> StoredObject:
         stored = self.latest(call.kind, call.namespace, call.name)
         if stored is None:
             raise not_found(call.resource.group, call.kind.plural, call.name)
         return stored
 
     async def create(self, call: Call, document: Document) -> Written:
-        """`document` is the caller's and stays as it is."""
+        """Creates an object; does not change `document`."""
         if "get" not in call.kind.verbs:
             raise MethodNotAllowed(f"{call.resource.group_plural} are answered, not stored")
         generated = 0
@@ -122,7 +121,7 @@ class Writer:
             try:
                 return await self._create(call, copy(document, call.kind))
             except AlreadyExists:
-                # Only a name that the server made up is worth another try.
+                # Retry only with a generated name.
                 generated += 1
                 own = copy(document).get("metadata") or {}
                 if own.get("name") or not own.get("generateName"):
@@ -169,12 +168,12 @@ class Writer:
         if rules.is_namespace(kind):
             namespaces.label(new)
         await self.chain.validate(request, call.warnings)
-        if inside is not None and self._namespace(call) is not inside:  # it changed while others were waited for
+        if inside is not None and self._namespace(call) is not inside:  # it changed while reviewers were awaited
             self._check_namespace(call)
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
             raise self._taken(call, before)
-        self._track(call, new, None)  # before what the server itself gives out, which nobody owns
+        self._track(call, new, None)  # before final reviewers set fields that nobody owns
         self.chain.finish(request, call.warnings)
         if call.dry_run:
             return call.answer(new, None, created=True)
@@ -183,7 +182,7 @@ class Writer:
         return call.answer(new, stored, created=True)
 
     def _check_types(self, call: Call, new: Document) -> None:
-        """What came, from a client or from a webhook that changed it, must be what the rules of metadata rely on."""
+        """Checks the types of metadata fields, which a client or a mutating webhook may have got wrong."""
         meta = new.get("metadata")
         if not isinstance(meta, dict):
             faults = [wrong_type("metadata", meta, "object")]
@@ -196,12 +195,8 @@ class Writer:
     def _prepare(self, kind: Kind, new: Document) -> None:
         if kind.status and not kind.status_on_create:
             new.pop("status", None)
-        if rules.is_namespace(kind):
-            namespaces.prepare(new)
         if kind.prepare_create is not None:
             kind.prepare_create(new)
-        if kind.plural == "daemonsets" and rules.built_in(kind):
-            rules.count_templates(new, None)
 
     def _agree_namespace(self, call: Call, meta: Document) -> str:
         if not call.kind.namespaced:
@@ -216,12 +211,12 @@ class Writer:
         meta["namespace"] = wanted
         return str(wanted)
 
-    def _namespace(self, call: Call) -> Stored | None:
+    def _namespace(self, call: Call) -> StoredObject | None:
         namespace_kind = self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural)
         return None if namespace_kind is None else self.latest(namespace_kind, "", call.namespace)
 
-    def _check_namespace(self, call: Call) -> Stored | None:
-        """The namespace that a new object goes into; none only where there are no namespaces at all."""
+    def _check_namespace(self, call: Call) -> StoredObject | None:
+        """Returns the namespace of a new object; None only if the registry has no namespaces."""
         stored = self._namespace(call)
         if stored is None:
             if self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural) is None:
@@ -239,7 +234,7 @@ class Writer:
             raise error
         return stored
 
-    def _taken(self, call: Call, before: Stored) -> AlreadyExists:
+    def _taken(self, call: Call, before: StoredObject) -> AlreadyExists:
         error = already_exists(call.resource.group, call.kind.plural, call.name)
         if before.document()["metadata"].get("deletionTimestamp"):
             error.message = f"object is being deleted: {error.message}"
@@ -260,7 +255,7 @@ class Writer:
             if own.get("namespace") and own["namespace"] != call.namespace:
                 raise BadRequest(_OTHER_NAMESPACE)
         before = self.latest(call.kind, call.namespace, call.name)
-        if before is None and not call.subresource and rules.creates_on_update(call.kind):
+        if before is None and not call.subresource and call.kind.create_on_update:
             given = {**document, "metadata": {**own, "name": call.name}}
             given["metadata"].pop("resourceVersion", None)
             return await self.create(call, given)
@@ -269,10 +264,10 @@ class Writer:
             raise conflict(call.resource.group, call.kind.plural, call.name, why)
         return await self.change(call, lambda _: copy(document, call.kind), update=True)
 
-    async def change(self, call: Call, change: Change, *, update: bool = False) -> Written:
-        """Applies a change to the present object; tried anew while others get in between.
+    async def change(self, call: Call, change: ChangeFn, *, update: bool = False) -> Written:
+        """Applies a change to the current object, and again if the object changed meanwhile.
 
-        An update that names its version is not tried anew: the conflict is the caller's to resolve.
+        An update with a resource version fails with a conflict then, which the caller has to resolve.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -282,7 +277,7 @@ class Writer:
                     break
         raise conflict(call.resource.group, call.kind.plural, call.name)
 
-    async def _change(self, call: Call, change: Change, update: bool) -> Written:
+    async def _change(self, call: Call, change: ChangeFn, update: bool) -> Written:
         kind = call.kind
         stored = self.existing(call)
         old = stored.document()
@@ -326,9 +321,10 @@ class Writer:
         return await self.write(call, new, old, stored)
 
     def _warn(self, call: Call, new: Document, old: Document | None) -> None:
-        """Warnings are for people: our own components, which write without a name, read none."""
-        if call.options.get("fieldManager") and not call.subresource:
-            call.warnings += warnings_of(call.kind, new, old)
+        """Warnings are for users; our own components, which write without a field manager, do not read them."""
+        warn = call.kind.warn
+        if warn is not None and call.options.get("fieldManager") and not call.subresource:
+            call.warnings += warn(new, old)
 
     def _track(self, call: Call, new: Document, old: Document | None) -> None:
         track(
@@ -343,10 +339,10 @@ class Writer:
             now=self.identities.time(),
         )
 
-    def _check_version(self, call: Call, meta: Document, stored: Stored, update: bool) -> None:
+    def _check_version(self, call: Call, meta: Document, stored: StoredObject, update: bool) -> None:
         given = meta.get("resourceVersion") or ""
         if given in ("", "0"):
-            if update and rules.needs_version(call.kind):
+            if update and call.kind.needs_version:
                 fault = invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
         elif not given.isdecimal():
@@ -357,12 +353,12 @@ class Writer:
         meta["resourceVersion"] = str(stored.version)
 
     def _seal(self, call: Call, new: Document, old: Document) -> None:
-        """Puts back what this request may not change."""
+        """Restores the fields that this request cannot change."""
         metadata.keep_server_fields(new, old)
         rules.separate(call.kind, call.subresource, new, old)
 
-    async def write(self, call: Call, new: Document, old: Document, stored: Stored) -> Written:
-        """Takes the new state. One equal to the old is no write; one without its last finalizer is a removal."""
+    async def write(self, call: Call, new: Document, old: Document, stored: StoredObject) -> Written:
+        """Writes the new state. An unchanged state is not written; one whose last finalizer is gone is a removal."""
         if _finished(call.kind, new, old):
             return await self._remove(call, new, stored)
         if new == old:
@@ -374,7 +370,7 @@ class Writer:
         await self.ledger.settled()
         return call.answer(new, written)
 
-    async def _remove(self, call: Call, new: Document, stored: Stored) -> Written:
+    async def _remove(self, call: Call, new: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             self.ledger.remove(call.kind, stored)
             await self.ledger.settled()
@@ -383,15 +379,15 @@ class Writer:
 
 
 def _counts(kind: Kind, new: Document, old: Document) -> bool:
-    """Whether a change counts in metadata.generation: neither metadata nor a status written by itself does."""
-    if rules.counts_annotations(kind) and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
+    """Whether a change increments metadata.generation; changes of metadata and of a status subresource do not."""
+    if kind.annotations_in_generation and new["metadata"].get("annotations") != old["metadata"].get("annotations"):
         return True
     silent = ("apiVersion", "kind", "metadata", "status") if kind.status else ("apiVersion", "kind", "metadata")
     return any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in silent)
 
 
 def _finished(kind: Kind, new: Document, old: Document) -> bool:
-    """Whether an object that waits for its finalizers has lost the last one."""
+    """Whether the last finalizer of a deleted object was removed."""
     before = old["metadata"]
     return bool(
         before.get("deletionTimestamp")

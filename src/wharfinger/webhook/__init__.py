@@ -1,5 +1,5 @@
-"""The admission webhooks for a real cluster: our reviews behind HTTPS, in the words of AdmissionReview.
+"""The admission webhooks for a real API server: the reviewers of the core and of the systems behind HTTPS.
 
-What is reviewed stands in `handlers`, a file each; they gather what a pure review of `wharfinger.admission` needs. The
-server here only carries questions and answers, and refuses what it cannot decide.
+Handlers collect what a reviewer needs and are the extension point for systems. The server decodes AdmissionReviews, asks the
+handlers that a request concerns, and denies what cannot be decided.
 """

@@ -1,4 +1,4 @@
-"""The ASGI application: paths, bodies and their limits, health, metrics; every review gets an answer."""
+"""The ASGI application of the webhook server: admission and conversion reviews, health and metrics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wharfinger.admission.request import Request
 from wharfinger.api.errors import ApiError, InternalError
 from wharfinger.api.registry import Registry
 from wharfinger.http.metrics import CONTENT_TYPE, LabelledSeries, exposition
-from wharfinger.webhook.handler import Handler, Operation
+from wharfinger.webhook.handler import Operation, WebhookHandler
 from wharfinger.webhook.reviews import (
     AdmissionRequest,
-    BadReview,
+    InvalidReview,
     allow,
     as_request,
     convert,
@@ -31,17 +31,17 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-BODY_LIMIT = 16 << 20  # an API server takes objects of 3 MiB; a review holds two and what is around them
-_KNOWN = 1024  # kinds of requests, remembered with those they concern
+BODY_LIMIT = 16 << 20  # API servers accept objects of 3 MiB; a review holds two of them
+_CACHE_SIZE = 1024  # combinations of resource, operation and phase, with the handlers they concern
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 
 
-class Application:
-    """`not_ready` says what is missing before reviews can be decided; empty when nothing is."""
+class WebhookApplication:
+    """`not_ready` returns what is missing before reviews can be decided; empty if nothing is."""
 
     def __init__(
         self,
-        handlers: list[Handler],
+        handlers: list[WebhookHandler],
         registry: Registry,
         metrics: CollectorRegistry,
         not_ready: Callable[[], str] = lambda: "",
@@ -51,7 +51,7 @@ class Application:
         self._metrics = metrics
         self._not_ready = not_ready
         self.stopping = False
-        self._known: dict[tuple[str, str, str, str, bool], list[Handler]] = {}
+        self._handlers_of: dict[tuple[str, str, str, str, bool], list[WebhookHandler]] = {}
         self._seconds = LabelledSeries(
             Histogram(
                 "wharfinger_webhook_duration_seconds",
@@ -108,7 +108,7 @@ class Application:
                     reply, answer = convert(read_conversion(body), self._registry), "converted"
                 else:
                     reply, answer = await self._review(read_admission(body), mutating=phase == "mutate")
-            except BadReview as error:
+            except InvalidReview as error:
                 await _reply(send, 400, str(error))
                 return
             await _reply(send, 200, reply, b"application/json")
@@ -116,15 +116,15 @@ class Application:
             self._seconds[(phase,)].observe(loop.time() - started)
             self._answers[phase, answer].inc()
 
-    def _concerned(self, request: Request, mutating: bool) -> list[Handler]:
-        """Whom a request concerns; what decides that is the same for most of them."""
+    def _concerned(self, request: Request, mutating: bool) -> list[WebhookHandler]:
+        """The handlers that a request concerns, cached: they depend on a few fields only."""
         key = (request.resource.group, request.resource.plural, request.subresource, request.operation, mutating)
-        found = self._known.get(key)
+        found = self._handlers_of.get(key)
         if found is None:
             found = [handler for handler in self._handlers if handler.concerns(request, mutating)]
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[key] = found
+            if len(self._handlers_of) >= _CACHE_SIZE:
+                self._handlers_of.clear()
+            self._handlers_of[key] = found
         return found
 
     async def _review(self, asked: AdmissionRequest, *, mutating: bool) -> tuple[bytes, str]:
@@ -157,14 +157,14 @@ class Application:
 
 
 def _apply(request: Request, operations: Any) -> None:
-    """Shows later handlers what earlier ones changed."""
+    """Applies the patch of a handler so that later handlers see it."""
     import jsonpatch
 
     request.object = jsonpatch.apply_patch(request.object, list(operations))
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | bytearray | None:
-    """The whole body; None when it is too large, which the length told in advance already decides."""
+    """The whole body; None if it is too large, by its declared or its actual length."""
     declared = dict(scope["headers"]).get(b"content-length", b"")
     if declared.isdigit() and int(declared) > BODY_LIMIT:
         return None

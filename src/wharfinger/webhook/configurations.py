@@ -1,4 +1,4 @@
-"""The webhook configurations: what the API server sends us, where, and whose certificates it trusts there."""
+"""The webhook configurations in the API server: which requests it sends to us, to which address, and which CA it trusts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
-from wharfinger.webhook.handler import Handler, Rule
+from wharfinger.webhook.handler import Rule, WebhookHandler
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +22,8 @@ WEBHOOK = "admission.wharfinger.dev"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where API servers reach us: a Service, or a URL for servers outside the cluster's network."""
+class WebhookEndpoint:
+    """Where API servers reach the webhook: a Service, or a URL if they are outside the cluster network."""
 
     url: str = ""  # https://host:port
     service: str = ""
@@ -31,7 +31,7 @@ class Target:
     port: int = 443
 
     def names(self) -> tuple[str, ...]:
-        """The names that our certificate must carry."""
+        """The names that the serving certificate needs."""
         if self.url:
             return (urlsplit(self.url).hostname or "",)
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local")
@@ -44,22 +44,26 @@ class Target:
         return {"service": service, **trusted}
 
 
-def configurations(handlers: Iterable[Handler], target: Target, bundle: bytes) -> list[tuple[Resource, Document]]:
-    """One mutating and one validating configuration; a later mutation cannot slip past the second."""
-    asked = list(handlers)
-    rules = [rule for handler in asked for rule in handler.rules]
+def configurations(
+    handlers: Iterable[WebhookHandler], endpoint: WebhookEndpoint, bundle: bytes
+) -> list[tuple[Resource, Document]]:
+    """One mutating and one validating configuration. The validating one sees changes that later mutating webhooks made."""
+    all_handlers = list(handlers)
+    rules = [rule for handler in all_handlers for rule in handler.rules]
     made = [
-        (MUTATING_WEBHOOKS, _configuration(MUTATING_WEBHOOKS, "/mutate", rules, target, bundle)),
-        (VALIDATING_WEBHOOKS, _configuration(VALIDATING_WEBHOOKS, "/validate", rules, target, bundle)),
+        (MUTATING_WEBHOOKS, _configuration(MUTATING_WEBHOOKS, "/mutate", rules, endpoint, bundle)),
+        (VALIDATING_WEBHOOKS, _configuration(VALIDATING_WEBHOOKS, "/validate", rules, endpoint, bundle)),
     ]
     for _, configuration in made:
         configuration["metadata"]["annotations"] = {
-            key: value for handler in asked for key, value in handler.annotations.items()
+            key: value for handler in all_handlers for key, value in handler.annotations.items()
         }
     return made
 
 
-def _configuration(resource: Resource, path: str, rules: list[Rule], target: Target, bundle: bytes) -> Document:
+def _configuration(
+    resource: Resource, path: str, rules: list[Rule], endpoint: WebhookEndpoint, bundle: bytes
+) -> Document:
     mutating = resource == MUTATING_WEBHOOKS
     wanted: list[Document] = []
     for rule in rules:
@@ -69,16 +73,16 @@ def _configuration(resource: Resource, path: str, rules: list[Rule], target: Tar
     webhook: Document = {
         "name": WEBHOOK,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": target.client_config(path, bundle),
+        "clientConfig": endpoint.client_config(path, bundle),
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
         "timeoutSeconds": 10,
         "rules": wanted,
     }
-    if target.namespace:
-        # Our own pods must be able to start while we are not running.
-        own = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [target.namespace]}
+    if endpoint.namespace:
+        # The webhook's own pods must be able to start while it is not running.
+        own = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [endpoint.namespace]}
         webhook["namespaceSelector"] = {"matchExpressions": [own]}
     if mutating:
         webhook["reinvocationPolicy"] = "IfNeeded"
@@ -90,10 +94,12 @@ def _configuration(resource: Resource, path: str, rules: list[Rule], target: Tar
     }
 
 
-async def ensure(client: Client, handlers: Iterable[Handler], target: Target, bundle: bytes) -> list[str]:
-    """Creates the configurations, or brings them up to date. Returns what was done."""
+async def ensure(
+    client: Client, handlers: Iterable[WebhookHandler], endpoint: WebhookEndpoint, bundle: bytes
+) -> list[str]:
+    """Creates or updates the configurations. Returns a line for each change."""
     done = []
-    for resource, wanted in configurations(handlers, target, bundle):
+    for resource, wanted in configurations(handlers, endpoint, bundle):
         done += await _ensure(client, resource, wanted)
     return done
 
@@ -103,21 +109,23 @@ async def _ensure(client: Client, resource: Resource, wanted: Document) -> list[
         try:
             current = await client.get(resource, NAME)
         except NotFound:
-            with suppress(AlreadyExists):  # another replica was first; what it wrote is looked at
+            with suppress(AlreadyExists):  # another replica created it; compare with that
                 await client.create(resource, wanted)
                 return [f"created {resource.kind} {NAME}"]
             continue
-        metadata, told = current["metadata"], wanted["metadata"]["annotations"]
-        if _holds(current.get("webhooks"), wanted["webhooks"]) and _holds(metadata.get("annotations") or {}, told):
+        metadata, annotations = current["metadata"], wanted["metadata"]["annotations"]
+        if _includes(current.get("webhooks"), wanted["webhooks"]) and _includes(
+            metadata.get("annotations") or {}, annotations
+        ):
             return []
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **told}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
         with suppress(Conflict):
             await client.update(resource, {**current, "webhooks": wanted["webhooks"]})
             return [f"updated {resource.kind} {NAME}"]
 
 
-async def ensure_conversion(client: Client, registry: Registry, target: Target, bundle: bytes) -> list[str]:
-    """Points the conversion of our kinds that have several versions to us. Definitions of others are left alone."""
+async def ensure_conversion(client: Client, registry: Registry, endpoint: WebhookEndpoint, bundle: bytes) -> list[str]:
+    """Sets the conversion webhook of our kinds that have several versions. Definitions with another webhook are left alone."""
     done = []
     for kind in registry:
         if not (kind.ours and kind.convert is not None and len(kind.versions) > 1):
@@ -127,37 +135,37 @@ async def ensure_conversion(client: Client, registry: Registry, target: Target, 
             current = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
         except NotFound:
             continue
-        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": target.client_config("/convert", bundle)}
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": endpoint.client_config("/convert", bundle)}
         wanted = {"strategy": "Webhook", "webhook": webhook}
         have = current["spec"].get("conversion") or {}
-        theirs = have.get("strategy") == "Webhook" and _elsewhere(have, target)
+        foreign = have.get("strategy") == "Webhook" and _is_other_webhook(have, endpoint)
         served = [each["name"] for each in current["spec"].get("versions", ()) if each.get("served")]
-        if theirs or len(served) < 2 or _holds(have, wanted):
+        if foreign or len(served) < 2 or _includes(have, wanted):
             continue
-        with suppress(Conflict):  # then it is looked at again soon
+        with suppress(Conflict):  # retried at the next interval
             changed = {**current, "spec": {**current["spec"], "conversion": wanted}}
             await client.update(CUSTOM_RESOURCE_DEFINITIONS, changed)
             done.append(f"conversion of {name}")
     return done
 
 
-def _elsewhere(conversion: Document, target: Target) -> bool:
-    """Whether someone else's webhook converts."""
+def _is_other_webhook(conversion: Document, endpoint: WebhookEndpoint) -> bool:
+    """Whether a conversion points to a webhook other than ours."""
     have = (conversion.get("webhook") or {}).get("clientConfig") or {}
-    mine = target.client_config("/convert", b"")
-    return have.get("url") != mine.get("url") or (have.get("service") or {}).get("name") != (
-        mine.get("service") or {}
+    ours = endpoint.client_config("/convert", b"")
+    return have.get("url") != ours.get("url") or (have.get("service") or {}).get("name") != (
+        ours.get("service") or {}
     ).get("name")
 
 
-def _holds(current: object, wanted: object) -> bool:
-    """Whether all that is wanted is there; an API server fills in more."""
+def _includes(current: object, wanted: object) -> bool:
+    """Whether `current` has everything in `wanted`; the API server adds defaults."""
     if isinstance(wanted, dict):
-        return isinstance(current, dict) and all(_holds(current.get(key), value) for key, value in wanted.items())
+        return isinstance(current, dict) and all(_includes(current.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         return (
             isinstance(current, list)
             and len(current) == len(wanted)
-            and all(_holds(have, want) for have, want in zip(current, wanted, strict=True))
+            and all(_includes(have, want) for have, want in zip(current, wanted, strict=True))
         )
     return current == wanted

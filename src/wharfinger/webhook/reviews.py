@@ -1,4 +1,4 @@
-"""AdmissionReview and ConversionReview on the wire: reading questions, writing answers, naming what is wrong with them."""
+"""AdmissionReview and ConversionReview on the wire: decoding requests and encoding responses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ADMISSION = "admission.k8s.io/v1"
 CONVERSION = "apiextensions.k8s.io/v1"
 
 
-class BadReview(ValueError):
-    """What was sent is no review that can be answered."""
+class InvalidReview(ValueError):
+    """The body is not a review that can be answered."""
 
 
 class _UserInfo(msgspec.Struct, frozen=True):
@@ -83,15 +83,15 @@ def read_admission(body: bytes | bytearray) -> AdmissionRequest:
     try:
         review = _ADMISSION_DECODER.decode(body)
     except msgspec.DecodeError as error:
-        raise BadReview(f"the body is not an AdmissionReview: {error}") from error
+        raise InvalidReview(f"the body is not an AdmissionReview: {error}") from error
     _check(review.api_version, review.kind, ADMISSION, "AdmissionReview")
     request = review.request
     if request is None:
-        raise BadReview("the AdmissionReview has no request")
+        raise InvalidReview("the AdmissionReview has no request")
     if request.operation not in _OPERATIONS:
-        raise BadReview(f"request.operation: {request.operation!r} is none of {', '.join(_OPERATIONS)}")
+        raise InvalidReview(f"request.operation: {request.operation!r} is not one of {', '.join(_OPERATIONS)}")
     if not request.uid:
-        raise BadReview("request.uid: must not be empty")
+        raise InvalidReview("request.uid: must not be empty")
     return request
 
 
@@ -99,37 +99,39 @@ def read_conversion(body: bytes | bytearray) -> ConversionRequest:
     try:
         review = _CONVERSION_DECODER.decode(body)
     except msgspec.DecodeError as error:
-        raise BadReview(f"the body is not a ConversionReview: {error}") from error
+        raise InvalidReview(f"the body is not a ConversionReview: {error}") from error
     _check(review.api_version, review.kind, CONVERSION, "ConversionReview")
     if review.request is None:
-        raise BadReview("the ConversionReview has no request")
+        raise InvalidReview("the ConversionReview has no request")
     return review.request
 
 
 def _check(api_version: str, kind: str, wanted: str, wanted_kind: str) -> None:
     if kind != wanted_kind or api_version != wanted:
-        raise BadReview(
-            f"{api_version or 'no version'} {kind or 'of no kind'} is not supported, only {wanted} {wanted_kind}"
+        raise InvalidReview(
+            f"apiVersion {api_version!r}, kind {kind!r} is not supported; expected {wanted}, {wanted_kind}"
         )
 
 
-def as_request(asked: AdmissionRequest, registry: Registry) -> Request:
-    """The request as reviewers take it."""
-    found = asked.resource
-    kind = registry.of_plural(found.group, found.resource)
-    namespaced = kind.namespaced if kind is not None else bool(asked.namespace)
-    who = asked.user_info
+def as_request(admission: AdmissionRequest, registry: Registry) -> Request:
+    """Converts to the request type of reviewers."""
+    resource = admission.resource
+    kind = registry.of_plural(resource.group, resource.resource)
+    namespaced = kind.namespaced if kind is not None else bool(admission.namespace)
+    user = admission.user_info
     return Request(
-        asked.operation,
-        Resource(found.group, found.version, found.resource, kind.kind if kind else asked.kind.kind, namespaced),
-        asked.namespace if namespaced else "",
-        asked.name or _name(asked.object),
-        User(who.username, who.groups or (), who.uid, who.extra or {}),
-        asked.object,
-        asked.old_object,
-        asked.sub_resource,
-        bool(asked.dry_run),
-        asked.options or {},
+        admission.operation,
+        Resource(
+            resource.group, resource.version, resource.resource, kind.kind if kind else admission.kind.kind, namespaced
+        ),
+        admission.namespace if namespaced else "",
+        admission.name or _name(admission.object),
+        User(user.username, user.groups or (), user.uid, user.extra or {}),
+        admission.object,
+        admission.old_object,
+        admission.sub_resource,
+        bool(admission.dry_run),
+        admission.options or {},
     )
 
 
@@ -143,40 +145,40 @@ def allow(uid: str, operations: Sequence[Operation], warnings: Sequence[str], au
     if operations:
         response["patchType"] = "JSONPatch"
         response["patch"] = b64encode(_ENCODER.encode(operations)).decode()
-    return _answer(response, warnings, audit)
+    return _response(response, warnings, audit)
 
 
 def deny(uid: str, error: ApiError, warnings: Sequence[str] = (), audit: dict[str, str] | None = None) -> bytes:
-    return _answer({"uid": uid, "allowed": False, "status": error.status()}, warnings, audit or {})
+    return _response({"uid": uid, "allowed": False, "status": error.status()}, warnings, audit or {})
 
 
-def _answer(response: Document, warnings: Sequence[str], audit: dict[str, str]) -> bytes:
+def _response(response: Document, warnings: Sequence[str], audit: dict[str, str]) -> bytes:
     if warnings:
         response["warnings"] = list(warnings)
     if audit:
-        # The API server puts the webhook's name and a slash before each key.
+        # The API server prefixes each key with the webhook's name and a slash.
         response["auditAnnotations"] = {key.rpartition("/")[2]: value for key, value in audit.items()}
     return _ENCODER.encode({"apiVersion": ADMISSION, "kind": "AdmissionReview", "response": response})
 
 
-def convert(asked: ConversionRequest, registry: Registry) -> bytes:
-    """The objects in the version asked for, or why they cannot be had in it."""
+def convert(request: ConversionRequest, registry: Registry) -> bytes:
+    """The response with the converted objects, or with the error of the first that cannot be converted."""
     converted = []
-    for index, document in enumerate(asked.objects):
+    for index, document in enumerate(request.objects):
         kind = registry.of_object(str(document.get("apiVersion") or ""), str(document.get("kind") or ""))
-        group, _, version = asked.desired_api_version.rpartition("/")
+        group, _, version = request.desired_api_version.rpartition("/")
         what = f"objects[{index}]: {document.get('apiVersion')} {document.get('kind')}"
         if kind is None or kind.group != group or version not in kind.versions:
-            return _converted(asked.uid, why=f"{what} cannot be converted to {asked.desired_api_version}")
+            return _converted(request.uid, error=f"{what} cannot be converted to {request.desired_api_version}")
         try:
             converted.append(document if kind.convert is None else kind.convert(document, version))
-        except (ValueError, KeyError, TypeError) as error:
-            return _converted(asked.uid, why=f"{what}: {error}")
-        converted[-1]["apiVersion"] = asked.desired_api_version
-    return _converted(asked.uid, converted)
+        except (ValueError, KeyError, TypeError) as fault:
+            return _converted(request.uid, error=f"{what}: {fault}")
+        converted[-1]["apiVersion"] = request.desired_api_version
+    return _converted(request.uid, converted)
 
 
-def _converted(uid: str, objects: list[Document] | None = None, why: str = "") -> bytes:
-    result: Document = {"status": "Failure", "message": why} if objects is None else {"status": "Success"}
+def _converted(uid: str, objects: list[Document] | None = None, error: str = "") -> bytes:
+    result: Document = {"status": "Failure", "message": error} if objects is None else {"status": "Success"}
     response = {"uid": uid, "result": result, "convertedObjects": objects or []}
     return _ENCODER.encode({"apiVersion": CONVERSION, "kind": "ConversionReview", "response": response})

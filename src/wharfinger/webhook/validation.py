@@ -1,4 +1,4 @@
-"""Validation of our own kinds, which a CustomResourceDefinition's schema alone cannot give."""
+"""Validation of our kinds beyond what the schema of a CustomResourceDefinition can express."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Registry
-from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
+from wharfinger.webhook.handler import ReviewerHandler, Rule, WebhookContext, WebhookHandler
 
 
 class KindValidation:
-    """Asks the kind's own rules, in the version in which it is stored."""
+    """Runs the validation of the kind on the object in its storage version."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -33,7 +33,7 @@ class KindValidation:
         return PASS
 
 
-def handlers(context: Context) -> list[Handler]:
+def handlers(context: WebhookContext) -> list[WebhookHandler]:
     rules = tuple(
         Rule(kind.group, (kind.plural,), versions=kind.versions)
         for kind in context.registry

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from wharfinger.cel import InvalidExpression
 from wharfinger.cel.cost import PER_EXPRESSION
-from wharfinger.cel.environment import BadExpression, Subject, program
+from wharfinger.systems.placement.rules.cel import bind_cluster, cluster_expression
 
 CLUSTER: dict[str, Any] = {
     "metadata": {"name": "c1", "labels": {"version": "1.14.3"}},
@@ -24,7 +25,7 @@ def scores(resource: str) -> list[dict[str, Any]] | None:
     return [{"name": "cpu", "value": 3}, {"name": "mem", "value": 4}] if resource == "demo" else None
 
 
-SUBJECT = Subject(CLUSTER, scores)
+SUBJECT = bind_cluster(CLUSTER, scores)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ SUBJECT = Subject(CLUSTER, scores)
     ],
 )
 def test_true(expression: str) -> None:
-    assert program(expression).matches(SUBJECT)
+    assert cluster_expression(expression).matches(SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_true(expression: str) -> None:
     ],
 )
 def test_errors_and_anything_but_true_do_not_match(expression: str) -> None:
-    assert not program(expression).matches(SUBJECT)
+    assert not cluster_expression(expression).matches(SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,8 @@ def test_errors_and_anything_but_true_do_not_match(expression: str) -> None:
     ],
 )
 def test_what_does_not_compile_is_refused_in_cels_words(expression: str, words: str) -> None:
-    with pytest.raises(BadExpression, match="compilation failed: ERROR: <input>:1:") as refusal:
-        program(expression)
+    with pytest.raises(InvalidExpression, match="compilation failed: ERROR: <input>:1:") as refusal:
+        cluster_expression(expression)
     assert words in str(refusal.value)
 
 
@@ -109,7 +110,7 @@ def nested(depth: int) -> str:
 
 
 def test_the_cost_limit_stops_expensive_expressions_and_no_others() -> None:
-    cheap, dear = program(nested(3)), program(nested(6))
+    cheap, dear = cluster_expression(nested(3)), cluster_expression(nested(6))
     assert cheap.matches(SUBJECT)
     assert dear.cost(SUBJECT) > PER_EXPRESSION > cheap.cost(SUBJECT)
     assert not dear.matches(SUBJECT)
@@ -117,8 +118,8 @@ def test_the_cost_limit_stops_expensive_expressions_and_no_others() -> None:
 
 def test_cost_grows_with_the_document() -> None:
     claims = [{"name": f"n{i}", "value": "v"} for i in range(1000)]
-    large = Subject({**CLUSTER, "status": {**CLUSTER["status"], "clusterClaims": claims}}, scores)
-    expression = program(
+    large = bind_cluster({**CLUSTER, "status": {**CLUSTER["status"], "clusterClaims": claims}}, scores)
+    expression = cluster_expression(
         "managedCluster.status.clusterClaims.all(a, managedCluster.status.clusterClaims.all(b, a != b || true))"
     )
     assert expression.matches(SUBJECT)
@@ -126,5 +127,5 @@ def test_cost_grows_with_the_document() -> None:
 
 
 def test_expressions_know_whether_they_read_scores() -> None:
-    assert program('[managedCluster].exists(c, {"k": c.scores("demo")}.k.size() == 2)').uses_scores
-    assert not program('managedCluster.metadata.name == "scores"').uses_scores
+    assert cluster_expression('[managedCluster].exists(c, {"k": c.scores("demo")}.k.size() == 2)').uses_scores
+    assert not cluster_expression('managedCluster.metadata.name == "scores"').uses_scores

@@ -10,11 +10,11 @@ from tests.systems.placement.hub import Hub, add_on, binding, cluster, cluster_s
 from wharfinger.api.errors import ApiError, BadRequest, Forbidden, Invalid
 from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.schemas import crd
+from wharfinger.api.schema.crds import crd
 from wharfinger.controllers.registry import factories
+from wharfinger.systems.placement.install import PROCESS
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
 from wharfinger.systems.placement.kinds.placement import convert_placement
-from wharfinger.systems.placement.names import PLACEMENT_CONTROLLERS
 
 OLD_PLACEMENTS = Resource(OCM, "v1alpha1", "placements", "Placement")
 
@@ -254,7 +254,7 @@ def test_refusals_are_api_errors(hub: Hub) -> None:
 
 
 def test_all_placement_controllers_are_in_the_list() -> None:
-    assert set(PLACEMENT_CONTROLLERS) <= set(factories())
+    assert set(PROCESS.controllers) <= set(factories())
 
 
 def test_the_design_documents_example_of_a_score_is_taken_as_it_stands(hub: Hub) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from wharfinger.api.resources import requests
-from wharfinger.api.schemas import crd
+from wharfinger.api.schema.crds import crd
 from wharfinger.api.views import view
 from wharfinger.systems.reservation.kinds.reservation import KIND
 from wharfinger.systems.reservation.kinds.views import Reservation

@@ -29,8 +29,8 @@ from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.plugin.holdings import requested
 from wharfinger.systems.resource_class.rules.compute_resources import OVERLAID, RECORD
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
-from wharfinger.webhook.configurations import Target, configurations
-from wharfinger.webhook.handler import Context
+from wharfinger.webhook.configurations import WebhookEndpoint, configurations
+from wharfinger.webhook.handler import WebhookContext
 
 ALIAS = "resourceclass.scheduling.sigs.x-k8s.io/gold"
 CLASSES = [view(each, ResourceClass) for each in (klass("gold"), klass("pair", groupBy="link", groupSize=2))]
@@ -166,8 +166,8 @@ def test_the_webhook_asks_for_what_its_settings_need() -> None:
     def rules(**settings: bool) -> dict[str, list[str]]:
         client = LocalClient(Store(registry()))
         configuration = Configuration().having(ResourceClassSettings(**settings))
-        context = Context(client, InformerSet(client), registry(), configuration, CollectorRegistry())
-        made = configurations(resource_class.handlers(context), Target(url="https://127.0.0.1:1"), b"")
+        context = WebhookContext(client, InformerSet(client), registry(), configuration, CollectorRegistry())
+        made = configurations(resource_class.handlers(context), WebhookEndpoint(url="https://127.0.0.1:1"), b"")
         return {rule["resources"][0]: rule["operations"] for rule in made[0][1]["webhooks"][0]["rules"]}
 
     assert rules().keys() == {"resourceclasses"}

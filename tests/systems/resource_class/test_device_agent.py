@@ -249,7 +249,7 @@ def test_a_pod_whose_devices_are_not_there_is_rejected_as_a_kubelet_does() -> No
         await bench.until(lambda: bench.pod("greedy")["status"].get("phase") == "Failed")
         status = bench.pod("greedy")["status"]
         assert status["reason"] == "UnexpectedAdmissionError"
-        assert "was given 2 of" in status["message"]
+        assert "was allocated 2 devices of" in status["message"]
 
     on_a_bench(test)
 
@@ -313,14 +313,13 @@ def test_malformed_registrations_are_refused_and_change_nothing() -> None:
     async def test(bench: Bench) -> None:
         await bench.start(*FOUR)
         await bench.until(lambda: bench.published() == {"t=k80": (2, 2), "t=p100": (2, 2)})
-        request = api.RegisterRequest
         bad = [
             (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
             (b"\x0a\x7fshort", grpc.StatusCode.INVALID_ARGUMENT),
-            (api_bytes(request("v1alpha", "x.sock", GPU)), grpc.StatusCode.INVALID_ARGUMENT),
-            (api_bytes(request("v1beta1", "../x.sock", GPU)), grpc.StatusCode.INVALID_ARGUMENT),
-            (api_bytes(request("v1beta1", "", GPU)), grpc.StatusCode.INVALID_ARGUMENT),
-            (api_bytes(request("v1beta1", "x.sock", "gpu")), grpc.StatusCode.INVALID_ARGUMENT),
+            (registration("v1alpha", "x.sock", GPU), grpc.StatusCode.INVALID_ARGUMENT),
+            (registration("v1beta1", "../x.sock", GPU), grpc.StatusCode.INVALID_ARGUMENT),
+            (registration("v1beta1", "", GPU), grpc.StatusCode.INVALID_ARGUMENT),
+            (registration("v1beta1", "x.sock", "gpu"), grpc.StatusCode.INVALID_ARGUMENT),
         ]
         for message, expected in bad:
             assert await register(bench, message) is expected
@@ -347,12 +346,16 @@ def test_a_plugin_that_lists_nonsense_has_no_healthy_devices(answer: bytes) -> N
         server.add_insecure_port(f"unix:{bench.folder / 'broken.sock'}")
         await server.start()
         try:
-            assert await register(bench, api_bytes(api.RegisterRequest("v1beta1", "broken.sock", GPU))) is None
+            assert await register(bench, registration("v1beta1", "broken.sock", GPU)) is None
             await bench.until(lambda: bench.published() == {"t=k80": (2, 0), "t=p100": (2, 0)})
         finally:
             await server.stop(0)
 
     on_a_bench(test)
+
+
+def registration(version: str, endpoint: str, resource: str) -> bytes:
+    return api_bytes(api.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource))
 
 
 def api_bytes(message: Any) -> bytes:

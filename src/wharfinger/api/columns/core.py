@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from wharfinger.api.columns.cells import (
     AGE,
+    CREATED_AT,
     NONE,
     UNKNOWN,
     UNSET,
@@ -221,3 +222,6 @@ POD_TEMPLATE_COLUMNS = (
         lambda owner: labels_text(((owner.get("template") or {}).get("metadata") or {}).get("labels")),
     ),
 )
+
+
+LIMIT_RANGE_COLUMNS = (CREATED_AT,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from wharfinger.api.defaults.pods import default_template, default_template_of
-from wharfinger.api.defaults.walk import canonical_quantities, child, children, fill, fill_text, made_child
+from wharfinger.api.defaults.walk import canonical_quantities, child, children, fill, fill_text, made_child, restore
 from wharfinger.api.registry import Document
 
 
@@ -23,6 +23,23 @@ def default_namespace(document: Document) -> None:
         labels = made_child(metadata, "labels")
         labels["kubernetes.io/metadata.name"] = metadata["name"]
     fill_text(made_child(document, "status"), phase="Active")
+
+
+NAMESPACE_FINALIZER = "kubernetes"
+
+
+def prepare_namespace(document: Document) -> None:
+    """A new namespace is active, and has the finalizer that the namespace controller removes."""
+    document["status"] = {"phase": "Active"}
+    spec = document["spec"] = dict(child(document, "spec"))
+    given = spec.get("finalizers") or []
+    if isinstance(given, list):
+        spec["finalizers"] = given if NAMESPACE_FINALIZER in given else [*given, NAMESPACE_FINALIZER]
+
+
+def keep_namespace_finalizers(new: Document, old: Document) -> None:
+    """Finalizers of a namespace are written through its `finalize` subresource only."""
+    restore(new, old, "spec", "finalizers")
 
 
 def default_service(document: Document) -> None:

@@ -15,6 +15,7 @@ from wharfinger.api.defaults.walk import (
     fill_number,
     fill_text,
     made_child,
+    restore,
 )
 from wharfinger.api.quantity import BadQuantity, format_nano
 from wharfinger.api.registry import Document
@@ -111,6 +112,16 @@ def prepare_pod(document: Document) -> None:
         status["conditions"] = [gated]
     document["status"] = status
     _merge_all_label_keys(document)
+
+
+def keep_pod_status(new: Document, old: Document) -> None:
+    """Writes to the status of a pod change no owners, and cannot clear what the server computed."""
+    restore(new, old, "metadata", "ownerReferences")
+    status, before = new.get("status") or {}, old.get("status") or {}
+    if not status.get("qosClass") and before.get("qosClass"):
+        new["status"] = {**status, "qosClass": before["qosClass"]}
+    if not status.get("observedGeneration") and before.get("observedGeneration"):
+        new["status"] = {**new["status"], "observedGeneration": before["observedGeneration"]}
 
 
 def pod_of_template(template: Document) -> Document:

@@ -31,6 +31,15 @@ def children(owner: Any, name: str) -> Iterator[Document]:
         yield from (item for item in value if isinstance(item, dict))
 
 
+def restore(new: Document, old: Document, part: str, name: str) -> None:
+    """Puts a member of `metadata`, `spec` or `status` back to its old value, or to its absence."""
+    before = old.get(part) or {}
+    if name in before:
+        new[part] = {**(new.get(part) or {}), name: before[name]}
+    elif new.get(part):
+        new[part].pop(name, None)
+
+
 def fill(owner: Document, **values: Any) -> None:
     """Sets what is absent. Lists and objects must be given fresh: they are not copied."""
     for name, value in values.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from wharfinger.api.defaults.core import default_claim_spec
 from wharfinger.api.defaults.pods import default_template_of
-from wharfinger.api.defaults.walk import child, children, fill, fill_text, made_child
+from wharfinger.api.defaults.walk import child, children, fill, fill_text, made_child, restore, with_status
 from wharfinger.api.registry import Document
 
 
@@ -34,6 +34,36 @@ def default_daemon_set(document: Document) -> None:
     if strategy["type"] == "RollingUpdate":
         fill(made_child(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
     default_template_of(spec)
+
+
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_set_daemon_set_status = with_status(
+    currentNumberScheduled=0, numberMisscheduled=0, desiredNumberScheduled=0, numberReady=0
+)
+
+
+def prepare_daemon_set(document: Document) -> None:
+    _set_daemon_set_status(document)
+    count_templates(document, None)
+
+
+def count_templates(new: Document, old: Document | None) -> None:
+    """Counts changes of a daemon set's template in the annotation that replaced `spec.templateGeneration`."""
+    generation = 1
+    if old is not None:
+        given = child(child(old, "metadata"), "annotations").get(TEMPLATE_GENERATION)
+        generation = int(given) if isinstance(given, str) and given.isdecimal() else 1
+        if child(new, "spec").get("template") != child(old, "spec").get("template"):
+            generation += 1
+    metadata = made_child(new, "metadata")
+    annotations = metadata.get("annotations")
+    if annotations is None or isinstance(annotations, dict):  # validation reports any other type
+        metadata["annotations"] = {**(annotations or {}), TEMPLATE_GENERATION: str(generation)}
+
+
+def keep_labels(new: Document, old: Document) -> None:
+    """Writes to the status of a deployment do not change its labels."""
+    restore(new, old, "metadata", "labels")
 
 
 def default_stateful_set(document: Document) -> None:

@@ -9,7 +9,7 @@ from wharfinger.api.registry import Kind
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
 
-HORIZONTAL_POD_AUTOSCALERS = Kind(
+HORIZONTAL_POD_AUTOSCALER = Kind(
     "autoscaling",
     "HorizontalPodAutoscaler",
     "horizontalpodautoscalers",
@@ -23,4 +23,4 @@ HORIZONTAL_POD_AUTOSCALERS = Kind(
     columns=columns.AUTOSCALER_COLUMNS,
 )
 
-KINDS = (HORIZONTAL_POD_AUTOSCALERS,)
+KINDS = (HORIZONTAL_POD_AUTOSCALER,)

@@ -8,8 +8,9 @@ from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import jobs as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import workloads as warnings
 
-JOBS = Kind(
+JOB = Kind(
     "batch",
     "Job",
     "jobs",
@@ -21,8 +22,9 @@ JOBS = Kind(
     validate=checked("batch/v1", "Job", rules.job_faults),
     prepare_create=defaults.prepare_job,
     columns=columns.JOB_COLUMNS,
+    warn=warnings.job_warnings,
 )
-CRON_JOBS = Kind(
+CRON_JOB = Kind(
     "batch",
     "CronJob",
     "cronjobs",
@@ -34,6 +36,7 @@ CRON_JOBS = Kind(
     validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
     columns=columns.CRON_JOB_COLUMNS,
     prepare_create=with_status(),
+    warn=warnings.cron_job_warnings,
 )
 
-KINDS = (JOBS, CRON_JOBS)
+KINDS = (JOB, CRON_JOB)

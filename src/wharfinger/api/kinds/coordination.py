@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from wharfinger.api.columns import others as columns
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.defaults.walk import typed
-from wharfinger.api.registry import Kind
-from wharfinger.api.validation import others as rules
+from wharfinger.api.registry import Column, Kind
 from wharfinger.api.validation.common import checked
+from wharfinger.api.validation.coordination import lease_faults
 
-LEASES = Kind(
+LEASE = Kind(
     "coordination.k8s.io",
     "Lease",
     "leases",
     generation=False,
     default=typed(),
-    validate=checked("coordination.k8s.io/v1", "Lease", rules.lease_faults),
-    columns=columns.LEASE_COLUMNS,
+    validate=checked("coordination.k8s.io/v1", "Lease", lease_faults),
+    columns=(Column("Holder", "spec.holderIdentity"), AGE),
+    create_on_update=True,
+    unconditional_update=False,
 )
 
-KINDS = (LEASES,)
+KINDS = (LEASE,)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wharfinger.api.columns import core as columns
-from wharfinger.api.columns.others import LIMIT_RANGE_COLUMNS
 from wharfinger.api.columns.pods import NODE_COLUMNS, POD_COLUMNS
 from wharfinger.api.defaults import core as defaults
-from wharfinger.api.defaults.pods import default_pod, default_pod_status, prepare_pod
+from wharfinger.api.defaults.pods import default_pod, default_pod_status, keep_pod_status, prepare_pod
 from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.events import convert_event
 from wharfinger.api.fields import FieldError
@@ -20,13 +19,16 @@ from wharfinger.api.validation.common import checked
 from wharfinger.api.validation.pods import template_faults
 from wharfinger.api.validation.services import service_faults
 from wharfinger.api.validation.workloads import replication_controller_faults
+from wharfinger.api.warnings import core as warnings
+from wharfinger.api.warnings import storage as storage_warnings
+from wharfinger.api.warnings import workloads as workload_warnings
 
 
 def _template(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from template_faults(document.get("template") or {}, "template")
 
 
-PODS = Kind(
+POD = Kind(
     "",
     "Pod",
     "pods",
@@ -55,8 +57,11 @@ PODS = Kind(
         "ephemeralcontainers": pods.pod_ephemeral_validator(),
     },
     columns=POD_COLUMNS,
+    returns_deleted=True,
+    prepare_status=keep_pod_status,
+    warn=workload_warnings.pod_warnings,
 )
-NODES = Kind(
+NODE = Kind(
     "",
     "Node",
     "nodes",
@@ -69,8 +74,9 @@ NODES = Kind(
     validate=checked("v1", "Node", rules.node_faults),
     columns=NODE_COLUMNS,
     status_on_create=True,
+    warn=warnings.node_warnings,
 )
-NAMESPACES = Kind(
+NAMESPACE = Kind(
     "",
     "Namespace",
     "namespaces",
@@ -85,8 +91,11 @@ NAMESPACES = Kind(
     default=typed(defaults.default_namespace),
     validate=checked("v1", "Namespace", rules.namespace_faults),
     columns=columns.NAMESPACE_COLUMNS,
+    returns_deleted=True,
+    prepare_create=defaults.prepare_namespace,
+    prepare_update=defaults.keep_namespace_finalizers,
 )
-SERVICES = Kind(
+SERVICE = Kind(
     "",
     "Service",
     "services",
@@ -98,8 +107,11 @@ SERVICES = Kind(
     default=typed(defaults.default_service),
     validate=checked("v1", "Service", service_faults),
     columns=columns.SERVICE_COLUMNS,
+    create_on_update=True,
+    returns_deleted=True,
+    warn=warnings.service_warnings,
 )
-SERVICE_ACCOUNTS = Kind(
+SERVICE_ACCOUNT = Kind(
     "",
     "ServiceAccount",
     "serviceaccounts",
@@ -109,8 +121,10 @@ SERVICE_ACCOUNTS = Kind(
     default=typed(),
     validate=checked("v1", "ServiceAccount"),
     columns=columns.SERVICE_ACCOUNT_COLUMNS,
+    returns_deleted=True,
+    warn=warnings.service_account_warnings,
 )
-SECRETS = Kind(
+SECRET = Kind(
     "",
     "Secret",
     "secrets",
@@ -119,8 +133,9 @@ SECRETS = Kind(
     default=typed(defaults.default_secret),
     validate=checked("v1", "Secret", rules.secret_faults),
     columns=columns.SECRET_COLUMNS,
+    warn=warnings.secret_warnings,
 )
-CONFIG_MAPS = Kind(
+CONFIG_MAP = Kind(
     "",
     "ConfigMap",
     "configmaps",
@@ -130,7 +145,7 @@ CONFIG_MAPS = Kind(
     validate=checked("v1", "ConfigMap", rules.config_map_faults),
     columns=columns.CONFIG_MAP_COLUMNS,
 )
-PERSISTENT_VOLUMES = Kind(
+PERSISTENT_VOLUME = Kind(
     "",
     "PersistentVolume",
     "persistentvolumes",
@@ -141,8 +156,10 @@ PERSISTENT_VOLUMES = Kind(
     default=typed(defaults.default_volume),
     validate=checked("v1", "PersistentVolume", rules.volume_faults),
     columns=columns.VOLUME_COLUMNS,
+    returns_deleted=True,
+    warn=storage_warnings.volume_warnings,
 )
-PERSISTENT_VOLUME_CLAIMS = Kind(
+PERSISTENT_VOLUME_CLAIM = Kind(
     "",
     "PersistentVolumeClaim",
     "persistentvolumeclaims",
@@ -152,8 +169,10 @@ PERSISTENT_VOLUME_CLAIMS = Kind(
     default=typed(defaults.default_claim),
     validate=checked("v1", "PersistentVolumeClaim", rules.claim_faults),
     columns=columns.CLAIM_COLUMNS,
+    returns_deleted=True,
+    warn=storage_warnings.claim_warnings,
 )
-REPLICATION_CONTROLLERS = Kind(
+REPLICATION_CONTROLLER = Kind(
     "",
     "ReplicationController",
     "replicationcontrollers",
@@ -167,8 +186,9 @@ REPLICATION_CONTROLLERS = Kind(
     validate=checked("v1", "ReplicationController", replication_controller_faults),
     columns=columns.REPLICATION_CONTROLLER_COLUMNS,
     prepare_create=with_status(replicas=0),
+    warn=workload_warnings.named_template_warnings,
 )
-RESOURCE_QUOTAS = Kind(
+RESOURCE_QUOTA = Kind(
     "",
     "ResourceQuota",
     "resourcequotas",
@@ -178,8 +198,10 @@ RESOURCE_QUOTAS = Kind(
     default=typed(defaults.default_quota),
     validate=rules.quota_validator(),
     columns=columns.QUOTA_COLUMNS,
+    returns_deleted=True,
+    warn=warnings.quota_warnings,
 )
-LIMIT_RANGES = Kind(
+LIMIT_RANGE = Kind(
     "",
     "LimitRange",
     "limitranges",
@@ -187,9 +209,10 @@ LIMIT_RANGES = Kind(
     generation=False,
     default=typed(defaults.default_limit_range),
     validate=checked("v1", "LimitRange", rules.limit_range_faults),
-    columns=LIMIT_RANGE_COLUMNS,
+    columns=columns.LIMIT_RANGE_COLUMNS,
+    create_on_update=True,
 )
-ENDPOINTS = Kind(
+ENDPOINTS_KIND = Kind(
     "",
     "Endpoints",
     "endpoints",
@@ -199,8 +222,10 @@ ENDPOINTS = Kind(
     default=typed(defaults.default_endpoints),
     validate=checked("v1", "Endpoints"),
     columns=columns.ENDPOINTS_COLUMNS,
+    create_on_update=True,
+    deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 )
-POD_TEMPLATES = Kind(
+POD_TEMPLATE = Kind(
     "",
     "PodTemplate",
     "podtemplates",
@@ -208,8 +233,10 @@ POD_TEMPLATES = Kind(
     default=typed(defaults.default_pod_template),
     validate=checked("v1", "PodTemplate", _template),
     columns=columns.POD_TEMPLATE_COLUMNS,
+    returns_deleted=True,
+    warn=workload_warnings.pod_template_warnings,
 )
-EVENTS = Kind(
+EVENT = Kind(
     "",
     "Event",
     "events",
@@ -233,8 +260,9 @@ EVENTS = Kind(
     default=typed(defaults.default_event),
     validate=checked("v1", "Event", rules.event_faults),
     columns=columns.EVENT_COLUMNS,
+    create_on_update=True,
 )
-BINDINGS = Kind(
+BINDING = Kind(
     "",
     "Binding",
     "bindings",
@@ -245,20 +273,20 @@ BINDINGS = Kind(
 )
 
 KINDS = (
-    PODS,
-    NODES,
-    NAMESPACES,
-    SERVICES,
-    SERVICE_ACCOUNTS,
-    SECRETS,
-    CONFIG_MAPS,
-    PERSISTENT_VOLUMES,
-    PERSISTENT_VOLUME_CLAIMS,
-    REPLICATION_CONTROLLERS,
-    RESOURCE_QUOTAS,
-    LIMIT_RANGES,
-    ENDPOINTS,
-    POD_TEMPLATES,
-    EVENTS,
-    BINDINGS,
+    POD,
+    NODE,
+    NAMESPACE,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    SECRET,
+    CONFIG_MAP,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    REPLICATION_CONTROLLER,
+    RESOURCE_QUOTA,
+    LIMIT_RANGE,
+    ENDPOINTS_KIND,
+    POD_TEMPLATE,
+    EVENT,
+    BINDING,
 )

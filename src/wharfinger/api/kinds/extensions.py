@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from wharfinger.api.columns import others as columns
-from wharfinger.api.defaults import others as defaults
+from wharfinger.api.columns import extensions as columns
+from wharfinger.api.defaults import extensions as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import admission_policies as policies
-from wharfinger.api.validation import others as rules
+from wharfinger.api.validation import definitions
+from wharfinger.api.validation import webhooks as rules
 from wharfinger.api.validation.common import checked
 
 _ADMISSION = "admissionregistration.k8s.io"
 
-MUTATING_WEBHOOKS = Kind(
+MUTATING_WEBHOOK_CONFIGURATION = Kind(
     _ADMISSION,
     "MutatingWebhookConfiguration",
     "mutatingwebhookconfigurations",
@@ -21,8 +22,9 @@ MUTATING_WEBHOOKS = Kind(
     default=typed(defaults.default_mutating_webhooks),
     validate=checked("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", rules.mutating_webhooks_faults),
     columns=columns.WEBHOOK_COLUMNS,
+    unconditional_update=False,
 )
-VALIDATING_WEBHOOKS = Kind(
+VALIDATING_WEBHOOK_CONFIGURATION = Kind(
     _ADMISSION,
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
@@ -33,8 +35,9 @@ VALIDATING_WEBHOOKS = Kind(
         "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", rules.validating_webhooks_faults
     ),
     columns=columns.WEBHOOK_COLUMNS,
+    unconditional_update=False,
 )
-ADMISSION_POLICIES = Kind(
+VALIDATING_ADMISSION_POLICY = Kind(
     _ADMISSION,
     "ValidatingAdmissionPolicy",
     "validatingadmissionpolicies",
@@ -44,8 +47,9 @@ ADMISSION_POLICIES = Kind(
     default=typed(defaults.default_admission_policy),
     validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", policies.policy_faults),
     columns=columns.ADMISSION_POLICY_COLUMNS,
+    unconditional_update=False,
 )
-ADMISSION_POLICY_BINDINGS = Kind(
+VALIDATING_ADMISSION_POLICY_BINDING = Kind(
     _ADMISSION,
     "ValidatingAdmissionPolicyBinding",
     "validatingadmissionpolicybindings",
@@ -54,8 +58,9 @@ ADMISSION_POLICY_BINDINGS = Kind(
     default=typed(defaults.default_admission_policy_binding),
     validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", policies.binding_faults),
     columns=columns.ADMISSION_POLICY_BINDING_COLUMNS,
+    unconditional_update=False,
 )
-CUSTOM_RESOURCE_DEFINITIONS = Kind(
+CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io",
     "CustomResourceDefinition",
     "customresourcedefinitions",
@@ -64,14 +69,14 @@ CUSTOM_RESOURCE_DEFINITIONS = Kind(
     categories=("api-extensions",),
     status=True,
     default=typed(defaults.default_definition),
-    validate=checked("apiextensions.k8s.io/v1", "CustomResourceDefinition", rules.definition_faults),
+    validate=checked("apiextensions.k8s.io/v1", "CustomResourceDefinition", definitions.definition_faults),
     columns=columns.DEFINITION_COLUMNS,
 )
 
 KINDS = (
-    MUTATING_WEBHOOKS,
-    VALIDATING_WEBHOOKS,
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
-    CUSTOM_RESOURCE_DEFINITIONS,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_ADMISSION_POLICY,
+    VALIDATING_ADMISSION_POLICY_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from wharfinger.api.columns import others as columns
-from wharfinger.api.defaults import others as defaults
+from wharfinger.api.columns import networking as columns
+from wharfinger.api.defaults import networking as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
-from wharfinger.api.validation import others as rules
+from wharfinger.api.validation import networking as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import networking as warnings
 
 _GROUP = "networking.k8s.io"
 
-INGRESSES = Kind(
+INGRESS = Kind(
     _GROUP,
     "Ingress",
     "ingresses",
@@ -20,8 +21,9 @@ INGRESSES = Kind(
     default=typed(),
     validate=checked("networking.k8s.io/v1", "Ingress", rules.ingress_faults),
     columns=columns.INGRESS_COLUMNS,
+    warn=warnings.ingress_warnings,
 )
-INGRESS_CLASSES = Kind(
+INGRESS_CLASS = Kind(
     _GROUP,
     "IngressClass",
     "ingressclasses",
@@ -30,7 +32,7 @@ INGRESS_CLASSES = Kind(
     validate=checked("networking.k8s.io/v1", "IngressClass"),
     columns=columns.INGRESS_CLASS_COLUMNS,
 )
-NETWORK_POLICIES = Kind(
+NETWORK_POLICY = Kind(
     _GROUP,
     "NetworkPolicy",
     "networkpolicies",
@@ -39,7 +41,7 @@ NETWORK_POLICIES = Kind(
     validate=checked("networking.k8s.io/v1", "NetworkPolicy", rules.network_policy_faults),
     columns=columns.NETWORK_POLICY_COLUMNS,
 )
-ENDPOINT_SLICES = Kind(
+ENDPOINT_SLICE = Kind(
     "discovery.k8s.io",
     "EndpointSlice",
     "endpointslices",
@@ -48,4 +50,4 @@ ENDPOINT_SLICES = Kind(
     columns=columns.ENDPOINT_SLICE_COLUMNS,
 )
 
-KINDS = (INGRESSES, INGRESS_CLASSES, NETWORK_POLICIES, ENDPOINT_SLICES)
+KINDS = (INGRESS, INGRESS_CLASS, NETWORK_POLICY, ENDPOINT_SLICE)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from wharfinger.api.columns import workloads as columns
-from wharfinger.api.defaults import others as defaults
+from wharfinger.api.defaults import policy as defaults
 from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import policy as warnings
 
-POD_DISRUPTION_BUDGETS = Kind(
+POD_DISRUPTION_BUDGET = Kind(
     "policy",
     "PodDisruptionBudget",
     "poddisruptionbudgets",
@@ -19,8 +20,9 @@ POD_DISRUPTION_BUDGETS = Kind(
     validate=checked("policy/v1", "PodDisruptionBudget", rules.budget_faults),
     columns=columns.BUDGET_COLUMNS,
     prepare_create=with_status(disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0),
+    unconditional_update=False,
 )
-PRIORITY_CLASSES = Kind(
+PRIORITY_CLASS = Kind(
     "scheduling.k8s.io",
     "PriorityClass",
     "priorityclasses",
@@ -30,7 +32,7 @@ PRIORITY_CLASSES = Kind(
     validate=checked("scheduling.k8s.io/v1", "PriorityClass", rules.priority_class_faults),
     columns=columns.PRIORITY_CLASS_COLUMNS,
 )
-RUNTIME_CLASSES = Kind(
+RUNTIME_CLASS = Kind(
     "node.k8s.io",
     "RuntimeClass",
     "runtimeclasses",
@@ -39,6 +41,9 @@ RUNTIME_CLASSES = Kind(
     default=typed(),
     validate=checked("node.k8s.io/v1", "RuntimeClass", rules.runtime_class_faults),
     columns=columns.RUNTIME_CLASS_COLUMNS,
+    create_on_update=True,
+    unconditional_update=False,
+    warn=warnings.runtime_class_warnings,
 )
 
-KINDS = (POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES, RUNTIME_CLASSES)
+KINDS = (POD_DISRUPTION_BUDGET, PRIORITY_CLASS, RUNTIME_CLASS)

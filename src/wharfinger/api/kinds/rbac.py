@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from wharfinger.api.columns import others as columns
-from wharfinger.api.defaults import others as defaults
+from wharfinger.api.columns import rbac as columns
+from wharfinger.api.defaults import rbac as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.names import path_segment
 from wharfinger.api.registry import Kind
-from wharfinger.api.validation import others as rules
+from wharfinger.api.validation import rbac as rules
 from wharfinger.api.validation.common import checked
 
 _GROUP = "rbac.authorization.k8s.io"
 
-ROLES = Kind(
+ROLE = Kind(
     _GROUP,
     "Role",
     "roles",
@@ -21,8 +21,9 @@ ROLES = Kind(
     default=typed(),
     validate=checked("rbac.authorization.k8s.io/v1", "Role", rules.role_faults),
     columns=columns.ROLE_COLUMNS,
+    create_on_update=True,
 )
-ROLE_BINDINGS = Kind(
+ROLE_BINDING = Kind(
     _GROUP,
     "RoleBinding",
     "rolebindings",
@@ -31,8 +32,9 @@ ROLE_BINDINGS = Kind(
     default=typed(defaults.default_binding),
     validate=checked("rbac.authorization.k8s.io/v1", "RoleBinding", rules.role_binding_faults),
     columns=columns.BINDING_COLUMNS,
+    create_on_update=True,
 )
-CLUSTER_ROLES = Kind(
+CLUSTER_ROLE = Kind(
     _GROUP,
     "ClusterRole",
     "clusterroles",
@@ -42,8 +44,9 @@ CLUSTER_ROLES = Kind(
     default=typed(),
     validate=checked("rbac.authorization.k8s.io/v1", "ClusterRole", rules.cluster_role_faults),
     columns=columns.ROLE_COLUMNS,
+    create_on_update=True,
 )
-CLUSTER_ROLE_BINDINGS = Kind(
+CLUSTER_ROLE_BINDING = Kind(
     _GROUP,
     "ClusterRoleBinding",
     "clusterrolebindings",
@@ -53,6 +56,7 @@ CLUSTER_ROLE_BINDINGS = Kind(
     default=typed(defaults.default_binding),
     validate=checked("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", rules.cluster_role_binding_faults),
     columns=columns.BINDING_COLUMNS,
+    create_on_update=True,
 )
 
-KINDS = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+KINDS = (ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from wharfinger.api.columns import others as columns
-from wharfinger.api.defaults import others as defaults
+from wharfinger.api.columns import storage as columns
+from wharfinger.api.defaults import storage as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
-from wharfinger.api.validation import others as rules
+from wharfinger.api.validation import storage as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import storage as warnings
 
 _GROUP = "storage.k8s.io"
 
-STORAGE_CLASSES = Kind(
+STORAGE_CLASS = Kind(
     _GROUP,
     "StorageClass",
     "storageclasses",
@@ -21,8 +22,10 @@ STORAGE_CLASSES = Kind(
     default=typed(defaults.default_storage_class),
     validate=checked("storage.k8s.io/v1", "StorageClass", rules.storage_class_faults),
     columns=columns.STORAGE_CLASS_COLUMNS,
+    returns_deleted=True,
+    warn=warnings.storage_class_warnings,
 )
-CSI_NODES = Kind(
+CSI_NODE = Kind(
     _GROUP,
     "CSINode",
     "csinodes",
@@ -31,8 +34,10 @@ CSI_NODES = Kind(
     default=typed(),
     validate=checked("storage.k8s.io/v1", "CSINode", rules.csi_node_faults),
     columns=columns.CSI_NODE_COLUMNS,
+    unconditional_update=False,
+    returns_deleted=True,
 )
-CSI_DRIVERS = Kind(
+CSI_DRIVER = Kind(
     _GROUP,
     "CSIDriver",
     "csidrivers",
@@ -41,8 +46,10 @@ CSI_DRIVERS = Kind(
     default=typed(defaults.default_csi_driver),
     validate=checked("storage.k8s.io/v1", "CSIDriver"),
     columns=columns.CSI_DRIVER_COLUMNS,
+    unconditional_update=False,
+    returns_deleted=True,
 )
-CSI_STORAGE_CAPACITIES = Kind(
+CSI_STORAGE_CAPACITY = Kind(
     _GROUP,
     "CSIStorageCapacity",
     "csistoragecapacities",
@@ -50,8 +57,9 @@ CSI_STORAGE_CAPACITIES = Kind(
     default=typed(defaults.default_storage_capacity),
     validate=checked("storage.k8s.io/v1", "CSIStorageCapacity", rules.storage_capacity_faults),
     columns=columns.STORAGE_CAPACITY_COLUMNS,
+    unconditional_update=False,
 )
-VOLUME_ATTACHMENTS = Kind(
+VOLUME_ATTACHMENT = Kind(
     _GROUP,
     "VolumeAttachment",
     "volumeattachments",
@@ -61,6 +69,8 @@ VOLUME_ATTACHMENTS = Kind(
     default=typed(),
     validate=checked("storage.k8s.io/v1", "VolumeAttachment", rules.volume_attachment_faults),
     columns=columns.VOLUME_ATTACHMENT_COLUMNS,
+    unconditional_update=False,
+    returns_deleted=True,
 )
 
-KINDS = (STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_STORAGE_CAPACITIES, VOLUME_ATTACHMENTS)
+KINDS = (STORAGE_CLASS, CSI_NODE, CSI_DRIVER, CSI_STORAGE_CAPACITY, VOLUME_ATTACHMENT)

@@ -8,8 +8,9 @@ from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind, Scale
 from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.warnings import workloads as warnings
 
-DEPLOYMENTS = Kind(
+DEPLOYMENT = Kind(
     "apps",
     "Deployment",
     "deployments",
@@ -22,8 +23,11 @@ DEPLOYMENTS = Kind(
     validate=checked("apps/v1", "Deployment", rules.deployment_faults),
     columns=columns.DEPLOYMENT_COLUMNS,
     prepare_create=with_status(),
+    annotations_in_generation=True,
+    prepare_status=defaults.keep_labels,
+    warn=warnings.named_template_warnings,
 )
-REPLICA_SETS = Kind(
+REPLICA_SET = Kind(
     "apps",
     "ReplicaSet",
     "replicasets",
@@ -37,8 +41,9 @@ REPLICA_SETS = Kind(
     validate=checked("apps/v1", "ReplicaSet", rules.replica_set_faults),
     columns=columns.REPLICA_SET_COLUMNS,
     prepare_create=with_status(replicas=0),
+    warn=warnings.named_template_warnings,
 )
-DAEMON_SETS = Kind(
+DAEMON_SET = Kind(
     "apps",
     "DaemonSet",
     "daemonsets",
@@ -49,9 +54,11 @@ DAEMON_SETS = Kind(
     default=typed(defaults.default_daemon_set),
     validate=checked("apps/v1", "DaemonSet", rules.daemon_set_faults),
     columns=columns.DAEMON_SET_COLUMNS,
-    prepare_create=with_status(currentNumberScheduled=0, numberMisscheduled=0, desiredNumberScheduled=0, numberReady=0),
+    prepare_create=defaults.prepare_daemon_set,
+    prepare_update=defaults.count_templates,
+    warn=warnings.template_warnings,
 )
-STATEFUL_SETS = Kind(
+STATEFUL_SET = Kind(
     "apps",
     "StatefulSet",
     "statefulsets",
@@ -64,8 +71,9 @@ STATEFUL_SETS = Kind(
     validate=checked("apps/v1", "StatefulSet", rules.stateful_set_faults),
     columns=columns.STATEFUL_SET_COLUMNS,
     prepare_create=with_status(replicas=0, availableReplicas=0),
+    warn=warnings.stateful_set_warnings,
 )
-CONTROLLER_REVISIONS = Kind(
+CONTROLLER_REVISION = Kind(
     "apps",
     "ControllerRevision",
     "controllerrevisions",
@@ -74,4 +82,4 @@ CONTROLLER_REVISIONS = Kind(
     columns=columns.CONTROLLER_REVISION_COLUMNS,
 )
 
-KINDS = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS, CONTROLLER_REVISIONS)
+KINDS = (DEPLOYMENT, REPLICA_SET, DAEMON_SET, STATEFUL_SET, CONTROLLER_REVISION)

@@ -10,8 +10,8 @@ from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, req
 from wharfinger.api.names import dns_subdomain, path_segment, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.validation.common import name_faults, one_of
-from wharfinger.api.validation.others import match_conditions_faults, rule_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
+from wharfinger.api.validation.webhooks import match_conditions_faults, rule_faults
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _ACTIONS = ("Audit", "Deny", "Warn")

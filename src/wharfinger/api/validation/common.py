@@ -9,7 +9,8 @@ from typing import Any
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
 from wharfinger.api.quantity import NANO, canonical, milli_value, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
-from wharfinger.api.shapes import check, kind_shape
+from wharfinger.api.schema.tree import builtin_schema
+from wharfinger.api.schema.type_errors import type_errors
 
 MAX_INT32 = 2147483647
 NOT_NEGATIVE = "must be greater than or equal to 0"
@@ -27,15 +28,15 @@ def checked(
     group, _, version = api_version.rpartition("/")
 
     def faults(document: Document, old: Document | None) -> list[FieldError]:
-        shape = kind_shape(group, version, kind)
-        assert shape is not None, f"{api_version} {kind} has no shape"
+        schema = builtin_schema(group, version, kind)
+        assert schema is not None, f"{api_version} {kind} has no schema"
         changed = document
         if old is not None:
             # What was there before has been checked before.
             changed = {key: item for key, item in document.items() if key not in old or old[key] != item}
         elif known is not None and known(document):
             changed = {key: item for key, item in document.items() if key != "spec"}
-        errors = check(shape, changed)
+        errors = type_errors(schema, changed)
         if not errors and rules is not None:
             errors = list(rules(document, old))
         return errors

@@ -13,9 +13,10 @@ import msgspec
 from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required, show, too_long, wrong_type
 from wharfinger.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document, Kind
-from wharfinger.api.shapes import check, named_shape
+from wharfinger.api.schema.definitions import OBJECT_META
+from wharfinger.api.schema.tree import definition_schema
+from wharfinger.api.schema.type_errors import type_errors
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
@@ -37,7 +38,7 @@ def metadata_faults(kind: Kind, document: Document, old: Document | None = None)
     metadata = document.get("metadata")
     if metadata is None:
         metadata = {}
-    if errors := check(named_shape(_META), metadata, "metadata"):
+    if errors := type_errors(definition_schema(OBJECT_META), metadata, "metadata"):
         return errors
     if old is not None:
         return update_faults(kind, metadata, old.get("metadata") or {})
@@ -102,7 +103,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
         faults.extend(invalid("metadata.namespace", namespace, fault) for fault in _label(namespace))
     elif metadata.get("namespace"):
         faults.append(forbidden("metadata.namespace", "not allowed on this type"))
-    return faults + _common_faults(metadata, _is_built_in(kind))
+    return faults + _common_faults(metadata, _is_strict(kind))
 
 
 def update_faults(kind: Kind, metadata: Document, before: Document) -> list[FieldError]:
@@ -119,14 +120,12 @@ def update_faults(kind: Kind, metadata: Document, before: Document) -> list[Fiel
     for field in ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if metadata.get(field) != before.get(field):
             faults.append(immutable(f"metadata.{field}", metadata.get(field)))
-    return faults + _common_faults(metadata, _is_built_in(kind))
+    return faults + _common_faults(metadata, _is_strict(kind))
 
 
-def _is_built_in(kind: Kind) -> bool:
-    """Kubernetes is stricter with most kinds of its own than with custom resources and their definitions."""
-    if kind.group == "apiextensions.k8s.io":
-        return False
-    return not kind.group or "." not in kind.group or kind.group.endswith(".k8s.io")
+def _is_strict(kind: Kind) -> bool:
+    """Most built-in kinds are checked more strictly than custom resources and their definitions."""
+    return kind.builtin and kind.group != "apiextensions.k8s.io"
 
 
 def _common_faults(metadata: Document, built_in: bool) -> list[FieldError]:

@@ -65,3 +65,8 @@ def address_warnings(value: Any, path: str) -> Iterator[str]:
         yield f'{path}: non-standard IP address "{value}" is invalid: use "{plain}"'
     elif str(address) != value:
         yield f'{path}: IPv6 address "{value}" should be in RFC 5952 canonical format ("{address}")'
+
+
+def annotations_of(document: Document) -> Document:
+    found: Document = document["metadata"].get("annotations") or {}
+    return found

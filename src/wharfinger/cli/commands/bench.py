@@ -6,9 +6,23 @@ import click
 
 from wharfinger.bench import commands as bench
 from wharfinger.cli.main import Commands
+from wharfinger.system import systems
+
+_SYSTEM_OF = {"classes": "resource_class", "placement": "placement", "webhook": "scheduling_policy"}
 
 
-@click.command(cls=Commands, package=bench, invoke_without_command=True)
+class Benchmarks(Commands):
+    """Leaves out the benchmarks of systems that are not enabled."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        enabled = {system.name for system in systems()}
+        return [name for name in super().list_commands(ctx) if _SYSTEM_OF.get(name) in {None, *enabled}]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+
+@click.command(cls=Benchmarks, package=bench, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Measure how fast a part is on this machine; without a name, every part in turn."""

@@ -17,7 +17,7 @@ def command(names: tuple[str, ...], output: str) -> None:
       wharf crds resourcepolicy reservations
     """
     from wharfinger.api.kinds import registry
-    from wharfinger.api.schemas import crd, crds
+    from wharfinger.api.schema.crds import crd, crds
     from wharfinger.cli.manifest_output import write
 
     known = registry()

@@ -7,6 +7,7 @@ import sys
 import click
 
 from wharfinger.cli.options import cluster_options, config_option
+from wharfinger.install.components import components as components_known
 
 
 @click.command
@@ -15,8 +16,7 @@ from wharfinger.cli.options import cluster_options, config_option
     "--components",
     required=True,
     metavar="NAMES",
-    help="What to install, separated by commas: scheduler, reservation, resource-policy, resource-class, placement, "
-    "scheduling-policy, or all.",
+    help=f"What to install, separated by commas: {', '.join(components_known())}, or all.",
 )
 @click.option("--enforce", is_flag=True, help="Refuse what scheduling policies do not allow. Default: warn only.")
 @click.option("--namespace", default="wharfinger-system", show_default=True, help="Where our own pods run.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.client.http import HttpClient
     from wharfinger.client.interface import Client
-    from wharfinger.node.samples import Sample
+    from wharfinger.node.samples import NodeSample
 
 
 @click.command
@@ -69,7 +69,7 @@ def command(
     import logging
 
     from wharfinger.api.quantity import BadQuantity, parse_nano
-    from wharfinger.node.samples import Sample
+    from wharfinger.node.samples import NodeSample
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for option, text in (("--cpu", cpu), ("--memory", memory)):
@@ -77,7 +77,7 @@ def command(
             parse_nano(text)
         except BadQuantity as error:
             raise click.BadParameter(str(error), param_hint=option) from error
-    sample = Sample(
+    sample = NodeSample(
         cpu=cpu,
         memory=memory,
         pods=pods,
@@ -115,7 +115,7 @@ def _taint(text: str) -> dict[str, str]:
 async def _run(
     client: HttpClient,
     configuration: Configuration,
-    sample: Sample,
+    sample: NodeSample,
     count: int | None,
     everything: bool,
     running: Running,
@@ -127,12 +127,12 @@ async def _run(
     from wharfinger.client.metrics import ControllerMetrics
     from wharfinger.client.timers import SystemClock
     from wharfinger.node.heartbeats import Heartbeats
-    from wharfinger.node.kubelet import Kubelets, Managed
+    from wharfinger.node.kubelet import Kubelets, ManagedNodes
 
     clock, metrics = SystemClock(), CollectorRegistry()
     observer = ControllerMetrics(metrics)
     settings = configuration.nodes
-    managed = Managed(everything)
+    managed = ManagedNodes(everything)
 
     async def simulate(writer: Client, informers: InformerSet, turn: Turn) -> None:
         await turn()
@@ -149,7 +149,7 @@ async def _run(
     await run_component(client, "wharfinger-nodes", simulate, clock=clock, metrics=metrics, running=running)
 
 
-async def _make_so_many(client: Client, sample: Sample, count: int) -> None:
+async def _make_so_many(client: Client, sample: NodeSample, count: int) -> None:
     """Creates the sample nodes that are missing and deletes those beyond the number; others are left alone.
 
     A real API server takes a node's status only in a second request.

@@ -174,11 +174,11 @@ def _text(found: Plan, everything: bool) -> str:
     from wharfinger.api.wording import counted
     from wharfinger.cli.output import paint, table
     from wharfinger.cli.report_text import failure, left_out
+    from wharfinger.system import ordered_systems
 
     if found.empty and not found.failed:
-        return paint(
-            "No changes: every workload, pod, reservation, unit and placement stays as it is.", "green", bold=True
-        )
+        *nouns, last = ["workload", "pod", *(system.compared for system in ordered_systems() if system.compared)]
+        return paint(f"No changes: every {', '.join(nouns)} and {last} stays as it is.", "green", bold=True)
     lines = []
     if found.changes:
         rows = [

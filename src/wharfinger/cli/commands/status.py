@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from wharfinger.cli.options import data_dir_option, output_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.run_state import RunState
+    from wharfinger.contributions import StatusPart
 
 
 @click.command
@@ -30,21 +32,22 @@ def command(ctx: click.Context, data_dir: Path, output: str) -> None:
     from wharfinger.cli.output import emit
 
     directory = data_dir.resolve()
-    report = _report(directory)
+    report, lines = _report(directory)
     if output == "text":
-        _print(report)
+        _print(report, lines)
     else:
         emit(report, output)
     ctx.exit(0 if report["healthy"] else 1)
 
 
-def _report(directory: Path) -> dict[str, Any]:
+def _report(directory: Path) -> tuple[dict[str, Any], list[str]]:
+    """The report as data, and the lines of the systems for the one in text."""
     from wharfinger.cli.run_state import is_locked, read_run, seen_state
 
     state = read_run(directory)
     if state is None or not is_locked(directory):
-        return {"running": False, "healthy": False, "dataDir": str(directory), "components": []}
-    health, policies = _ask(state)
+        return {"running": False, "healthy": False, "dataDir": str(directory), "components": []}, []
+    health, parts = _ask(state)
     components = [
         {
             "name": component.name,
@@ -58,7 +61,7 @@ def _report(directory: Path) -> dict[str, Any]:
         for component in state.components
     ]
     well = health == "ok" and all(component["state"] == "running" for component in components)
-    return {
+    report = {
         "running": True,
         "healthy": well,
         "dataDir": str(directory),
@@ -67,45 +70,44 @@ def _report(directory: Path) -> dict[str, Any]:
         "pid": state.pid,
         "since": state.started,
         "apiserver": health,
-        "schedulingPolicies": policies,
+        **{key: part.document for key, part in parts.items()},
         "components": components,
     }
+    return report, [part.line for part in parts.values() if part.line]
 
 
-def _ask(state: RunState) -> tuple[str, dict[str, Any]]:
-    """What `/readyz` says, or why it could not be asked; and whether scheduling policies are enforced."""
+def _ask(state: RunState) -> tuple[str, dict[str, StatusPart]]:
+    """What `/readyz` answers, or why it does not; and what each system tells, by its key."""
     import asyncio
 
     from wharfinger.api.errors import ApiError
+    from wharfinger.cli.options import read_configuration
     from wharfinger.client.connect import connect
-    from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
+    from wharfinger.contributions import StatusPart
+    from wharfinger.system import ordered_systems
 
-    async def ask() -> tuple[str, dict[str, Any]]:
+    parts = {system.status_key: StatusPart() for system in ordered_systems() if system.status_key}
+
+    async def ask() -> str:
         client = connect(state.kubeconfig)
         try:
             async with asyncio.timeout(5):
                 health = (await client.fetch("/readyz")).decode()
-                return health, _policies(state, list((await client.list(SCHEDULING_POLICIES)).items))
+                configuration, _ = read_configuration(state.config or None)
+                for system in ordered_systems():
+                    if part := await system.status(client, configuration):
+                        parts[system.status_key] = part
+                return health
         finally:
             await client.close()
 
     try:
-        return asyncio.run(ask())
+        return asyncio.run(ask()), parts
     except (ApiError, OSError, ValueError, TimeoutError) as error:
-        return str(error) or "no answer within 5 seconds", {}
+        return str(error) or "no answer within 5 seconds", parts
 
 
-def _policies(state: RunState, policies: list[dict[str, Any]]) -> dict[str, Any]:
-    from wharfinger.cli.options import read_configuration
-    from wharfinger.systems.scheduling_policy.rules.shipped import switches_on
-    from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-
-    mode = read_configuration(state.config or None)[0].of(SchedulingPolicySettings).mode
-    own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
-    return {"mode": mode, "enforced": mode == "enforce" or (mode == "auto" and bool(own)), "own": own}
-
-
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], lines: Iterable[str]) -> None:
     from wharfinger.api.times import human_duration
     from wharfinger.cli.output import table
 
@@ -117,12 +119,8 @@ def _print(report: dict[str, Any]) -> None:
     click.echo(f"Wharfinger on {report['address']}, up {human_duration(now - report['since'])}")
     click.echo(f"  export KUBECONFIG={report['kubeconfig']}")
     click.echo(f"  API server: {report['apiserver']}")
-    if policies := report["schedulingPolicies"]:
-        because = (
-            f", since there is {', '.join(policies['own'])}" if policies["mode"] == "auto" and policies["own"] else ""
-        )
-        enforced = "enforced" if policies["enforced"] else "not enforced"
-        click.echo(f"  scheduling policies: {enforced} (mode {policies['mode']}{because})")
+    for line in lines:
+        click.echo(f"  {line}")
     click.echo()
     rows = [
         (

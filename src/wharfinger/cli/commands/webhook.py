@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.options import cluster_options, config_option, open_client, read_configuration
-from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -65,9 +64,9 @@ def command(
     import uvloop
 
     from wharfinger.api.errors import ApiError, NotFound
-    from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision_if_allowed
-    from wharfinger.webhook.configurations import Target
-    from wharfinger.webhook.server import Settings, WebhookServer
+    from wharfinger.system import ordered_systems, systems
+    from wharfinger.webhook.configurations import WebhookEndpoint
+    from wharfinger.webhook.server import WebhookServer, WebhookSettings
 
     if bool(cert_file) != bool(key_file):
         raise click.UsageError("--cert-file and --key-file belong together")
@@ -79,8 +78,10 @@ def command(
     logging.basicConfig(
         level=logging.DEBUG if verbose > 1 else logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    target = Target(url=url, namespace=namespace) if url else Target(service=service, namespace=namespace)
-    settings = Settings(
+    target = (
+        WebhookEndpoint(url=url, namespace=namespace) if url else WebhookEndpoint(service=service, namespace=namespace)
+    )
+    settings = WebhookSettings(
         target,
         host.strip("[]") or "0.0.0.0",
         int(port),
@@ -95,12 +96,14 @@ def command(
     async def main() -> None:
         client = open_client(kubeconfig, context, component="webhook")
         try:
-            # Without the shipped policies nobody could use any, and every pod would be refused.
-            with suppress(NotFound):  # the kind is not installed; its informer says so
-                await provision_if_allowed(client)
+            for system in systems():
+                with suppress(NotFound):  # a kind is not installed; its informer logs that
+                    await system.bootstrap(client, required=False)
             server = WebhookServer(client, settings)
-            mode = settings.configuration.of(SchedulingPolicySettings).mode
-            await server.run(lambda address: click.echo(f"webhooks on https://{address}, scheduling policies: {mode}"))
+            notes = [system.startup_note(settings.configuration) for system in ordered_systems()]
+            await server.run(
+                lambda address: click.echo(", ".join([f"webhooks on https://{address}", *filter(None, notes)]))
+            )
         finally:
             await client.close()
 
@@ -111,11 +114,9 @@ def command(
 
 
 def _configuration(path: str | None, enforce: bool) -> Configuration:
-    """On a real cluster policies only warn until the administrator decides otherwise, here or in the file."""
-    import msgspec
+    """The configuration of the file with the settings of the systems for a real cluster."""
+    from wharfinger.api.configuration import load_configuration
+    from wharfinger.system import cluster_configuration
 
-    configuration, document = read_configuration(path)
-    chosen = (document.get("schedulingPolicy") or {}).get("mode")
-    mode = "enforce" if enforce else chosen or "warn"
-    policy = msgspec.structs.replace(configuration.of(SchedulingPolicySettings), mode=mode)
-    return configuration.having(policy)
+    _, document = read_configuration(path)
+    return load_configuration(cluster_configuration(document, enforce=enforce))

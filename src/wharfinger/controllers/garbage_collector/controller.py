@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
+from wharfinger.api.finalizers import FOREGROUND, ORPHAN
 from wharfinger.api.object_meta import reference_document
 from wharfinger.api.registry import Resource
 from wharfinger.api.requests import PatchType
@@ -17,7 +18,7 @@ from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
-from wharfinger.controllers.garbage_collector.graph import FOREGROUND, ORPHAN, Entry, Graph
+from wharfinger.controllers.garbage_collector.graph import Entry, Graph
 
 
 class GarbageCollector(Controller[str]):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wharfinger.api.finalizers import FOREGROUND, ORPHAN
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import Metadata, OwnerReference
-
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 @dataclass(slots=True, eq=False)

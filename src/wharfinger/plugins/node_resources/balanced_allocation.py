@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: prefers nodes where the pod evens out how much of each resource is in use."""
+"""NodeResourcesBalancedAllocation: prefers nodes where the pod makes the utilization of resources more even."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NodeResourcesBalancedAllocation(Plugin):
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         resources = self.args.resources or DEFAULT_RESOURCES
         if not any(shape.requests.get(spec.name) for spec in resources):
-            return None  # a pod that asks for nothing would go to one node again and again
+            return None  # as upstream: best-effort pods would all go to the same node
         return _Balance(measured(self.tables, resources, shape.requests, nonzero=False), self.tables)
 
 
@@ -60,7 +60,7 @@ class _Balance(Prepared):
         without = [each.requested.take(rows) for each in self._used]
         with_pod = [used + each.amount for used, each in zip(without, self._used, strict=True)]
         half = MAX_SCORE // 2
-        # Go divides towards zero, but the sum here is never below zero.
+        # Go truncates towards zero, but this sum is never negative.
         return half + (half + _evenness(with_pod, capacities) - _evenness(without, capacities)) // 2
 
     def score_row(self, row: int) -> int:
@@ -80,8 +80,8 @@ class _Balance(Prepared):
         return RowFunctions(self.filter_row, score, [each.requested for each in self._used])
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
-        """Two resources that all the nodes have, as is usual."""
-        # [without the pod, with it][row]
+        """The usual case: two resources that every node has."""
+        # [without the pod, with the pod][row]
         first, second = self._used
         apart: Floats = (first.requested.take(rows) + self._steps[0]) / capacity
         np.minimum(apart, 1.0, out=apart)
@@ -102,7 +102,7 @@ class _Balance(Prepared):
 
 
 def _pair_scorer(first: Used, second: Used) -> Callable[[int], int]:
-    """Two resources, as is usual, and asked for after every pod: spelled out."""
+    """Unrolled for two resources, the usual case, since it runs for every pod that is placed."""
     capacities, other_capacities = first.allocatable.cells, second.allocatable.cells
     used_by, other_used_by = first.requested.cells, second.requested.cells
     amount, other_amount = first.amount, second.amount
@@ -141,14 +141,14 @@ def _evenness_of_one(fractions: list[float]) -> int:
 
 
 def _evenness(requested: list[Ints], capacities: list[Ints]) -> Ints:
-    """100 where all resources are used alike, less the more they differ; resources the node lacks do not count."""
+    """100 if the utilization of all resources is equal, less the more it differs. Ignores resources that a node lacks."""
     present = [capacity != 0 for capacity in capacities]
     fractions = [
         np.where(there, np.minimum(used / np.where(there, capacity, 1), 1.0), 0.0)
         for used, capacity, there in zip(requested, capacities, present, strict=True)
     ]
     number = np.sum(present, axis=0)
-    # Of two resources upstream takes half the distance, which rounds otherwise than the general form.
+    # For two resources upstream takes half the distance, which rounds differently from the general formula.
     if len(fractions) == 2:
         deviation = np.where(number == 2, np.abs((fractions[0] - fractions[1]) / 2), 0.0)
     else:
@@ -168,7 +168,7 @@ def _deviation(fractions: list[Floats], present: list[Bools], number: Ints) -> F
 
 
 def _distance_of_two(fractions: list[Floats], present: list[Bools]) -> Floats:
-    """Half the distance between the first and the second resource that a node has."""
+    """Half the distance between the utilization of the first two resources that a node has."""
     first = np.full(len(fractions[0]), np.nan)
     second = np.full(len(fractions[0]), np.nan)
     for fraction, there in zip(fractions, present, strict=True):

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: a node must have room for what the pod requests; the score prefers emptier or fuller nodes."""
+"""NodeResourcesFit: a node must have the resources that the pod requests; scores by how full the node would be."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class NodeResourcesFit(Plugin):
 
 
 class _Fit(Prepared):
-    """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 too many pods, then one for each resource."""
+    """Codes are bit sets: bit 0 if evictions cannot help, bit 1 for too many pods, then one bit for each resource."""
 
     scope = Scope.ROW
     filters = scores = True
@@ -142,7 +142,7 @@ class _Fit(Prepared):
         def refuses(row: int) -> bool:
             if count[row] >= limit[row]:
                 return True
-            for has, used, amount in wanted:  # noqa: SIM110  (a generator would cost as much as the rest)
+            for has, used, amount in wanted:  # noqa: SIM110  (a generator would double the cost)
                 if has[row] - used[row] < amount:
                     return True
             return False

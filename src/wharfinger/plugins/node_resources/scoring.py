@@ -1,4 +1,4 @@
-"""How full a node would be, as a score: the strategies LeastAllocated, MostAllocated and RequestedToCapacityRatio."""
+"""Scores for how full a node would be: LeastAllocated, MostAllocated and RequestedToCapacityRatio."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Tables
 
-MAX_CUSTOM_SCORE = 10  # the scale of the points of RequestedToCapacityRatio
+MAX_CUSTOM_SCORE = 10  # the largest score of a point of RequestedToCapacityRatio
 
 
 class ResourceSpec(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
     name: str = ""
-    weight: int = 0  # 0 reads as 1
+    weight: int = 0  # 0 means 1
 
 
 DEFAULT_RESOURCES = (ResourceSpec(CPU, 1), ResourceSpec(MEMORY, 1))
@@ -69,7 +69,7 @@ def weight_faults(resources: tuple[ResourceSpec, ...], path: str) -> list[FieldE
 
 
 class Used:
-    """What of one resource a pod would bring, and the columns of what the node has and what is in use."""
+    """One resource: the amount that a pod requests, and the columns of allocatable and requested amounts."""
 
     __slots__ = ("allocatable", "amount", "requested", "tables", "weight")
 
@@ -85,14 +85,14 @@ class Used:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every node has some of it."""
+        """Whether every node has the resource."""
         return self.tables.everywhere(self.allocatable)
 
 
 def measured(
     tables: Tables, resources: tuple[ResourceSpec, ...], amounts: dict[str, int], *, nonzero: bool
 ) -> list[Used]:
-    """The resources that count: all but extended ones that the pod does not ask for, and unknown ones."""
+    """The resources that are scored: all except unknown ones, and extended ones that the pod does not request."""
     found = []
     for spec in resources:
         amount = amounts.get(spec.name, 0)
@@ -114,8 +114,8 @@ class ResourceScorer(Protocol):
 
 
 def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> ResourceScorer:
-    # Upstream's scorer does not look at pod-level resources of the pending pod (noderesources/fit.go builds it without
-    # the feature), and containers that say nothing count with the stand-in amounts.
+    # Upstream's scorer ignores pod-level resources of the pending pod (noderesources/fit.go builds it without the
+    # feature), and containers without requests count with default amounts.
     pod = shape.pod
     if pod.spec.resources is not None:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=None))
@@ -130,14 +130,14 @@ def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> ResourceS
 
 
 class _Weighted:
-    """The weighted mean of the resources' scores, over resources the node has."""
+    """The weighted mean of the scores of the resources that a node has."""
 
     def __init__(self, used: list[Used]) -> None:
         self.used = used
         self._weights = sum(each.weight for each in used)
 
     def of(self, requested: Ints, capacity: Ints) -> Ints:
-        """Where capacity is above zero; `requested` may be written over."""
+        """The score of one resource. `capacity` is above zero; `requested` may be overwritten."""
         raise NotImplementedError
 
     def score(self, rows: Rows) -> Ints:
@@ -158,7 +158,7 @@ class _Weighted:
         return total
 
     def _score_partly(self, rows: Rows, capacities: list[Ints]) -> Ints:
-        """Where some nodes lack a resource."""
+        """`score` when some nodes lack a resource."""
         total = np.zeros(len(rows), dtype=np.int64)
         weights = np.zeros(len(rows), dtype=np.int64)
         for each, capacity in zip(self.used, capacities, strict=True):
@@ -172,7 +172,7 @@ class _Weighted:
         return int(self.score(np.array([row]))[0])
 
     def row_scorer(self) -> Callable[[int], int]:
-        """`score_row` as a function that holds on to the cells of the columns."""
+        """`score_row` as a function that may hold on to the cells of columns."""
         return self.score_row
 
 
@@ -220,7 +220,7 @@ class _Most(_Weighted):
 
 
 class _Ratio:
-    """A broken line over utilisation; resources that score 0 do not count, and the mean is rounded."""
+    """Linear interpolation between the points of the shape. Resources that score 0 do not count; the mean is rounded."""
 
     def __init__(self, used: list[Used], ratio: RequestedToCapacityRatio) -> None:
         self.used = used
@@ -240,7 +240,7 @@ class _Ratio:
             total += np.where(counts, part * each.weight, 0)
             weights += np.where(counts, each.weight, 0)
         divisor = np.maximum(weights, 1)
-        return np.where(weights != 0, (2 * total + divisor) // (2 * divisor), 0)  # half goes up, as math.Round
+        return np.where(weights != 0, (2 * total + divisor) // (2 * divisor), 0)  # rounds half up, as math.Round
 
     def score_row(self, row: int) -> int:
         return int(self.score(np.array([row]))[0])
@@ -256,7 +256,7 @@ def _on_line(line: list[tuple[int, int]], percent: int) -> int:
                 return score
             before, from_score = line[index - 1]
             rise = (score - from_score) * (percent - before)
-            # Go divides towards zero.
+            # Go truncates towards zero.
             step = abs(rise) // (utilization - before)
             return from_score + (step if rise >= 0 else -step)
     return line[-1][1]

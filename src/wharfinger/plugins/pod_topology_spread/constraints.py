@@ -29,7 +29,7 @@ def constraints(
     action: str,
     selector: PodSelector | None = None,
 ) -> tuple[Constraint, ...]:
-    """The constraints with that action, their selectors read (or replaced by one given). Raises BadSelector."""
+    """The constraints with that action, with their selectors compiled or replaced by the given one. Raises BadSelector."""
     found = []
     for each in stated:
         if each.when_unsatisfiable != action:

@@ -23,26 +23,26 @@ ReadConstraints = Callable[[], tuple[tuple[Constraint, ...], tuple[Constraint, .
 
 
 class Domains:
-    """The pods one constraint counts: on each row, and summed over the eligible rows of each domain."""
+    """The pods that one constraint counts: on each row, and in each domain over its eligible rows."""
 
     def __init__(
         self, constraint: Constraint, column: LabelColumn, counter: RowCounter, labels: Mapping[str, str]
     ) -> None:
         self.constraint = constraint
-        self.own = 1 if constraint.selector.matches(labels) else 0  # what one more pod with these labels counts
+        self.own = 1 if constraint.selector.matches(labels) else 0  # whether the incoming pod counts itself
         self.column = column
         self.counter = counter
         self.eligible: Bools = np.zeros(0, dtype=np.bool_)  # [row]
         self.sums: Ints = np.zeros(0, dtype=np.int64)  # [domain]
         self._present: Rows = np.zeros(0, dtype=np.int64)  # the domains that have an eligible row
-        self._smallest: int | None = 0  # None: to be found out
+        self._smallest: int | None = 0  # None: not computed yet
         self._version = -1
 
     def rebuild(self, eligible: Bools) -> None:
         self.eligible = eligible
         codes = self.column.codes.view
         there = eligible & (codes >= 0)
-        # One cell more than there are domains, so that code -1 reads one that stays zero.
+        # One cell more than there are domains, always zero: code -1 reads it.
         size = len(self.column.values) + 1
         chosen = codes[there]
         self.sums = np.bincount(chosen, weights=self.counter.counts[there], minlength=size).astype(np.int64)
@@ -71,18 +71,18 @@ class Domains:
         return self._smallest
 
     def skewed(self) -> Bools:
-        """Which domains one more pod would make too full."""
+        """Which domains would exceed the maximum skew with one more pod."""
         return np.frombuffer(self.full(), dtype=np.bool_)
 
     def full(self) -> bytes:
-        """The same in a form that is quickly compared, a byte for each domain."""
+        """The same as a byte for each domain, which is fast to compare."""
         most = self.constraint.max_skew + self.smallest - self.own
         if len(self.sums) > FEW:
             return (self.sums > most).tobytes()
         return bytes([each > most for each in self.sums.tolist()])
 
     def minimum(self, sums: Ints) -> int:
-        """The count that the others are compared with; 0 while there are fewer domains than asked for."""
+        """The global minimum; 0 while there are fewer domains than `minDomains`."""
         number = len(self._present)
         if number < self.constraint.min_domains or not number:
             return 0
@@ -135,7 +135,7 @@ class SpreadCounts(Prepared):
         self._refreshed_at = -1
 
     def _domains(self, constraint: Constraint) -> Domains:
-        # An empty selector counts nothing here, although it matches every pod (countPodsMatchSelector).
+        # As upstream (countPodsMatchSelector), an empty selector counts no pods, although it matches all.
         selector = NOTHING if constraint.selector.empty else constraint.selector
         selection = PodSelection(((frozenset((self._shape.namespace,)), selector),), ignore_terminating=True)
         counter = self._tables.counters.row_counter(selection, self._tables.placed())
@@ -171,7 +171,7 @@ class SpreadCounts(Prepared):
         return found
 
     def _included(self, constraint: Constraint, rows: Rows) -> Bools:
-        """The rows whose pods count, by the constraint's inclusion policies."""
+        """The rows whose pods are counted according to the node inclusion policies."""
         included = np.ones(len(rows), dtype=np.bool_)
         if constraint.honor_affinity and not self._shape.node_affinity.anything:
             included &= matching(self._tables, self._shape.node_affinity, rows)

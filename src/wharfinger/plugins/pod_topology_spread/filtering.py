@@ -22,9 +22,9 @@ _STATUSES = (SUCCESS, REASON_LABEL, REASON_SKEW)
 class SpreadFilter(SpreadCounts):
     filters = True
 
-    _full: Sequence[bytes] = ()  # for each hard constraint what `Domains.full` gave last
-    _full_at = -2  # position of the node log then
-    _full_counted = -1  # sum of the counters' versions then
+    _full: Sequence[bytes] = ()  # [hard constraint] the latest `Domains.full`
+    _full_at = -2  # position of the node log at that time
+    _full_counted = -1  # sum of the counters' versions at that time
     _full_version = 0
 
     def _read_constraints(self) -> None:
@@ -33,7 +33,7 @@ class SpreadFilter(SpreadCounts):
 
     @property
     def filter_version(self) -> int:
-        """Moves when another domain is too full, not with every pod that is counted."""
+        """Moves when the set of full domains changes, not with every pod that is counted."""
         if not self._hard and self._read_version == self._source_version():
             return 0
         self._refresh()
@@ -61,11 +61,11 @@ class SpreadFilter(SpreadCounts):
         return self._accepts([domains.column.codes.view for domains in self._hard], capacity)
 
     def _accepts(self, codes: list[Ints], size: int) -> Bools:
-        _ = self.filter_version  # brings what is too full up to date
+        _ = self.filter_version  # refreshes `_full`
         found: Bools | None = None
         for full, where in zip(self._full, codes, strict=True):
             fine = ~np.frombuffer(full, dtype=np.bool_)
-            fine[-1] = False  # what code -1 finds
+            fine[-1] = False  # read by code -1
             passed = fine[where]
             found = passed if found is None else found & passed
         return np.ones(size, dtype=np.bool_) if found is None else found
@@ -73,7 +73,7 @@ class SpreadFilter(SpreadCounts):
     def filter(self, rows: Rows) -> Ints:
         self._refresh()
         codes = np.zeros(len(rows), dtype=np.int64)
-        # The first constraint that is not met speaks, so the last is written first.
+        # The first constraint that is violated gives the reason, so go backwards.
         for domains in reversed(self._hard):
             skewed = domains.skewed()
             where = domains.column.codes.take(rows)
@@ -109,6 +109,6 @@ class SpreadFilter(SpreadCounts):
         if imagined is None:
             imagined = simulation.state[self] = [0] * len(self._hard)
         for index, domains in enumerate(self._hard):
-            # Unlike the counts, upstream does not leave terminating pods out here (updateWithPod).
+            # As upstream (updateWithPod), terminating pods are included here, unlike in the counts.
             if domains.constraint.selector.matches(pod.shape.labels) and domains.eligible[row]:
                 imagined[index] += sign

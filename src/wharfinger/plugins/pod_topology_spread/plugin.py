@@ -1,6 +1,7 @@
-"""PodTopologySpread: keeps the numbers of matching pods in topology domains close together, required or preferred.
+"""PodTopologySpread: spreads matching pods evenly over topology domains.
 
-Constraints come from the pod, or by default from the services and workloads that select it.
+Constraints come from the pod, or by default from the services and workloads that select it. Hard constraints filter,
+soft ones score.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ class PodTopologySpread(Plugin):
         self._system = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
         self._selectors: dict[str, dict[tuple[str, str], Any]] = {}  # namespace to (kind, name) to selector
-        self.versions: dict[str, int] = {}  # namespace to number of changes of selectors
+        self.versions: dict[str, int] = {}  # namespace to the number of times its selectors changed
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         before = None if old is None else old.spec.selector
         after = None if new is None else new.spec.selector
         if before == after and (old is None) == (new is None):
-            return  # most updates are of the status
+            return  # most updates only change the status
         metadata = (new or old).metadata
         owners = self._selectors.setdefault(metadata.namespace, {})
         if new is None:
@@ -118,7 +119,7 @@ class PodTopologySpread(Plugin):
         return hard, soft
 
     def default_selector(self, pod: Pod) -> Requirements:
-        """What the services and the workload of a pod select together; empty when nothing does."""
+        """The combined selectors of the services and the workload of a pod; empty if there are none."""
         metadata = pod.metadata
         owners = self._selectors.get(metadata.namespace, {})
         labels: dict[str, str] = {}
@@ -139,7 +140,7 @@ class PodTopologySpread(Plugin):
                     pass
         return exact_labels(labels)
 
-    # queueing hints
+    # -- queueing hints
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import floor, log
 
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Floats, Ints, Rows
+from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.plugins.pod_topology_spread.constraints import HOSTNAME
 from wharfinger.plugins.pod_topology_spread.counting import FEW
@@ -17,29 +18,19 @@ from wharfinger.plugins.pod_topology_spread.filtering import SpreadFilter
 
 @dataclass(slots=True)
 class _Feasible:
-    """The feasible rows, which of them are scored, and for each soft constraint their domains and how many those are."""
+    """What depends on which rows are feasible, cached for a state of the nodes."""
 
     rows: Rows
-    position: int  # of the log of nodes
-    scored: Bools
+    position: int  # of the node log
+    scored: Bools  # [row]
     all_scored: bool
-    codes: list[Ints]
-    numbers: list[int]
-    shares: Shares | None = None  # where one constraint scores all the rows, by domains that are few
-
-
-@dataclass(slots=True)
-class Shares:
-    """Which domain each feasible row is in, and the normalised scores of the domains when last asked for."""
-
-    present: list[int]  # the codes of the domains
-    index: Ints  # [row] position in `present`
-    scores: list[int] = field(default_factory=list)  # [domain]
-    final: Ints | None = None  # [row]
+    codes: list[Ints]  # [constraint][row]
+    numbers: list[int]  # [constraint] number of domains
+    domains: DomainScores | None = None  # for a single constraint that scores all rows and has few domains
 
 
 def _rounded(values: Floats) -> Floats:
-    """To whole numbers, halves up; the values are not negative."""
+    """To whole numbers, halves up. The values must not be negative."""
     whole = np.floor(values)
     whole += values - whole >= 0.5
     return whole
@@ -55,11 +46,11 @@ class Spread(SpreadFilter):
 
     scores = normalizes = True
 
-    _kept: _Feasible | None = None
+    _known: _Feasible | None = None
 
     def _read_constraints(self) -> None:
         super()._read_constraints()
-        self._kept = None
+        self._known = None
 
     @property
     def score_version(self) -> Hashable:
@@ -78,7 +69,7 @@ class Spread(SpreadFilter):
             return np.zeros(len(rows), dtype=np.int64)
         where = self._feasible(rows)
         if len(self._soft) == 1 and self._soft[0].constraint.topology_key != HOSTNAME:
-            # One score for each domain: rounded there, and looked up.
+            # Compute and round one score for each domain, then look up those of the rows.
             domains = self._soft[0]
             by_domain = domains.sums * np.float64(log(where.numbers[0] + 2)) + (domains.constraint.max_skew - 1)
             by_domain[-1] = 0.0
@@ -91,7 +82,7 @@ class Spread(SpreadFilter):
                 part[codes < 0] = 0.0
             else:
                 by_domain = domains.sums * weight + shift
-                by_domain[-1] = 0.0  # what code -1 finds
+                by_domain[-1] = 0.0  # read by code -1
                 part = by_domain.take(codes, mode="wrap")
             total = part if total is None else total + part
         assert total is not None
@@ -118,23 +109,21 @@ class Spread(SpreadFilter):
 
     def final(self, rows: Rows) -> Ints:
         self._refresh()
-        shares = self._feasible(rows).shares if self._soft else None
-        if shares is None:
+        domains = self._feasible(rows).domains if self._soft else None
+        if domains is None:
             return super().final(rows)
-        domains = self._soft[0]
-        sums = domains.sums.tolist()
-        weight, shift = log(len(shares.present) + 2), domains.constraint.max_skew - 1
-        raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in shares.present]
+        counts = self._soft[0]
+        sums = counts.sums.tolist()
+        weight, shift = log(len(domains.codes) + 2), counts.constraint.max_skew - 1
+        raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in domains.codes]
         largest, smallest = max(raw), min(raw)
         scores = [(largest + smallest - each) * MAX_SCORE // largest if largest else MAX_SCORE for each in raw]
-        if shares.final is None or scores != shares.scores:
-            shares.scores, shares.final = scores, np.array(scores, dtype=np.int64).take(shares.index)
-        return shares.final
+        return domains.by_row(scores)
 
     def _feasible(self, rows: Rows) -> _Feasible:
-        """What follows from which rows are feasible; kept, for that changes less often than the counts."""
-        kept = self._kept
-        if kept is None or kept.rows is not rows or kept.position != self._tables.node_log.position:
+        """Cached, since the feasible rows change less often than the counts."""
+        known = self._known
+        if known is None or known.rows is not rows or known.position != self._tables.node_log.position:
             scored = self._with_keys(self._soft, rows) if self._require_all else np.ones(len(rows), dtype=np.bool_)
             codes, numbers = [], []
             for domains in self._soft:
@@ -143,13 +132,12 @@ class Spread(SpreadFilter):
                 if domains.constraint.topology_key == HOSTNAME:
                     numbers.append(int(np.count_nonzero(scored)))
                 else:
-                    # Code -1 is a domain of its own where nodes without the key are scored too.
+                    # Nodes without the key, code -1, count as a domain if they are scored.
                     numbers.append(int(np.count_nonzero(np.bincount(of_rows[scored] + 1))))
-            kept = self._kept = _Feasible(
+            known = self._known = _Feasible(
                 rows, self._tables.node_log.position, scored, bool(scored.all()), codes, numbers
             )
-            if len(self._soft) == 1 and kept.all_scored and numbers[0] <= FEW:
+            if len(self._soft) == 1 and known.all_scored and numbers[0] <= FEW:
                 if self._soft[0].constraint.topology_key != HOSTNAME and len(rows):
-                    present, index = np.unique(codes[0], return_inverse=True)
-                    kept.shares = Shares(present.tolist(), index)
-        return kept
+                    known.domains = DomainScores(codes[0])
+        return known

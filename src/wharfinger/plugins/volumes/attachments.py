@@ -1,6 +1,6 @@
-"""Which CSI volumes are attached to each node: those its pods use, and those the cluster says are attached.
+"""The CSI volumes on each node: those that its pods use, and those that VolumeAttachments name.
 
-Kept by row as pods come and go, with each driver's count and limit as columns.
+Counts and limits of each driver are columns, updated as pods come and go.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ CsiVolume = tuple[str, str]
 
 
 class Attachments:
+    """Shared by the plugins of all profiles: see `attachments_of`."""
+
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._catalogue = catalogue_of(tables)
-        self._pods: dict[ObjectKey, tuple[int, list[CsiVolume]]] = {}  # row, and the volumes it uses there
-        self.used: dict[int, dict[CsiVolume, int]] = {}  # by row: volumes with the number of pods that use them
-        self.rows_of: dict[CsiVolume, set[int]] = {}  # where pods use a volume
+        self._pods: dict[ObjectKey, tuple[int, list[CsiVolume]]] = {}  # the row of a pod, and the volumes it uses
+        self.used: dict[int, dict[CsiVolume, int]] = {}  # by row: volumes in use, with the number of pods
+        self.rows_of: dict[CsiVolume, set[int]] = {}  # rows on which pods use a volume
         self._attachments: dict[str, dict[str, VolumeAttachment]] = {}  # by node and name
-        self._attached_to: dict[str, set[tuple[str, str]]] = {}  # by volume: node and name of the attachment
-        self._stated: dict[str, frozenset[CsiVolume]] = {}  # by node: what VolumeAttachments say
+        self._attached_to: dict[str, set[tuple[str, str]]] = {}  # by volume: node and name of its attachments
+        self._stated: dict[str, frozenset[CsiVolume]] = {}  # by node: volumes that VolumeAttachments name
         self._counts: dict[str, IntColumn] = {}
         self._limits: dict[str, IntColumn] = {}
-        self._limited: dict[str, int] = {}  # drivers, with the number of nodes that limit them
+        self._limited: dict[str, int] = {}  # drivers with a limit on some node, with the number of such nodes
         self._claims: dict[str, set[ObjectKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
         tables.listen(self)
 
-    # -- questions
+    # -- reading
 
     def limited(self, driver: str) -> bool:
-        """Whether any node limits the driver."""
+        """Whether some node has a limit for the driver."""
         return driver in self._limited
 
     def count(self, driver: str) -> IntColumn:
@@ -62,7 +64,7 @@ class Attachments:
         return frozenset() if node is None else self._stated.get(node.metadata.name, frozenset())
 
     def volumes_of(self, pod: Pod) -> Iterator[CsiVolume]:
-        """The CSI volumes a pod uses, as far as they can be told."""
+        """The CSI volumes that a pod uses, as far as they are known."""
         for volume in pod.spec.volumes:
             name = claim_name(pod, volume)
             if name is None:
@@ -78,7 +80,7 @@ class Attachments:
                 yield found
 
     def nominated(self) -> set[CsiVolume]:
-        """The CSI volumes of pods that are to get room on a node."""
+        """The CSI volumes of nominated pods."""
         waiting = (each.pod for pods in self._tables.nominated.values() for each in pods.values())
         return {volume for pod in waiting if pod.spec.volumes for volume in self.volumes_of(pod)}
 
@@ -89,7 +91,7 @@ class Attachments:
             if source is None:
                 return _counted(volume.spec, volume)
             return (source.driver, source.volume_handle) if source.driver and source.volume_handle else None
-        # Not bound yet, or to a volume that does not exist: the driver of its class will count it.
+        # Not bound yet, or bound to a volume that does not exist: it counts for the driver of its class.
         storage_class = self._catalogue.classes.get(class_of_claim(claim))
         driver = "" if storage_class is None else csi_driver(storage_class.provisioner)
         return (driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}") if driver else None
@@ -177,7 +179,7 @@ class Attachments:
         self._read_again(known.metadata.key)
 
     def _read_again(self, claim: ObjectKey) -> None:
-        """The pods that use the claim may use another volume now."""
+        """Updates the pods that use the claim; they may use another volume now."""
         for pod in list(self._catalogue.users.get(claim, {}).values()):
             volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))
             if self._pods.get(pod.key, (-1, []))[1] != volumes:
@@ -241,7 +243,7 @@ class Attachments:
             self._tables.changed(rows=(row,))
 
     def _catch_up(self) -> None:
-        """Rows that got another node have other limits and other attachments."""
+        """Updates rows whose node changed, since limits and attachments belong to the node."""
         log = self._tables.node_log
         if log.position == self._node_position:
             return
@@ -275,7 +277,7 @@ class Attachments:
 
 
 def _counted(sources: InTreeSources, volume: PersistentVolume | None = None) -> CsiVolume | None:
-    """The CSI volume that an in-tree one has become, where its driver can serve it."""
+    """The CSI volume for an in-tree volume; None if it is none, or if its CSI driver cannot serve it."""
     try:
         found = csi_volume(sources, volume)
     except NotTranslatable:
@@ -284,7 +286,7 @@ def _counted(sources: InTreeSources, volume: PersistentVolume | None = None) -> 
 
 
 def limits_of(csi_node: CSINode | None) -> Mapping[str, int]:
-    """The number of volumes that drivers can attach to a node; a driver that is not named has no limit."""
+    """The number of volumes that each driver can attach to a node; other drivers have no limit."""
     if csi_node is None:
         return {}
     return {

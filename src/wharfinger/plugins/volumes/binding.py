@@ -1,8 +1,8 @@
-"""VolumeBinding: a pod's claims must be bound, or be bindable or provisionable, on the node it goes to.
+"""VolumeBinding: on its node, a pod's claims must be bound, or it must be possible to bind or provision them.
 
-Bound volumes admit the nodes of their node affinity. Claims that wait for a consumer take the smallest volume that
-matches, or are provisioned where their class and its capacity allow. Reserving assumes that in the catalogue; before the
-pod is bound the assumptions are written, and the binder waits until whoever binds claims has done so.
+Bound volumes restrict the pod to the nodes of their node affinity. Claims that wait for a consumer take the smallest
+matching volume, or are provisioned where their class and its capacity allow. `reserve` assumes this in the catalogue.
+Before the pod is bound the assumptions are written, and the binder waits until the volume controller has bound the claims.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ REASONS = {
     NO_SPACE: "node(s) did not have enough free storage",
     NO_VOLUME: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
 }
-"""In the order in which a node's refusal lists them."""
+"""In the order in which a refusal lists them."""
 
 
 class VolumeBindingArgs(Args, frozen=True):
@@ -94,17 +94,17 @@ class WantedVolume(NamedTuple):
     """An unbound claim that waits for its consumer."""
 
     kind: ClaimKind
-    meant: int | None  # the affinity of the volume that is meant for it, if there is one
-    volume: str  # that volume
-    selected: str | None  # the node it is being provisioned for
+    meant: int | None  # the number of the node affinity of a volume with a claimRef to this claim
+    volume: str  # name of that volume
+    selected: str | None  # the node that it is being provisioned for
 
 
 class VolumeNeeds(NamedTuple):
     """What the volumes of a pod require of a node; pods with equal needs share a shape."""
 
     refusal: Status | None = None
-    affinities: tuple[Bound, ...] = ()  # of bound volumes
-    missing: bool = False  # the volume after those does not exist
+    affinities: tuple[Bound, ...] = ()  # where the bound volumes can be used
+    missing: bool = False  # whether a claim is bound to a volume that does not exist
     wanted: tuple[WantedVolume, ...] = ()
 
 
@@ -132,7 +132,7 @@ class VolumeBinding(VolumePlugin):
             WakeUp(CAPACITY, changed, _capacity_grew),
         )
 
-    # -- deciding
+    # -- filtering
 
     def shape_key(self, pod: Pod) -> Hashable:
         if not pod.spec.volumes:
@@ -147,7 +147,7 @@ class VolumeBinding(VolumePlugin):
         return needs.refusal if needs.refusal is not None else _Volumes(self._catalogue, needs)
 
     def _needs(self, pod: Pod) -> tuple[VolumeNeeds, list[PersistentVolumeClaim]]:
-        """What the pod's volumes require, and the claims that are to be bound, in the order of `wanted`."""
+        """What the pod's volumes require, and the claims to be bound, in the order of `wanted`."""
         catalogue = self._catalogue
         namespace = pod.metadata.namespace
         claims: list[PersistentVolumeClaim] = []
@@ -181,11 +181,12 @@ class VolumeBinding(VolumePlugin):
             )
         except BadSelector as fault_found:
             return VolumeNeeds(error(str(fault_found))), []
-        # Affinities are kept once each: how often a node is asked for the same does not matter.
+        # Each affinity once: repeating it does not change the result.
         return VolumeNeeds(None, tuple(sorted(affinities - {Bound(0)})), missing, wanted), unbound
 
     def _wanted(self, claim: PersistentVolumeClaim, before: int) -> WantedVolume:
-        """As upstream, each of a pod's volumes looks for a volume of its own, though `before` so many name the same claim."""
+        """As upstream, every volume of the pod takes a PersistentVolume of its own, even if several name the same claim;
+        `before` is the number of earlier ones that do."""
         spec = claim.spec
         kind = ClaimKind(
             class_of_claim(claim),
@@ -204,7 +205,7 @@ class VolumeBinding(VolumePlugin):
                 return WantedVolume(kind, number, volume.metadata.name, self._catalogue.selected_node(claim))
         return WantedVolume(kind, None, "", self._catalogue.selected_node(claim))
 
-    # -- the way to the node
+    # -- reserving and binding
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
         if not isinstance(prepared, _Volumes) or not prepared.needs.wanted or isinstance(pod, StandIn):
@@ -237,7 +238,7 @@ class VolumeBinding(VolumePlugin):
                 self._catalogue.forget_node(claim.metadata.key)
 
     def _planned(self, claim: ObjectKey) -> bool:
-        """Whether another pod waits for the same claim."""
+        """Whether the claim is also part of the plan of another pod."""
         return any(each.metadata.key == claim for plan in self._catalogue.plans.values() for each in plan.provisions)
 
     def before_binding(self, pod: Pod, node_name: str) -> Preparation | None:
@@ -251,7 +252,7 @@ class VolumeBinding(VolumePlugin):
 
 
 class _Volumes(Prepared):
-    """Bound volumes ask for nodes alone; claims to be bound also for what volumes and capacity there are."""
+    """Of node scope if all claims are bound; claims to be bound also depend on the available volumes and capacity."""
 
     filters = True
     follows_pods = True
@@ -262,7 +263,7 @@ class _Volumes(Prepared):
         self.scope = Scope.CLUSTER if needs.wanted else Scope.NODE
         self._catalogue = catalogue
         self._tables = catalogue.tables
-        # Smaller claims choose first, so that each gets the smallest volume that fits.
+        # Smaller claims choose first, so that each takes the smallest volume that fits.
         matching = [index for index, each in enumerate(needs.wanted) if each.selected is None]
         self._matching = sorted(matching, key=lambda index: needs.wanted[index].kind.size)
         self._selected = [index for index, each in enumerate(needs.wanted) if each.selected is not None]
@@ -283,7 +284,7 @@ class _Volumes(Prepared):
             if each.fault
         }
         self.fails = bool(self._faults)
-        self._by_flags = np.zeros(16, dtype=np.int64)  # by flags
+        self._by_flags = np.zeros(16, dtype=np.int64)  # [flags] code
         for flags in range(1, 16):
             reasons = (reason for flag, reason in REASONS.items() if flags & flag)
             self._by_flags[flags] = self.refuse(unresolvable(*reasons))
@@ -323,7 +324,7 @@ class _Volumes(Prepared):
         return codes
 
     def _unbound(self, rows: Rows) -> Ints:
-        """Whether the claims find volumes or can be provisioned, as flags."""
+        """Flags for rows where a claim neither finds a volume nor can be provisioned."""
         flags = np.zeros(len(rows), dtype=np.int64)
         failed = np.zeros(len(rows), dtype=np.bool_)
         for index in self._selected:
@@ -343,7 +344,7 @@ class _Volumes(Prepared):
         return flags
 
     def _unmatched(self, rows: Rows) -> dict[int, Bools]:
-        """For each claim that may take a volume: the rows where it finds none."""
+        """For each claim that may take an existing volume: the rows where it finds none."""
         if self._competing:
             return self._unmatched_by_row(rows)
         found = {}
@@ -356,7 +357,7 @@ class _Volumes(Prepared):
         return found
 
     def _unmatched_by_row(self, rows: Rows) -> dict[int, Bools]:
-        """Claims of one class may want the same volume; rows that reach the same volumes have the same answer."""
+        """The same when several claims of one class compete. Rows that reach the same volumes have the same result."""
         found = {index: np.zeros(len(rows), dtype=np.bool_) for index in self._matching}
         known: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         for at, row in enumerate(rows.tolist()):
@@ -370,7 +371,7 @@ class _Volumes(Prepared):
         return found
 
     def _reach(self, row: int) -> tuple[tuple[int, ...], ...]:
-        """For each claim in order: the groups of volumes it can take on the row."""
+        """For each claim in order: the groups of volumes that it can take on the row."""
         node = self._tables.nodes[row]
         assert node is not None
         found: list[tuple[int, ...]] = []
@@ -384,7 +385,7 @@ class _Volumes(Prepared):
         return tuple(found)
 
     def _choose(self, reach: tuple[tuple[int, ...], ...]) -> dict[int, str]:
-        """The volume each claim takes, one after the other."""
+        """The volume that each claim takes, in order."""
         taken: set[str] = set()
         chosen: dict[int, str] = {}
         for index, groups in zip(self._matching, reach, strict=True):
@@ -399,7 +400,7 @@ class _Volumes(Prepared):
         return chosen
 
     def assign(self, row: int) -> tuple[int, dict[int, str]]:
-        """Flags against the row, or the volumes that claims take there; the others are provisioned."""
+        """Why the row is not feasible, as flags, or else the volumes that claims take; the other claims are provisioned."""
         flags = int(self._unbound(np.array([row]))[0])
         return flags, {} if flags else self._choose(self._reach(row))
 
@@ -416,11 +417,11 @@ def _unusable(pod: Pod, name: str, claim: PersistentVolumeClaim | None, *, ephem
     return not_created_for(pod, claim) if ephemeral else ""
 
 
-# -- hints
+# -- queueing hints
 
 
 def names_claim(pod: Pod, old: Any, new: Any) -> bool:
-    """Whether a claim that came or changed is one of the pod's."""
+    """Whether an added or updated claim is one of the pod's."""
     return bool(new.metadata.namespace == pod.metadata.namespace and new.metadata.name in claim_names(pod))
 
 
@@ -433,8 +434,8 @@ def _migration_changed(pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _capacity_ignored(pod: Pod, old: Any, new: Any) -> bool:
-    """The driver no longer asks for its capacity to be looked at. Beyond upstream, which looks at inline volumes alone
-    and so leaves pods with claims waiting."""
+    """The capacity of the driver is no longer checked. Upstream considers only inline volumes here, so that pods with
+    claims keep waiting."""
     return bool(old.spec.storage_capacity and not new.spec.storage_capacity)
 
 

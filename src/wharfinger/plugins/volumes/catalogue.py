@@ -1,7 +1,7 @@
-"""What the volume plugins know of the cluster: claims, volumes, classes and drivers, what is assumed of them, who uses them.
+"""What the volume plugins know about the cluster: claims, volumes, classes and drivers, and which pods use them.
 
-One catalogue serves the plugins of all profiles. Assumptions are ours alone: a volume that is to be bound to a claim, or
-a node that a claim is to be provisioned for. Whatever the API server tells of an object afterwards replaces them.
+One catalogue serves the plugins of all profiles. It also holds what the scheduler assumes: that a volume will be bound to
+a claim, or that a claim will be provisioned for a node. A newer state of the object from the API server replaces that.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ DRIVER = "CSIDriver"
 CAPACITY = "CSIStorageCapacity"
 ATTACHMENT = "VolumeAttachment"
 
-NARROW = 64  # a volume that so few nodes can use concerns these rows only, not all
+NARROW = 64  # if at most this many nodes can use a volume, only their rows are evaluated again
 
 Watcher = Callable[[str, Any, Any], None]
-"""(kind, the object before, the object after)"""
+"""Called with the kind, the old and the new object."""
 
 
 class Bound(NamedTuple):
-    """Where a bound volume can be used. One that Kubernetes itself once served is told by its CSI driver's labels, on
-    nodes that leave it to that driver."""
+    """Where a bound volume can be used. On nodes that have migrated its in-tree plugin to a CSI driver, the translated
+    node affinity applies."""
 
-    affinity: int
-    plugin: str = ""  # the in-tree plugin, where that makes a difference
+    affinity: int  # number of the node affinity
+    plugin: str = ""  # the in-tree plugin, if translating it makes a difference
     translated: int = 0
-    fault: str = ""  # why the driver cannot serve it
+    fault: str = ""  # why the CSI driver cannot serve it
 
 
 class BindingPlan(NamedTuple):
-    """What is reserved for a pod: volumes for claims, and claims to be provisioned for its node."""
+    """What is reserved for a pod: volumes with the claims they are for, and claims to be provisioned for its node."""
 
     bindings: tuple[tuple[str, PersistentVolumeClaim], ...]
     provisions: tuple[PersistentVolumeClaim, ...]
@@ -87,24 +87,26 @@ class VolumeCatalogue:
         self.drivers: dict[str, CSIDriver] = {}
         self.capacities: dict[ObjectKey, CSIStorageCapacity] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
-        self.users: dict[ObjectKey, dict[ObjectKey, PodOnNode]] = {}  # pods on nodes, by the claims they name
-        self.plans: dict[ObjectKey, BindingPlan] = {}  # of assumed pods
+        self.users: dict[ObjectKey, dict[ObjectKey, PodOnNode]] = {}  # claim to the pods on nodes that use it
+        self.plans: dict[ObjectKey, BindingPlan] = {}  # by assumed pod
         self.watchers: list[Watcher] = []
-        self.provision_version = 0  # moves with what decides on provisioning: classes, drivers, capacities
-        self.exclusive_version = 0  # moves when a claim for one pod alone gets or loses its user
+        self.provision_version = 0  # moves with classes, drivers and capacities
+        self.exclusive_version = 0  # moves when a ReadWriteOncePod claim gets or loses its user
         self._assumed_nodes: dict[ObjectKey, str] = {}
         self._assumed_claims: dict[str, ObjectReference] = {}  # by volume
-        self._referring: dict[ObjectKey, set[str]] = {}  # volumes whose claimRef names the claim, in truth or assumed
+        self._referring: dict[
+            ObjectKey, set[str]
+        ] = {}  # claim to the volumes whose claimRef names it, assumed ones included
         self._affinities: list[NodeTerms | None] = [None]
         self._affinity_numbers: dict[NodeTerms | None, int] = {None: 0}
         self._of_class: dict[str, set[str]] = {}
         self._supplies: dict[ClaimKind, Supply] = {}
         tables.listen(self)
 
-    # -- what the API server tells
+    # -- objects
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
-        """Several plugins hand the same change on; the first counts."""
+        """Takes in a change; several plugins report the same one, only the first has an effect."""
         held = self._held(kind)
         present = new if new is not None else old
         key: Any = present.metadata.key if kind in (CLAIM, CAPACITY) else present.metadata.name
@@ -123,7 +125,7 @@ class VolumeCatalogue:
         elif kind == CSI_NODE:
             row = self.tables.row_of.get(key)
             if row is not None and migrated_plugins(known) != migrated_plugins(new):
-                self.tables.changed(nodes=(row,))  # where bound volumes can be used follows from the node
+                self.tables.changed(nodes=(row,))  # where bound volumes can be used is of node scope
         elif kind in (CLASS, DRIVER, CAPACITY):
             self.provision_version += 1
             self.tables.changed(versions=True)
@@ -185,7 +187,7 @@ class VolumeCatalogue:
     # -- assuming
 
     def assume_volume(self, name: str, claim: PersistentVolumeClaim) -> None:
-        """The volume is to be bound to the claim."""
+        """Assumes that the volume will be bound to the claim."""
         metadata = claim.metadata
         volume = self.volumes[name]
         before = self._reference(name, volume)
@@ -207,7 +209,7 @@ class VolumeCatalogue:
         self.tables.changed(keys=True)
 
     def assume_node(self, claim: ObjectKey, node_name: str) -> None:
-        """The claim is to be provisioned for a node."""
+        """Assumes that the claim will be provisioned for a node."""
         self._assumed_nodes[claim] = node_name
         self.tables.changed(keys=True)
 
@@ -215,17 +217,17 @@ class VolumeCatalogue:
         if self._assumed_nodes.pop(claim, None) is not None:
             self.tables.changed(keys=True)
 
-    # -- questions
+    # -- reading
 
     def selected_node(self, claim: PersistentVolumeClaim) -> str | None:
         return self._assumed_nodes.get(claim.metadata.key, claim.metadata.annotations.get(SELECTED_NODE))
 
     def reference(self, volume: PersistentVolume) -> ObjectReference | None:
-        """The claim that a volume is bound to, or assumed to be."""
+        """The claim to which a volume is bound or assumed to be bound."""
         return self._reference(volume.metadata.name, volume)
 
     def referring(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
-        """The volumes that are meant for the claim, by name."""
+        """The volumes with a claimRef to the claim, ordered by name."""
         for name in sorted(self._referring.get(claim.metadata.key, ())):
             volume = self.volumes[name]
             reference = self._reference(name, volume)
@@ -233,7 +235,7 @@ class VolumeCatalogue:
                 yield volume
 
     def affinity(self, volume: PersistentVolume) -> int:
-        """The number of a volume's node affinity; equal ones share it, 0 means anywhere."""
+        """The number of a volume's node affinity. Equal affinities have the same number; 0 means no restriction."""
         stated = volume.spec.node_affinity
         return self.affinity_number(affinity_terms(stated.required) if stated is not None else None)
 
@@ -255,7 +257,7 @@ class VolumeCatalogue:
         return on_labels(self.terms(bound.translated if moved else bound.affinity), node.metadata.labels)
 
     def migrated(self, plugin: str, rows: Rows) -> Bools:
-        """The rows whose nodes leave the plugin's volumes to its CSI driver."""
+        """The rows whose nodes have migrated an in-tree plugin to its CSI driver."""
         leaving = [name for name, each in self.csi_nodes.items() if plugin in migrated_plugins(each)]
         row_of = self.tables.row_of
         return np.isin(rows, [row_of[name] for name in leaving if name in row_of])
@@ -271,7 +273,7 @@ class VolumeCatalogue:
         return self._affinities[affinity]
 
     def supply(self, kind: ClaimKind) -> Supply:
-        """The volumes that claims of a kind may take; kept up to date until released."""
+        """The volumes that claims of a kind can take; updated until it is released."""
         found = self._supplies.get(kind)
         if found is None:
             found = self._supplies[kind] = Supply(self, kind)
@@ -308,7 +310,7 @@ class VolumeCatalogue:
                 self._concerned(supply, {each for each in (left, come) if each is not None})
 
     def _concerned(self, supply: Supply, affinities: Iterable[int]) -> None:
-        """Rows that can use such volumes are asked for again: these rows alone where they are few."""
+        """Reports a change for the rows that can use volumes with these affinities; for all rows if they are many."""
         tables = self.tables
         for affinity in affinities:
             rows = tables.rows[on_rows(tables, self._affinities[affinity], tables.rows)]
@@ -327,7 +329,7 @@ def catalogue_of(tables: Tables) -> VolumeCatalogue:
 
 
 def _newer(old: Any, new: Any) -> bool:
-    """Whether the API server tells of another state than it did."""
+    """Whether the new object has another resource version."""
     if old is None or new is None:
         return True
     before, after = old.metadata.resource_version, new.metadata.resource_version

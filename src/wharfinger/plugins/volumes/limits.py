@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node takes no more volumes of a CSI driver than its CSINode says."""
+"""NodeVolumeLimits: the number of volumes of a CSI driver on a node must not exceed the limit in its CSINode."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ REASON = unschedulable("node(s) exceed max volume count")
 
 
 class Attaching(NamedTuple):
-    """What this plugin adds to a shape's key: how many volumes of which drivers, those by name that pods use already, or
-    will on the nodes they are nominated for."""
+    """What this plugin adds to a shape's key: the number of volumes by driver, and separately the volumes that pods on
+    nodes or nominated pods also use."""
 
     refusal: Status | None = None
     fresh: tuple[tuple[str, int], ...] = ()
@@ -95,7 +95,7 @@ class NodeVolumeLimits(VolumePlugin):
 
 
 class _Nowhere(Prepared):
-    """The pod's volumes cannot be told. A refusal of every node, not of the pod: other plugins say more first."""
+    """The pod's volumes are unknown. Refuses every node instead of the pod, so that the reasons of other plugins come first."""
 
     filters = True
 
@@ -158,7 +158,7 @@ class _Limits(Prepared):
             changes[volume] = changes.get(volume, 0) + sign
 
 
-# -- hints
+# -- queueing hints
 
 
 def _limit_grew(pod: Pod, old: Any, new: Any) -> bool:

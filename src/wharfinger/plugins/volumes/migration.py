@@ -1,5 +1,5 @@
-"""The drivers that were once part of Kubernetes, as the CSI drivers that took over from them (upstream's
-csi-translation-lib): which driver serves a volume, by which handle, and on which nodes the driver can use it."""
+"""Translation of in-tree volumes to their CSI drivers, like upstream's csi-translation-lib: the driver, the volume handle
+and the nodes on which the driver can use the volume."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MIGRATED = {
     AZURE_DISK: "disk.csi.azure.com",
     PORTWORX: "pxd.portworx.com",
 }
-"""By the in-tree name, as storage classes give it."""
+"""In-tree plugin name, as in storage classes, to CSI driver."""
 
 UNCOUNTED = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
-"""Known in-tree names whose volumes are not counted by node limits."""
+"""In-tree plugins whose volumes do not count towards node limits."""
 
 _TOPOLOGY = {
     EBS: "topology.ebs.csi.aws.com/zone",
     GCE_PD: "topology.gke.io/zone",
     CINDER: "topology.cinder.csi.openstack.org/zone",
 }
-"""The label by which a driver tells zones; the others keep what a volume says."""
+"""The topology label of a driver; for other drivers the volume's own labels apply."""
 
 _ZONE, _BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 _REGION, _BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"
@@ -45,12 +45,12 @@ class NotTranslatable(ValueError):
 
 
 def csi_driver(provisioner: str) -> str:
-    """The CSI driver behind a class' provisioner; empty where its volumes are not counted."""
+    """The CSI driver for the provisioner of a class; empty if its volumes do not count towards node limits."""
     return "" if provisioner in UNCOUNTED else MIGRATED.get(provisioner, provisioner)
 
 
 def in_tree_plugin(sources: InTreeSources) -> str:
-    """The plugin that once served such a volume; empty for other volumes."""
+    """The in-tree plugin for a volume; empty for other volumes."""
     if sources.aws_elastic_block_store is not None:
         return EBS
     if sources.gce_persistent_disk is not None:
@@ -63,13 +63,13 @@ def in_tree_plugin(sources: InTreeSources) -> str:
 
 
 def migrated_plugins(csi_node: CSINode | None) -> frozenset[str]:
-    """The in-tree plugins whose volumes a node leaves to their CSI drivers."""
+    """The in-tree plugins that a node has migrated to their CSI drivers."""
     text = "" if csi_node is None else csi_node.metadata.annotations.get(MIGRATED_PLUGINS, "")
     return frozenset(text.split(",")) if text else frozenset()
 
 
 def csi_volume(sources: InTreeSources, volume: PersistentVolume | None = None) -> tuple[str, str] | None:
-    """Driver and handle of an in-tree volume, of a pod or (when given) of a PersistentVolume; None for other volumes.
+    """The driver and handle of an in-tree volume of a pod, or of a PersistentVolume if given; None for other volumes.
     Raises NotTranslatable."""
     plugin = in_tree_plugin(sources)
     return (MIGRATED[plugin], _handle(sources, volume)) if plugin else None
@@ -117,18 +117,18 @@ def _disk(name: str, labels: Mapping[str, str]) -> str:
     return f"projects/UNSPECIFIED/regions/{regions.pop()}/disks/{name}"
 
 
-# -- where the driver can use a volume
+# -- node affinity
 
 
 def translated_affinity(volume: PersistentVolume) -> NodeSelector | None:
-    """The node affinity of an in-tree volume as its CSI driver has it. Raises NotTranslatable."""
+    """The node affinity of an in-tree volume, translated for its CSI driver. Raises NotTranslatable."""
     _handle(volume.spec, volume)
     stated = volume.spec.node_affinity
     selector = None if stated is None else stated.required
     topology = _TOPOLOGY.get(in_tree_plugin(volume.spec))
     if topology is None:
         return selector
-    beta = _says_beta(volume, selector)
+    beta = _uses_beta_labels(volume, selector)
     zone = _BETA_ZONE if beta else _ZONE
     if _values(selector, zone):
         selector = _renamed(selector, zone, topology)
@@ -139,8 +139,8 @@ def translated_affinity(volume: PersistentVolume) -> NodeSelector | None:
     return selector
 
 
-def _says_beta(volume: PersistentVolume, selector: NodeSelector | None) -> bool:
-    """Whether it uses the old names of zones and regions: in its affinity, or else in its labels."""
+def _uses_beta_labels(volume: PersistentVolume, selector: NodeSelector | None) -> bool:
+    """Whether the volume uses the beta labels of zones and regions, in its affinity or else in its labels."""
     keys = {each.key for each in _expressions(selector)}
     for told in (keys, volume.metadata.labels):
         if _ZONE in told:
@@ -172,7 +172,7 @@ def _renamed(selector: NodeSelector | None, old: str, new: str) -> NodeSelector:
 
 
 def _with_zones(selector: NodeSelector | None, key: str, label: str) -> NodeSelector | None:
-    """Every term wants one of the zones that the volume's label names as well."""
+    """Adds the zones of the volume's label as a requirement to every term."""
     zones = sorted({zone.strip() for zone in label.split("__")} - {""})
     if not zones:
         return selector

@@ -1,4 +1,4 @@
-"""What the plugins of volumes have in common: all ask one catalogue of claims, volumes and classes, and keep it up to date."""
+"""The base class of the volume plugins, which share one catalogue."""
 
 from __future__ import annotations
 

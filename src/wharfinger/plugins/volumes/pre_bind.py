@@ -1,6 +1,6 @@
-"""The binding of a pod's volumes before the pod itself is bound: what to write, and when it has taken effect.
+"""Binds a pod's volumes before the pod itself is bound: what to write, and how to tell that it took effect.
 
-As upstream's bindAPIUpdate and checkBindings, in their words.
+The same steps and messages as upstream's bindAPIUpdate and checkBindings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class VolumesBound(Preparation):
         self._node = node_name
         self._bindings = bindings
         self._provisions = provisions
-        self._old: set[tuple[str, str]] = set()  # what is written over: (name, version); not an answer yet when read
+        self._old: set[tuple[str, str]] = set()  # (name, resource version) from before the writes: to be ignored
         writes = []
         for name, claim in bindings:
             write = _bind_volume(catalogue.volumes[name], claim)
@@ -112,12 +112,12 @@ class VolumesBound(Preparation):
         if not metadata.annotations:
             return _failed(f'selectedNode annotation reset for PVC "{metadata.name}"')
         if metadata.annotations.get(SELECTED_NODE) != self._node:
-            # A provisioner that fails takes the annotation away, so that another node is tried.
+            # A provisioner that fails removes the annotation, so that another node is tried.
             return _failed(f'provisioning failed for PVC "{metadata.name}"')
         if current.spec.volume_name:
             volume = self._catalogue.volumes.get(current.spec.volume_name)
             if volume is None:
-                return None  # not told of it yet; should it be gone, the claim will be unbound
+                return None  # not seen yet; if it was deleted, the claim will become unbound
             if not self._catalogue.usable(volume, node):
                 return self._mismatch(volume)
         return SUCCESS if fully_bound(current) else None
@@ -133,7 +133,7 @@ def _failed(why: str) -> Status:
 
 
 def _bind_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Write | None:
-    """The patch that binds a volume to a claim; None when that is written already."""
+    """The patch that binds a volume to a claim; None if it already is."""
     present = volume.spec.claim_ref
     own = claim.metadata
     metadata: dict[str, Any] = {"resourceVersion": volume.metadata.resource_version}

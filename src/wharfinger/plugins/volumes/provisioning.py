@@ -1,4 +1,4 @@
-"""Where a claim can be provisioned: the topologies its class allows, and the capacity its driver reports."""
+"""Where a claim can be provisioned: the allowed topologies of its class, and the capacity that its driver reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wharfinger.plugins.volumes.rules import NO_PROVISIONER, on_rows, topologies
 
 
 class Provisioning:
-    """Of claims of one class and size."""
+    """For claims of one class and size."""
 
     def __init__(self, catalogue: VolumeCatalogue, class_name: str, size: int) -> None:
         self._catalogue = catalogue
@@ -23,14 +23,14 @@ class Provisioning:
         self._bytes = -(-size // NANO)
 
     def possible(self, rows: Rows) -> Bools:
-        """The rows where the class provisions at all."""
+        """The rows in the allowed topologies of the class."""
         found = self._class()
         if found is None:
             return np.zeros(len(rows), dtype=np.bool_)
         return on_rows(self._catalogue.tables, topologies(found), rows)
 
     def sufficient(self, rows: Rows) -> Bools:
-        """The rows that reach enough capacity, where the driver wants that looked at."""
+        """The rows with enough capacity, or all rows if the driver does not want its capacity checked."""
         found = self._class()
         driver = None if found is None else self._catalogue.drivers.get(found.provisioner)
         if driver is None or not driver.spec.storage_capacity:
@@ -45,7 +45,7 @@ class Provisioning:
         return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
     def _pools(self) -> Iterator[Requirements]:
-        """The nodes of each pool that is large enough."""
+        """The node topology of each pool with enough capacity."""
         for each in self._catalogue.capacities.values():
             limit = volume_limit(each)
             if each.storage_class_name != self._class_name or limit is None or limit < self._bytes:
@@ -58,6 +58,6 @@ class Provisioning:
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:
-    """The size of the largest volume a pool can take, in bytes; the stated maximum is more precise than what is free."""
+    """The size of the largest volume that a pool can provision, in bytes: its maximum volume size, or else its capacity."""
     stated = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     return None if stated is None else value(stated)

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that only one pod may write, on a node, and claims that only one pod may use, anywhere."""
+"""VolumeRestrictions: disks that pods on a node cannot share, and claims that only one pod in the cluster may use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Exclusive(NamedTuple):
 
     refusal: Status | None
     disks: tuple[Disk, ...]
-    claims: frozenset[ObjectKey]  # those that only one pod may use
+    claims: frozenset[ObjectKey]  # with access mode ReadWriteOncePod
 
 
 class VolumeRestrictions(VolumePlugin):
@@ -73,7 +73,7 @@ class VolumeRestrictions(VolumePlugin):
 
 
 class _Restrictions(Prepared):
-    """Disks depend on the pods of the row; claims on all pods."""
+    """Disks depend on the pods on the row, claims on all pods."""
 
     scope = Scope.CLUSTER
     filters = True
@@ -123,7 +123,7 @@ class _Restrictions(Prepared):
             simulation.state.setdefault(self, []).append((pod, sign))
 
     def _uses(self) -> int:
-        """How many of the claims some pod uses."""
+        """The number of claims that are in use."""
         return sum(claim in self._catalogue.users for claim in self._claims)
 
     def _conflict(self, pods: Iterable[PodOnNode]) -> bool:
@@ -140,14 +140,14 @@ def disks_of(pod: Pod) -> tuple[Disk, ...]:
 
 
 def conflict(wanted: Iterable[Disk], used: tuple[Disk, ...]) -> bool:
-    """Whether two pods cannot share a node for a disk they both use: it is the same, and not only read by both."""
+    """Whether two pods cannot be on the same node: they use the same disk, and not both read-only."""
     return any(_same(mine, other) for mine in wanted for other in used)
 
 
 def _same(mine: Disk, other: Disk) -> bool:
     match mine, other:
         case AwsElasticBlockStore(), AwsElasticBlockStore():
-            return mine.volume_id == other.volume_id  # even when only read
+            return mine.volume_id == other.volume_id  # even if read-only
         case GcePersistentDisk(), GcePersistentDisk():
             same = mine.pd_name == other.pd_name
         case Iscsi(), Iscsi():
@@ -161,7 +161,7 @@ def _same(mine: Disk, other: Disk) -> bool:
 
 
 def _named_claims(pod: Pod) -> list[str]:
-    """Ephemeral claims are the pod's own anyway."""
+    """The claims that a pod names, without ephemeral ones, which belong to the pod alone."""
     return [
         volume.persistent_volume_claim.claim_name
         for volume in pod.spec.volumes

@@ -1,6 +1,6 @@
-"""Rules of claims and volumes that all volume plugins share: classes, bindings, ephemeral claims, node affinity.
+"""Rules about single claims and volumes: classes, binding, ephemeral claims, node affinity.
 
-As upstream's component-helpers have them (storage/volume, storage/ephemeral). Nothing here keeps state.
+They follow upstream's component-helpers (storage/volume, storage/ephemeral). Also used by the volume controllers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
 def key_of(shape: Shape, wanted: type[T]) -> T | None:
-    """What a plugin added to the shape's key, told by its type."""
+    """What a plugin added to the shape's key, recognized by its type."""
     keys = shape.extra if isinstance(shape.extra, tuple) else ()
     return next((key for key in keys if isinstance(key, wanted)), None)
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The claim behind a pod's volume; None for volumes without one. An ephemeral volume's claim is named after both."""
+    """The name of the claim of a pod's volume; None for volumes without a claim. The claim of an ephemeral volume is named
+    after the pod and the volume."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
@@ -49,7 +50,7 @@ def claim_names(pod: Pod) -> Iterator[str]:
 
 
 def not_created_for(pod: Pod, claim: PersistentVolumeClaim) -> str:
-    """Why the claim is not this pod's ephemeral one; empty when it is."""
+    """Why the claim is not the ephemeral claim of this pod; empty if it is."""
     controller, own = claim.metadata.controller, pod.metadata
     if claim.metadata.namespace == own.namespace and controller is not None and controller.uid == own.uid:
         return ""
@@ -76,13 +77,13 @@ def waits_for_consumer(storage_class: StorageClass | None) -> bool:
 
 
 def refers_to(reference: ObjectReference, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume's claimRef means this claim; a reference without uid means any claim of that name."""
+    """Whether a claimRef refers to this claim; one without uid refers to any claim of that name."""
     own = claim.metadata
     return (reference.namespace, reference.name) == own.key and reference.uid in ("", own.uid)
 
 
 def size_of(claim: PersistentVolumeClaim) -> int:
-    """The storage a claim asks for, in nano-bytes: exact, so that sizes compare as upstream's quantities do."""
+    """The storage that a claim requests, in nano-bytes, so that comparisons are as exact as upstream's."""
     return parse_nano(claim.spec.resources.requests.get("storage", 0))
 
 
@@ -94,8 +95,8 @@ def capacity_of(volume: PersistentVolume) -> int:
 
 
 def affinity_terms(selector: NodeSelector | None) -> NodeTerms | None:
-    """The terms of a volume's node affinity; None when it may go anywhere. Volumes see labels only: upstream leaves the
-    fields of a term alone, since it compares with a node that has none."""
+    """The terms of a volume's node affinity; None if there is none. As upstream, only labels are compared; the fields of
+    a term are ignored."""
     return None if selector is None else tuple(NodeTerm(term.labels, ()) for term in node_terms(selector))
 
 
@@ -113,7 +114,7 @@ def on_rows(tables: Tables, terms: NodeTerms | None, rows: Rows) -> Bools:
 
 
 def topologies(storage_class: StorageClass) -> NodeTerms | None:
-    """A class' allowed topologies as terms; None when it has none. An empty term matches nothing."""
+    """The allowed topologies of a class as terms; None if it has none. Empty terms, which match nothing, are left out."""
     if not storage_class.allowed_topologies:
         return None
     terms = []

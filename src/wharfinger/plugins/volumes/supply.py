@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClaimKind(NamedTuple):
-    """Claims of one kind take the same volumes."""
+    """What decides which volumes a claim can take."""
 
     class_name: str
     size: int  # nano-bytes
@@ -30,20 +30,22 @@ class ClaimKind(NamedTuple):
 
 
 class Supply:
-    """The volumes free for claims of one kind, in groups by where they can be used, the smallest of a group first."""
+    """The available volumes for claims of one kind, grouped by node affinity, the smallest of a group first."""
 
     def __init__(self, catalogue: VolumeCatalogue, kind: ClaimKind) -> None:
         self.kind = kind
         self.holders = 0
-        self.version = 0  # moves when many rows are concerned
+        self.version = 0  # moves with changes that concern many rows
         self._catalogue = catalogue
         self._groups: dict[int, list[tuple[int, str]]] = {}  # affinity to (capacity, name)
         self._where: dict[str, tuple[int, int]] = {}  # volume to (affinity, capacity)
-        self._by_value: dict[str, dict[str, set[int]]] = {}  # label key and value to affinities that want just that
-        self._others: set[int] = set()
+        self._by_value: dict[
+            str, dict[str, set[int]]
+        ] = {}  # label key and value to the affinities that require just that
+        self._others: set[int] = set()  # all other affinities
 
     def put(self, volume: PersistentVolume) -> int | None:
-        """Takes the volume in where it fits; the number of its affinity then."""
+        """Adds the volume if it is suitable; returns the number of its affinity then."""
         if not self._fits(volume):
             return None
         affinity, capacity = self._catalogue.affinity(volume), capacity_of(volume)
@@ -68,7 +70,7 @@ class Supply:
         return affinity
 
     def at(self, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """The groups that a node with these labels can use."""
+        """The groups whose volumes can be used on a node with these labels."""
         found = [each for each in self._others if on_labels(self._catalogue.terms(each), labels)]
         for key, values in self._by_value.items():
             value = labels.get(key)
@@ -87,7 +89,7 @@ class Supply:
         return None if best is None else best[1]
 
     def reachable(self, rows: Rows) -> Bools:
-        """Which rows can use at least one volume."""
+        """Which rows can use at least one of the volumes."""
         tables = self._catalogue.tables
         found = np.zeros(len(rows), dtype=np.bool_)
         for key, values in self._by_value.items():
@@ -126,7 +128,7 @@ class Supply:
 
 
 def acceptable(kind: ClaimKind, volume: PersistentVolume) -> bool:
-    """What even a volume that is meant for a claim must fulfil."""
+    """Whether a volume meets what is required even if its claimRef names the claim."""
     return (
         capacity_of(volume) >= kind.size
         and volume.spec.volume_mode == kind.volume_mode
@@ -136,7 +138,7 @@ def acceptable(kind: ClaimKind, volume: PersistentVolume) -> bool:
 
 
 def _one_label(terms: NodeTerms | None) -> Requirement | None:
-    """The one requirement of an affinity that wants values of one label, as local volumes do."""
+    """The requirement of an affinity that consists of one label with allowed values, as for local volumes."""
     if terms is None or len(terms) != 1 or len(terms[0].labels) != 1:
         return None
     wanted = terms[0].labels[0]

@@ -1,4 +1,4 @@
-"""VolumeZone: nodes that say in which zone and region they are must be in those of the pod's bound volumes."""
+"""VolumeZone: a node with zone or region labels must be in the zones and regions of the pod's bound volumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STABLE = {"failure-domain.beta.kubernetes.io/zone": _ZONE, "failure-domain.beta
 LABELS = (*_STABLE, _ZONE, _REGION)
 
 Topology = tuple[str, frozenset[str]]
-"""A label key and the values a volume is in."""
+"""A label key and the zones or regions of a volume."""
 
 
 class Zones(NamedTuple):
@@ -63,7 +63,7 @@ class VolumeZone(VolumePlugin):
         return zones.refusal if zones.refusal is not None else _InZones(self.tables, zones.topologies)
 
     def _read(self, pod: Pod) -> tuple[Status | None, set[Topology]]:
-        """The topologies of the pod's bound volumes, or why they cannot be told. Ephemeral claims are not looked at."""
+        """The topologies of the pod's bound volumes, or why they are unknown. Ephemeral claims are ignored."""
         catalogue = self._catalogue
         found: set[Topology] = set()
         for each in pod.spec.volumes:
@@ -103,7 +103,9 @@ class _InZones(Prepared):
 
     def filter(self, rows: Rows) -> Ints:
         label = self._tables.label
-        somewhere = np.zeros(len(rows), dtype=np.bool_)  # a node without any such label takes all volumes
+        somewhere = np.zeros(
+            len(rows), dtype=np.bool_
+        )  # whether the node has any of the labels; if not, it takes all volumes
         for key in LABELS:
             somewhere |= label(key).codes.take(rows) >= 0
         outside = np.zeros(len(rows), dtype=np.bool_)
@@ -118,7 +120,7 @@ class _InZones(Prepared):
 
 
 def topologies_of(volume: PersistentVolume) -> list[Topology]:
-    """The zones and regions in a volume's labels; several are joined by `__`, and a label with an empty one is ignored."""
+    """The zones and regions in a volume's labels. Several are separated by `__`; a label with an empty one is ignored."""
     found = []
     for key in LABELS:
         text = volume.metadata.labels.get(key)
@@ -134,7 +136,7 @@ def _sorted(topology: Topology) -> tuple[str, list[str]]:
 
 
 def _names_claim(pod: Pod, old: Any, new: Any) -> bool:
-    """Ephemeral claims do not count here."""
+    """Whether the pod names the claim; ephemeral claims are ignored."""
     return new.metadata.namespace == pod.metadata.namespace and any(
         volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == new.metadata.name
         for volume in pod.spec.volumes

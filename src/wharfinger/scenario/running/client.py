@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from wharfinger.api.conditions import is_true
-from wharfinger.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from wharfinger.api.errors import ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest, Verb
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
-from wharfinger.scenario.running.agents import Agents
-from wharfinger.scenario.running.reading import ClassNames
+from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.scenario.running.rules import is_shipped
-from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
-from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
 
 T = TypeVar("T")
 
@@ -71,16 +66,14 @@ class ScenarioClient(HttpClient):
         access: ClusterAccess,
         user: str,
         footprint: Footprint,
-        names: ClassNames,
-        agents: Agents,
+        extension: ScenarioExtension,
         on_warning: Callable[[str], None],
     ) -> None:
         if user:
             access = replace(access, impersonate=Impersonation(user))
         super().__init__(access, component="wharf-test", on_warning=on_warning)
         self._footprint = footprint
-        self._names = names
-        self._agents = agents
+        self._extension = extension
 
     async def send(self, request: ApiRequest[T]) -> T:
         if request.verb is Verb.CREATE:
@@ -106,8 +99,7 @@ class ScenarioClient(HttpClient):
                 await asyncio.sleep(0.25)
         if not request.subresource and "uid" in (written.get("metadata") or {}):
             self._footprint.create(resource, written)
-            if resource.group_plural == MANAGED_CLUSTERS.group_plural:
-                await self._agents.join(resource, written)
+            await self._extension.created(resource, written)
             if resource == NODES:
                 self._footprint.waiting.add(str(written["metadata"]["name"]))
         return written
@@ -139,41 +131,17 @@ class ScenarioClient(HttpClient):
             await asyncio.sleep(0.1)
 
     async def _patch(self, request: ApiRequest[T]) -> T:
-        patch = request.body
         self._footprint.change((request.resource, request.namespace, request.name))
-        if request.resource == NODES and isinstance(patch, dict) and isinstance(status := patch.get("status"), dict):
-            devices = status.get("computeResources")
-            status = {key: value for key, value in status.items() if key != "computeResources"}
-            request = msgspec.structs.replace(request, body={**patch, "status": status})
-            if devices is not None:
-                await self._publish(request.name, devices)
+        patch = await self._extension.patching(request.resource, request.name, request.body)
+        request = msgspec.structs.replace(request, body=patch)
         try:
             return await super().send(request)
         except ApiError as error:
             raise self._plain(error) from None
 
-    async def _publish(self, node: str, devices: list[Any]) -> None:
-        """Real API servers drop the compute resources of a node; they go to an object named after and owned by it."""
-        owner = await self.get(NODES, node)
-        reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner["metadata"]["uid"]}
-        name_compute_resources(devices := deepcopy(devices))
-        resource, spec = NODE_COMPUTE_RESOURCES, {"computeResources": devices}
-        document = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {"name": node, "ownerReferences": [reference]},
-            "spec": spec,
-        }
-        create: ApiRequest[Document] = ApiRequest(Verb.CREATE, resource, body=document)
-        patch: ApiRequest[Document] = ApiRequest(Verb.PATCH, resource, name=node, body={"spec": spec})
-        try:
-            self._footprint.create(resource, await super().send(create))
-        except AlreadyExists:
-            await super().send(patch)
-
     def _plain(self, error: ApiError) -> ApiError:
         """The error with the scenario's own names in its message."""
-        error.message = self._names.plain(error.message)
+        error.message = self._extension.text(error.message)
         return error
 
     def _check_deletion(self, request: ApiRequest[Any]) -> None:

@@ -8,7 +8,7 @@ import socket
 import ssl
 import tempfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,8 @@ from wharfinger.api.registry import Document
 from wharfinger.client.http import HttpClient
 from wharfinger.http.protocol import HttpProtocol
 from wharfinger.scenario.document import Fault
+from wharfinger.scenario.extension import BindingRequest
 from wharfinger.scenario.faults import BindFaults
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.webhook.certificates import renewed
 from wharfinger.webhook.reviews import AdmissionRequest, allow, deny, read_admission
 
@@ -32,12 +32,16 @@ _PROBE = "wharf-test-probe"
 
 
 class BindWebhook:
-    """`open` returns when the API server asks it; `close` takes it away. `address` is host and port, for both sides."""
+    """`open` returns when the API server asks it; `close` takes it away. `address` is host and port, for both sides;
+    `more` are requests besides bindings of pods that count as bindings."""
 
-    def __init__(self, client: HttpClient, name: str, labels: dict[str, str], address: str) -> None:
+    def __init__(
+        self, client: HttpClient, name: str, labels: dict[str, str], address: str, more: Sequence[BindingRequest] = ()
+    ) -> None:
         self._client = client
         self._name = name
         self._labels = labels
+        self._asked = (BindingRequest("", "v1", "pods/binding", "CREATE"), *more)
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._faults = BindFaults()
@@ -96,13 +100,12 @@ class BindWebhook:
             return
 
     def _configuration(self, bundle: bytes) -> Document:
-        asked = (("", "v1", "pods/binding", "CREATE"), (RESERVATIONS.group, "*", "reservations/status", "UPDATE"))
         webhook = {
             "name": "bindings.test.wharfinger.dev",
             "clientConfig": {"url": f"https://{self._host}:{self._port}/", "caBundle": b64encode(bundle).decode()},
             "rules": [
                 {"apiGroups": [group], "apiVersions": [version], "resources": [resource], "operations": [operation]}
-                for group, version, resource, operation in asked
+                for group, version, resource, operation in self._asked
             ],
             "admissionReviewVersions": ["v1"],
             "sideEffects": "NoneOnDryRun",
@@ -141,7 +144,7 @@ class BindWebhook:
 
 
 def _binds(asked: AdmissionRequest) -> bool:
-    """Whether it gives something a node; a reservation is bound by its status."""
+    """Whether a request gives an object a node: by a binding, or by its status."""
     if asked.sub_resource == "binding":
         return True
     before, after = (((each or {}).get("status") or {}).get("nodeName") for each in (asked.old_object, asked.object))

@@ -1,5 +1,5 @@
-"""What a scenario means on a real cluster, as far as the scenario alone tells: whether it can be played there, what must
-hold for a while, and in which order its objects go."""
+"""What a scenario means on a running cluster, as far as the scenario alone tells: whether it can be played there, which
+expectations must hold for a while, and in which order its objects are deleted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from functools import cache
 from wharfinger.api.kinds.builtin import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.registry import Resource
 from wharfinger.scenario.document import Expectation, Scenario
-from wharfinger.scenario.running.times import of_day_elsewhere
-from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
-from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS
-from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.scenario.extension import Extensions
 
 LONGEST = 60.0  # seconds of virtual time that a scenario may need
 LATEST = 25.0  # seconds that a binding may be delayed: API servers wait for 30 at most
@@ -21,10 +18,10 @@ LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _O
 
 
 def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False) -> str:
-    """Why a scenario cannot be played on a real cluster; empty if it can. `restarts`: whether components there can be;
-    `webhook`: whether its API server can ask us about bindings."""
-    if part := of_day_elsewhere(scenario):
-        return f"it speaks of times of day with {part}, which cannot be moved to now"
+    """Why a scenario cannot be played on a running cluster; empty if it can. `restarts`: whether components can be
+    restarted there; `webhook`: whether its API server can reach a webhook of ours."""
+    if reason := Extensions().why_not(scenario):
+        return reason
     for step in scenario.steps:
         if (step.at or 0.0) > LONGEST:
             return "it needs more than a minute of virtual time"
@@ -41,28 +38,24 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
 
 
 def leaving(resource: Resource) -> int:
-    """When objects of a kind go. Owners of pods go with them, claims when no pod uses them, nodes when all pods are gone."""
+    """The rank of a kind in the order of deletion: owners go with their pods, claims when no pod uses them, nodes last."""
     if resource in LEAVING:
         return LEAVING.index(resource)
     return LEAVING.index(_OTHERS if resource.namespaced else _OF_THE_CLUSTER)
 
 
 def is_shipped(resource: Resource, namespace: str, name: str) -> bool:
-    """Whether an object is one that our programs bring and restore by themselves, so that a scenario may take it away."""
+    """Whether our programs create and restore an object by themselves, so that a scenario may delete it."""
     return (resource.kind, namespace, name) in _shipped()
 
 
 @cache
 def _shipped() -> frozenset[tuple[str, str, str]]:
-    documents = (*shipped.roles(), *shipped.bindings(), *shipped.policies())
-    found = {
-        (each["kind"], str(each["metadata"].get("namespace") or ""), each["metadata"]["name"]) for each in documents
-    }
-    return frozenset(found | {(MANAGED_CLUSTER_SETS.kind, "", name) for name in DEFAULT_SETS})
+    return frozenset(Extensions().shipped())
 
 
 def is_negative(expectation: Expectation) -> bool:
-    """Whether it says that something does not happen, so that being true at once proves nothing."""
+    """Whether it says that something does not happen, so that being true once proves nothing."""
     if expectation.absent or expectation.count == 0:
         return True
     for field in expectation.fields:

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds import registry as all_kinds
 from wharfinger.api.kinds.builtin import (
@@ -41,14 +42,12 @@ from wharfinger.node.annotations import DOWN
 from wharfinger.scenario.applying import namespace_of
 from wharfinger.scenario.document import Expectation, Fault, Scenario
 from wharfinger.scenario.expectations import Outcome, check
-from wharfinger.scenario.running.agents import Agents
+from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.running.client import Footprint, Place, ScenarioClient
 from wharfinger.scenario.running.drivers import Drivers
 from wharfinger.scenario.running.faults import BindWebhook
-from wharfinger.scenario.running.reading import ClassNames, unqualified
 from wharfinger.scenario.running.rules import LEAVING, is_negative, leaving
 from wharfinger.scenario.running.times import Moved, begins_at
-from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 
 POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
 STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
@@ -59,7 +58,7 @@ LABEL = "wharfinger.dev/scenario-run"
 EMBEDDED = b"+wharfinger"  # in the version of an embedded server
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _POLL = 0.2
-_RULES = (SCHEDULING_POLICIES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+_RULES = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
@@ -71,8 +70,8 @@ class NotPlayable(Exception):
 
 class LiveStage:
     """Implements `wharfinger.scenario.runner.Stage`. One for each scenario; `run` names the test run it is part of,
-    `patience` is how many seconds an expectation may take to come true, `rewrites` whether the webhook rewrites
-    unqualified names, `restart` a command that restarts the component that is added to it, `webhook` host and port on
+    `patience` is how many seconds an expectation may take to come true, `configuration` what its components run with,
+    `restart` a command that restarts the component that is added to it, `webhook` host and port on
     this machine where the API server can ask us about bindings."""
 
     def __init__(
@@ -81,7 +80,7 @@ class LiveStage:
         run: str,
         *,
         patience: float = POSITIVE,
-        rewrites: bool = False,
+        configuration: Configuration | None = None,
         restart: Sequence[str] = (),
         webhook: str = "",
     ) -> None:
@@ -89,16 +88,15 @@ class LiveStage:
         self._access = access
         self._run = run
         self._patience = patience
-        self._rewrites = rewrites
+        self._configuration = configuration or Configuration()
         self._restart_command = restart
         self._embedded = False
         self._webhook_address = webhook
         self._webhook: BindWebhook | None = None
-        self._names = ClassNames(())
+        self._extensions = Extensions()
         self._finalizers: set[str] = set()  # that the scenario gives to objects
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
-        self._agents = Agents(self._admin)
         self._footprint = Footprint()
         self._drivers = Drivers(self._admin, (), self._footprint)
         self._kinds: set[Resource] = set()
@@ -110,7 +108,7 @@ class LiveStage:
         the same on this cluster."""
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
-        self._names = ClassNames(documents)
+        self._extensions.open(self._admin, self._footprint, documents)
         written = [*documents, *(patch.merge for step in scenario.steps for patch in step.patches)]
         self._finalizers = {each for document in written for each in _finalizers(document)}
         for document in documents:
@@ -127,8 +125,8 @@ class LiveStage:
                 self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
         # A `wharf up`: its API server knows classes by name and applies rules at once; its controllers make any volume.
         self._embedded = EMBEDDED in await self._admin.fetch("/version")
-        if not self._embedded:
-            self._check_names(documents)
+        if not self._embedded and (reason := self._extensions.unmet(documents, self._configuration)):
+            raise NotPlayable(reason)
         await self._find_drivers(scenario, documents)
         brings_nodes = any(document.get("kind") == "Node" for document in documents)
         others = [node for node in await self.objects(NODES) if not (node.get("spec") or {}).get("unschedulable")]
@@ -151,22 +149,17 @@ class LiveStage:
         self._began = time.monotonic()
         moved = Moved(begin - scenario.start)
         first = [moved.document(manifest.document) for manifest in manifests]
-        return self._names.scenario(moved.scenario(scenario)), first
+        return self._extensions.expected(moved.scenario(scenario)), first
 
     async def _open_webhook(self) -> None:
         name = f"wharf-test-{self._run}"
-        self._webhook = BindWebhook(self._admin, name, {LABEL: self._run}, self._webhook_address)
+        self._webhook = BindWebhook(
+            self._admin, name, {LABEL: self._run}, self._webhook_address, self._extensions.all_binding_requests()
+        )
         try:
             await self._webhook.open(self._patience)
         except TimeoutError:
             raise NotPlayable(f"the API server does not reach the webhook at {self._webhook_address}") from None
-
-    def _check_names(self, documents: Iterable[Document]) -> None:
-        if not self._rewrites and (name := next((name for each in documents for name in unqualified(each)), "")):
-            raise NotPlayable(
-                f"it asks for {name}, and real API servers refuse resource names without a domain: "
-                "let the webhook rewrite them (resourceClass.rewriteNames)"
-            )
 
     async def _find_drivers(self, scenario: Scenario, documents: Iterable[Document]) -> None:
         """Drivers that make volumes on demand are played, unless the cluster has them already."""
@@ -190,14 +183,9 @@ class LiveStage:
     # -- the stage
 
     def client(self, user: str, on_warning: Callable[[str], None]) -> ScenarioClient:
-        names = self._names
+        extensions = self._extensions
         client = ScenarioClient(
-            self._access,
-            user,
-            self._footprint,
-            names,
-            self._agents,
-            lambda warning: on_warning(names.plain(warning)),
+            self._access, user, self._footprint, extensions, lambda warning: on_warning(extensions.text(warning))
         )
         self._clients.append(client)
         return client
@@ -208,7 +196,11 @@ class LiveStage:
     async def settle(self) -> None:
         """Until nothing of what the scenario speaks of has changed for a moment, which is longer on a busy cluster."""
         began = time.monotonic()
-        stable = STABLE if self._embedded or self._kinds.isdisjoint(_RULES) else STABLE_RULES
+        stable = (
+            STABLE
+            if self._embedded or self._kinds.isdisjoint({*_RULES, *self._extensions.all_slow_kinds()})
+            else STABLE_RULES
+        )
         seen = await self._versions()
         since = time.monotonic()
         stable = max(stable, BUSY * (since - began))
@@ -225,14 +217,13 @@ class LiveStage:
         elif fault.bind:
             assert self._webhook is not None
             self._webhook.add(fault)
-        elif fault.agent:
-            await (self._agents.stop(fault.agent) if fault.stopped else self._agents.start(fault.agent))
         elif fault.provision:
             self._drivers.faults.failures += fault.count
-        else:
-            assert fault.node  # why_not names all others before
+        elif fault.node:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
+        else:
+            await self._extensions.fault(fault)
 
     async def _restart(self, what: str) -> None:
         for name in COMPONENTS if what == "all" else (what,):
@@ -260,7 +251,7 @@ class LiveStage:
         if not expectation.name:
             # What the cluster had before is none of the scenario's business, unless it is asked for by name.
             documents = [document for document in documents if not self._foreign(expectation.resource, document)]
-        return check(expectation, [self._names.document(document) for document in documents])
+        return check(expectation, [self._extensions.observed(document) for document in documents])
 
     # -- what there is
 
@@ -350,7 +341,7 @@ class LiveStage:
     async def close(self) -> list[str]:
         """Takes away what the scenario made and puts back what it changed; what could not be, in words."""
         problems: list[str] = []
-        await self._agents.close()
+        await self._extensions.close()
         try:
             if self._webhook is not None:
                 await self._webhook.close()

@@ -12,14 +12,25 @@ if TYPE_CHECKING:
 
     from wharfinger.admission.extension import AdmissionContext, SystemReviewers
     from wharfinger.api.configuration import Block
-    from wharfinger.api.registry import Kind
+    from wharfinger.api.registry import Document, Kind, Resource
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import (
+        ComparedKey,
+        EmbeddedAccess,
+        InstallComponent,
+        ReportSection,
+        Sample,
+        SystemProcess,
+    )
     from wharfinger.controllers.context import ControllerContext
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.scenario.extension import ScenarioExtension
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class PlacementSystem(System):
     name = "placement"
+    order = 40
+    compared = "placement"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.placement.settings import PlacementSettings
@@ -36,7 +47,7 @@ class PlacementSystem(System):
 
         return stored_reviewers(context)
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.placement.admission.webhook import handlers
 
         return handlers(context)
@@ -57,6 +68,54 @@ class PlacementSystem(System):
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {"placement": _placement, "score": _score}
 
+    def report_kinds(self) -> Sequence[Resource]:
+        from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
+
+        return (
+            PLACEMENTS,
+            PLACEMENT_DECISIONS,
+        )
+
+    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        from wharfinger.systems.placement.report import sections
+
+        return sections(objects)
+
+    def compared_state(
+        self, objects: Callable[[Resource], Sequence[Document]]
+    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        from wharfinger.systems.placement.report import compared
+
+        return compared(objects)
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.placement.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.placement.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.placement.install import COMPONENT
+
+        return COMPONENT
+
+    def processes(self) -> Sequence[SystemProcess]:
+        from wharfinger.systems.placement.install import PROCESS
+
+        return (PROCESS,)
+
+    def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"placement": _explain}
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.placement.scenario import PlacementScenario
+
+        return PlacementScenario()
+
 
 system = PlacementSystem()
 
@@ -69,5 +128,11 @@ def _placement() -> click.Command:
 
 def _score() -> click.Command:
     from wharfinger.systems.placement.commands.score import command
+
+    return command
+
+
+def _explain() -> click.Command:
+    from wharfinger.systems.placement.commands.explain import command
 
     return command

@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from wharfinger.admission.quota import QuotaExtension
     from wharfinger.admission.scheduler_records import SchedulerRecord
     from wharfinger.api.configuration import Block, Configuration
-    from wharfinger.api.registry import Kind
+    from wharfinger.api.registry import Document, Kind, Resource
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
+    from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.scheduler.schedulable import Schedulable
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class ReservationSystem(System):
     name = "reservation"
+    order = 10
+    compared = "reservation"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.reservation.settings import ReservationSettings
@@ -72,7 +76,7 @@ class ReservationSystem(System):
 
         return (SchedulerRecord(ALLOCATED),)
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.reservation.admission.webhook import handlers
 
         return handlers(context)
@@ -92,6 +96,43 @@ class ReservationSystem(System):
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {"reserve": _reserve, "migrate": _migrate}
+
+    def report_kinds(self) -> Sequence[Resource]:
+        from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+
+        return (RESERVATIONS,)
+
+    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        from wharfinger.systems.reservation.report import sections
+
+        return sections(objects)
+
+    def compared_state(
+        self, objects: Callable[[Resource], Sequence[Document]]
+    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        from wharfinger.systems.reservation.report import compared
+
+        return compared(objects)
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.reservation.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.reservation.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.reservation.install import COMPONENT
+
+        return COMPONENT
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.reservation.scenario import ReservationScenario
+
+        return ReservationScenario()
 
 
 system = ReservationSystem()

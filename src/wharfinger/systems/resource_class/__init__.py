@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.scenario.extension import ScenarioExtension
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class ResourceClassSystem(System):
     name = "resource_class"
+    order = 30
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.resource_class.settings import ResourceClassSettings
@@ -55,12 +58,17 @@ class ResourceClassSystem(System):
 
         return (SchedulerRecord(RECORD, with_node=True),)
 
+    def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
+        from wharfinger.systems.resource_class.kinds.openapi import DEFINITIONS
+
+        return DEFINITIONS
+
     def kind_extensions(self) -> Mapping[tuple[str, str], KindExtension]:
         from wharfinger.systems.resource_class.kinds.nodes import NODE_EXTENSION
 
         return {("", "nodes"): NODE_EXTENSION}
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.resource_class.admission.webhook import handlers
 
         return handlers(context)
@@ -73,7 +81,27 @@ class ResourceClassSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"classes": _classes, "device-agent": _device_agent}
+        return {"capacity": _capacity, "classes": _classes, "device-agent": _device_agent}
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.resource_class.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.resource_class.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.resource_class.install import COMPONENT
+
+        return COMPONENT
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.resource_class.scenario import ResourceClassScenario
+
+        return ResourceClassScenario()
 
 
 system = ResourceClassSystem()
@@ -87,5 +115,11 @@ def _classes() -> click.Command:
 
 def _device_agent() -> click.Command:
     from wharfinger.systems.resource_class.commands.device_agent import command
+
+    return command
+
+
+def _capacity() -> click.Command:
+    from wharfinger.systems.resource_class.commands.capacity import command
 
     return command

@@ -9,14 +9,17 @@ from wharfinger.system import System
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Block
-    from wharfinger.api.registry import Kind
+    from wharfinger.api.registry import Document, Kind, Resource
     from wharfinger.client.controller import Controller
+    from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
 
 
 class ResourcePolicySystem(System):
     name = "resource_policy"
+    order = 20
+    compared = "unit"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
@@ -39,6 +42,38 @@ class ResourcePolicySystem(System):
         return {
             "resourcepolicy": ResourcePolicyController,
         }
+
+    def report_kinds(self) -> Sequence[Resource]:
+        from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+
+        return (RESOURCE_POLICIES,)
+
+    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        from wharfinger.systems.resource_policy.report import sections
+
+        return sections(objects)
+
+    def compared_state(
+        self, objects: Callable[[Resource], Sequence[Document]]
+    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        from wharfinger.systems.resource_policy.report import compared
+
+        return compared(objects)
+
+    def sample(self) -> Sample:
+        from wharfinger.systems.resource_policy.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.resource_policy.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.resource_policy.install import COMPONENT
+
+        return COMPONENT
 
 
 system = ResourcePolicySystem()

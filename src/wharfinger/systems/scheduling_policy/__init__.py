@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Block, Configuration
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
+    from wharfinger.client.interface import Client
+    from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample, StatusPart
     from wharfinger.controllers.context import ControllerContext
-    from wharfinger.webhook.handler import Context, Handler
+    from wharfinger.scenario.extension import ScenarioExtension
+    from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
 class SchedulingPolicySystem(System):
     name = "scheduling_policy"
+    order = 50
+    status_key = "schedulingPolicies"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -41,7 +46,7 @@ class SchedulingPolicySystem(System):
 
         return configuration.of(SchedulingPolicySettings).scheduler_identities
 
-    def webhook_handlers(self, context: Context) -> Sequence[Handler]:
+    def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         from wharfinger.systems.scheduling_policy.admission.webhook import handlers
 
         return handlers(context)
@@ -56,6 +61,49 @@ class SchedulingPolicySystem(System):
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {"policy": _policy}
 
+    def sample(self) -> Sample:
+        from wharfinger.systems.scheduling_policy.report import SAMPLE
+
+        return SAMPLE
+
+    def embedded_access(self) -> EmbeddedAccess:
+        from wharfinger.systems.scheduling_policy.install import EMBEDDED
+
+        return EMBEDDED
+
+    def install_component(self) -> InstallComponent:
+        from wharfinger.systems.scheduling_policy.install import component
+
+        return component()
+
+    def cluster_settings(self, block: Mapping[str, Any], *, enforce: bool, scheduler: str = "") -> Mapping[str, Any]:
+        from wharfinger.systems.scheduling_policy.install import cluster_settings
+
+        return cluster_settings(block, enforce=enforce, scheduler=scheduler)
+
+    async def bootstrap(self, client: Client, *, required: bool = True) -> None:
+        from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision, provision_if_allowed
+
+        await (provision(client) if required else provision_if_allowed(client))
+
+    def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"admission": _check}
+
+    async def status(self, client: Client, configuration: Configuration) -> StatusPart:
+        from wharfinger.systems.scheduling_policy.report import status
+
+        return await status(client, configuration)
+
+    def startup_note(self, configuration: Configuration) -> str:
+        from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
+
+        return f"scheduling policies: {configuration.of(SchedulingPolicySettings).mode}"
+
+    def scenario_extension(self) -> ScenarioExtension:
+        from wharfinger.systems.scheduling_policy.scenario import SchedulingPolicyScenario
+
+        return SchedulingPolicyScenario()
+
 
 system = SchedulingPolicySystem()
 
@@ -64,3 +112,9 @@ def _policy() -> click.Command:
     from wharfinger.systems.scheduling_policy.commands.policy import command
 
     return command
+
+
+def _check() -> click.Command:
+    from wharfinger.systems.scheduling_policy.commands.policy import check
+
+    return check

@@ -11,13 +11,13 @@ from wharfinger.client.timers import SystemClock
 from wharfinger.systems.placement.admission.reviewers import ClusterDefaultsReviewer, ShapeReviewer, needed
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS, OCM
 from wharfinger.systems.placement.settings import PlacementSettings
-from wharfinger.webhook.handler import Answer, Context, Handler, ReviewerHandler, Rule
+from wharfinger.webhook.handler import Answer, ReviewerHandler, Rule, WebhookContext, WebhookHandler
 
 CLUSTERS = Rule(OCM, (MANAGED_CLUSTERS.plural,), mutating=True)
 BINDINGS = Rule(OCM, (MANAGED_CLUSTER_SET_BINDINGS.plural,))
 
 
-class RightsHandler(Handler):
+class RightsHandler(WebhookHandler):
     """Whether the requester may accept, join or bind, as a SubjectAccessReview tells."""
 
     name = "placement-rights"
@@ -58,7 +58,7 @@ class RightsHandler(Handler):
         return bool((answer.get("status") or {}).get("allowed"))
 
 
-def handlers(context: Context) -> list[Handler]:
+def handlers(context: WebhookContext) -> list[WebhookHandler]:
     namespaces = context.informers.of(NAMESPACES, Metadata)
 
     def terminating(name: str) -> bool:

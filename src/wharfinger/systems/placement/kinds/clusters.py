@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.names import dns_label, qualified_name
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import (
+from wharfinger.api.schema.models import (
     Conditions,
     Int32,
     Model,

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Column, DefaultFn, Document, Kind
-from wharfinger.api.schemas import (
+from wharfinger.api.schema.models import (
     Conditions,
     Int32,
     Int64,

@@ -13,9 +13,9 @@ import numpy as np
 
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import Operator, Requirement
-from wharfinger.cel import program
 from wharfinger.systems.placement.kinds.views import ClusterToleration, ManagedCluster
 from wharfinger.systems.placement.rules import taints
+from wharfinger.systems.placement.rules.cel import cluster_expression
 from wharfinger.systems.placement.rules.fleet import Fleet, Mask
 from wharfinger.systems.placement.rules.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, Result
 from wharfinger.systems.placement.rules.plan import Fault, Plan
@@ -161,9 +161,9 @@ def _mismatch(fleet: Fleet, selector: Selector, row: int, cluster: ManagedCluste
     for requirement in selector.claims:
         if not requirement.matches(claims):
             return f"claim {_text(requirement)}, but it is {_shown(claims, requirement.key)}"
-    subject = fleet.subject(row, now)
+    bound = fleet.bound(row, now)
     for expression in selector.expressions:
-        if not program(expression).matches(subject):
+        if not cluster_expression(expression).matches(bound):
             return f"not true, or not evaluable: {expression}"
     return "the CEL budget is exhausted"
 

@@ -18,7 +18,7 @@ from wharfinger.api.quantity import BadQuantity
 from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views.base import view
-from wharfinger.cel.environment import Subject
+from wharfinger.cel import Bindings
 from wharfinger.systems.placement.kinds.views import (
     AddOnPlacementScore,
     ClusterToleration,
@@ -27,6 +27,7 @@ from wharfinger.systems.placement.kinds.views import (
 )
 from wharfinger.systems.placement.rules import taints
 from wharfinger.systems.placement.rules.amounts import approximate
+from wharfinger.systems.placement.rules.cel import bind_cluster
 from wharfinger.systems.placement.rules.selectors import Selector
 
 Mask = NDArray[np.bool_]  # [row]
@@ -78,7 +79,7 @@ class Fleet:
         self.row_of: dict[str, int] = {}
         self.clusters: list[ManagedCluster | None] = []
         self._documents: list[Document | None] = []
-        self._bound: dict[int, Subject] = {}
+        self._bound: dict[int, Bindings] = {}
         self._scores: dict[int, dict[str, ScoreObject]] = {}
         self._logs: dict[Hashable, _Log] = {}
         self._columns: dict[Hashable, _Column] = {}
@@ -272,12 +273,13 @@ class Fleet:
             arrays[0][row] = (
                 cluster is not None
                 and selector.matches(cluster.metadata.labels, cluster.claims)
-                and selector.evaluates(self.subject(row, now))
+                and selector.evaluates(self.bound(row, now))
             )
 
         return fill
 
-    def subject(self, row: int, now: float) -> Subject:
+    def bound(self, row: int, now: float) -> Bindings:
+        """The cluster bound for CEL expressions, with its scores at this time."""
         document = self._documents[row]
         assert document is not None
 
@@ -287,11 +289,11 @@ class Fleet:
                 return None
             return [{"name": name, "value": value} for name, value in found.values.items()]
 
-        subject = self._bound.get(row)
-        if subject is None:
-            subject = self._bound[row] = Subject(document, scores)
-        subject.scores = scores
-        return subject
+        bound = self._bound.get(row)
+        if bound is None:
+            bound = self._bound[row] = bind_cluster(document, scores)
+        bound.context = scores
+        return bound
 
     def _expire(self, now: float) -> None:
         """Marks rows whose scores expired (or, asked about an earlier time, came back) since the last question."""

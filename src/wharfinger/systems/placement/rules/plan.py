@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from wharfinger.api.times import BadTime, parse_duration
-from wharfinger.cel import BadExpression
+from wharfinger.cel import InvalidExpression
 from wharfinger.systems.placement.kinds.views import (
     ClusterToleration,
     DecisionGroup,
@@ -131,7 +131,7 @@ def make_plan(placement: Placement) -> Plan:
 def _attempt(plugin: str, make: Callable[[], T]) -> T | Fault:
     try:
         return make()
-    except (BadClusterSelector, BadExpression) as error:
+    except (BadClusterSelector, InvalidExpression) as error:
         return Fault(plugin, str(error))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,12 +16,9 @@ from wharfinger.api.selectors import (
     SelectorExpression,
     matches,
 )
-from wharfinger.cel import program
-from wharfinger.cel.cost import PER_CLUSTER
+from wharfinger.cel import Bindings
 from wharfinger.systems.placement.kinds.views import CLUSTER_SET_LABEL, ClusterSelector, ManagedClusterSet
-
-if TYPE_CHECKING:
-    from wharfinger.cel.environment import Subject
+from wharfinger.systems.placement.rules.cel import COST_PER_CLUSTER, cluster_expression
 
 
 class BadClusterSelector(ValueError):
@@ -38,27 +34,27 @@ class Selector:
 
     @property
     def uses_scores(self) -> bool:
-        return any(program(expression).uses_scores for expression in self.expressions)
+        return any(cluster_expression(expression).uses_scores for expression in self.expressions)
 
     def matches(self, labels: Mapping[str, str], claims: Mapping[str, str]) -> bool:
         """All but the CEL part."""
         return not self.never and matches(self.labels, labels) and matches(self.claims, claims)
 
-    def evaluates(self, subject: Subject) -> bool:
+    def evaluates(self, cluster: Bindings) -> bool:
         """The CEL part."""
-        budget = float(PER_CLUSTER)
+        budget = float(COST_PER_CLUSTER)
         for expression in self.expressions:
-            compiled = program(expression)
-            budget -= compiled.cost(subject)
-            if budget < 0 or not compiled.matches(subject):
+            compiled = cluster_expression(expression)
+            budget -= compiled.cost(cluster)
+            if budget < 0 or not compiled.matches(cluster):
                 return False
         return True
 
 
 def compile_selector(selector: ClusterSelector) -> Selector:
-    """Raises BadClusterSelector, or BadExpression for CEL."""
+    """Raises BadClusterSelector, or InvalidExpression for CEL."""
     for expression in selector.cel_selector.cel_expressions:
-        program(expression)
+        cluster_expression(expression)
     return Selector(
         labels=compile_labels(selector.label_selector),
         claims=tuple(_requirement(expression) for expression in selector.claim_selector.match_expressions),

@@ -14,7 +14,7 @@ from wharfinger.systems.reservation.admission.quota import ReservationQuotaRevie
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
-from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 
 LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
 
@@ -22,7 +22,7 @@ LAG = 2.0  # seconds for which what passed counts though no watch has told of it
 class InformerWorld:
     """The world as the informers know it, and what passed here a moment ago."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: WebhookContext) -> None:
         self._pods = context.informers.of(PODS, Pod)
         self._by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
@@ -61,12 +61,12 @@ class InformerWorld:
         return sorted(found, key=lambda quota: quota.metadata.name)
 
 
-class ReservationQuotaHandler(Handler):
+class ReservationQuotaHandler(WebhookHandler):
     name = "reservation-quota"
     order = 200  # what others refuse needs no room
     rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: WebhookContext) -> None:
         self._world = InformerWorld(context)
         now = SystemClock().now
         self._pods = ReservedRoomReviewer(self._world, now)
@@ -80,5 +80,5 @@ class ReservationQuotaHandler(Handler):
         return Answer(review)
 
 
-def handlers(context: Context) -> list[Handler]:
+def handlers(context: WebhookContext) -> list[WebhookHandler]:
     return [ReservationQuotaHandler(context)] if context.configuration.of(ReservationSettings).charge_quota else []

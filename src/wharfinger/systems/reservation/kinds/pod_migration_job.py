@@ -9,7 +9,7 @@ from msgspec import field
 
 from wharfinger.api.fields import FieldError, invalid, required
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import ATOMIC, PRESERVED, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.schema.models import ATOMIC, PRESERVED, Model, defaulter, doc, kind_schema, validator
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.systems.reservation.kinds.names import KOORDINATOR, POD_MIGRATION_JOBS
 from wharfinger.systems.reservation.kinds.reservation import ObjectReferenceModel, ReservationConditionModel

@@ -11,7 +11,17 @@ from msgspec import Meta, field
 from wharfinger.api.fields import FieldError, invalid, required
 from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import ATOMIC, PRESERVED, Model, Quantity, Time, defaulter, doc, kind_schema, validator
+from wharfinger.api.schema.models import (
+    ATOMIC,
+    PRESERVED,
+    Model,
+    Quantity,
+    Time,
+    defaulter,
+    doc,
+    kind_schema,
+    validator,
+)
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.validation.scheduling import taints_faults

@@ -9,7 +9,7 @@ from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import Column, Document, Kind, Scale
-from wharfinger.api.schemas import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.schema.models import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
 from wharfinger.systems.reservation.kinds.reservation import ReservationSpecModel, fill, reservation_spec_faults
 

@@ -17,7 +17,7 @@ from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
-from wharfinger.webhook.handler import Context, Handler, ReviewerHandler, Rule
+from wharfinger.webhook.handler import ReviewerHandler, Rule, WebhookContext, WebhookHandler
 
 _OURS = (RESOURCE_CLASSES, NODE_COMPUTE_RESOURCES)
 
@@ -51,7 +51,7 @@ class InTurn:
         return Review(warnings=warnings) if warnings else PASS
 
 
-def handlers(context: Context) -> list[Handler]:
+def handlers(context: WebhookContext) -> list[WebhookHandler]:
     settings = context.configuration.of(ResourceClassSettings)
     informer = context.informers.of(RESOURCE_CLASSES, ResourceClass)
     informer.optional = True  # other parts of the webhook serve clusters without our classes

@@ -1,2 +1,2 @@
-"""The node side of devices: the kubelet's device-plugin API, what plugins tell as ComputeResources, and the allocation of
-devices as the scheduler recorded it."""
+"""The node side of devices: speaks the kubelet's device plugin API, publishes devices as ComputeResources, and allocates the
+devices that the scheduler recorded."""

@@ -1,7 +1,7 @@
-"""The device agent of one node: publishes what plugins tell, and has devices allocated for pods as the scheduler decided.
+"""The device agent of one node: publishes the devices of its plugins and allocates devices to pods as the scheduler recorded.
 
-One worker, one step after another, so that no device is given twice. All state comes back from the API: what was published,
-and which pod has which device.
+A single worker handles all keys in turn, so that no device is allocated twice. All state is rebuilt from the API: what is
+published, and which pod holds which device.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from wharfinger.client.timers import Clock
 from wharfinger.node.lifecycle import rejected
 from wharfinger.systems.resource_class.device_agent.choosing import (
     DEVICE_IDS,
-    Given,
-    NotEnough,
+    DeviceIds,
+    InsufficientDevices,
+    allocated_devices,
     available,
     choose,
-    given,
     in_use,
 )
-from wharfinger.systems.resource_class.device_agent.inventory import Inventory, Known
-from wharfinger.systems.resource_class.device_agent.plugins import PluginError, Plugins
+from wharfinger.systems.resource_class.device_agent.inventory import DeviceInventory, ReportedDevice
+from wharfinger.systems.resource_class.device_agent.plugins import PluginError, PluginRegistry
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 from wharfinger.systems.resource_class.plugin.holdings import holding
@@ -43,14 +43,15 @@ log = logging.getLogger(__name__)
 
 DRIFT = "ComputeResourceDrift"
 REJECTED = "UnexpectedAdmissionError"
-AGAIN = 1.0  # seconds until a pod whose plugin is not there is looked at again
+PLUGIN_WAIT = 1.0  # seconds until a pod is retried whose plugin is not registered
 
 Publish = Literal["auto", "node", "object"]
-Key = tuple[str, str, str]
-_PUBLISH: Key = ("publish", "", "")
+WorkKey = tuple[str, str, str]
+"""`pod`, namespace and name, or `_PUBLISH`."""
+_PUBLISH: WorkKey = ("publish", "", "")
 
 
-class DeviceAgent(Controller[Key]):
+class DeviceAgent(Controller[WorkKey]):
     name = "device-agent"
     workers = 1
 
@@ -64,31 +65,31 @@ class DeviceAgent(Controller[Key]):
         *,
         publish: Publish = "auto",
     ) -> None:
-        """`publish` says where ComputeResources go: the Node's own status, an object of the node's name, or whatever the
-        API server keeps."""
+        """`publish` says where ComputeResources are written: `node` is the Node's status, `object` a NodeComputeResources
+        object, and `auto` the status if the API server keeps the field there, else the object."""
         super().__init__()
         self._client = client
         self._clock = clock
         self._node = node
         self._publish = publish
-        self._inventory = Inventory()
+        self._inventory = DeviceInventory()
         self._published: list[Document] = []
-        self._given: dict[str, Given] = {}  # by uid: written, but perhaps not seen yet
+        self._allocated: dict[str, DeviceIds] = {}  # by pod UID: written, but perhaps not in the informer yet
         self._drifting = False
-        self.plugins = Plugins(folder, self._told, self._lost)
+        self.plugins = PluginRegistry(folder, self._reported, self._disconnected)
         self._pods = informers.of(PODS, Pod, field_selector=f"spec.nodeName={node}")
         self._pods.add_handler(self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_gone)
 
     async def prepare(self) -> None:
-        """Starts from what was published before; only then do plugins get to speak."""
+        """Reads what was published before, then starts to accept plugins."""
         node = view(await self._client.get(NODES, self._node), Node)
         resources = node.status.compute_resources
         try:
             separate = view(await self._client.get(NODE_COMPUTE_RESOURCES, self._node), NodeComputeResources)
             resources = resources or separate.spec.compute_resources
         except NotFound:
-            pass  # never published there, or a cluster without our kinds
-        self._inventory = Inventory.of(resources)
+            pass  # never published there, or the cluster does not have the kind
+        self._inventory = DeviceInventory.of(resources)
         drift = next((each for each in node.status.conditions if each.type == DRIFT), None)
         self._drifting = drift is not None and drift.status == "True"
         await self.plugins.start()
@@ -100,57 +101,57 @@ class DeviceAgent(Controller[Key]):
         finally:
             await self.plugins.stop()
 
-    # -- what plugins and informers tell
+    # Callbacks of plugins and informers
 
-    def _told(self, raw: str, devices: dict[str, Known]) -> None:
-        self._inventory.tell(raw, devices)
+    def _reported(self, resource: str, devices: dict[str, ReportedDevice]) -> None:
+        self._inventory.report(resource, devices)
         self.queue.add(_PUBLISH)
 
-    def _lost(self, raw: str) -> None:
-        self._inventory.lose(raw)
+    def _disconnected(self, resource: str) -> None:
+        self._inventory.disconnect(resource)
         self.queue.add(_PUBLISH)
 
     def _pod_changed(self, pod: Pod) -> None:
         if pod.terminal:
             self._pod_gone(pod)
-        elif not given(pod):
+        elif not allocated_devices(pod):
             self.queue.add(("pod", *pod.metadata.key))
 
     def _pod_gone(self, pod: Pod) -> None:
-        self._given.pop(pod.metadata.uid, None)
-        self.queue.add(_PUBLISH)  # what was frozen may be free to change now
+        self._allocated.pop(pod.metadata.uid, None)
+        self.queue.add(_PUBLISH)  # properties that were frozen may be free to change now
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: WorkKey) -> None:
         if key == _PUBLISH:
             await self._publish_devices()
         else:
-            await self._serve(key)
+            await self._allocate_pod(key)
 
-    # -- publishing
+    # Publishing
 
     async def _publish_devices(self) -> None:
-        resources = self._inventory.settle(self._raws_in_use())
+        resources = self._inventory.publish(self._resources_in_use())
         if resources != self._published:
             await self._write(resources)
             self._published = resources
-        await self._tell_drift()
+        await self._write_drift()
         for pod in self._pods:
-            self._pod_changed_again(pod)
+            self._enqueue_unallocated(pod)
 
-    def _pod_changed_again(self, pod: Pod) -> None:
-        if not pod.terminal and not given(pod) and pod.metadata.uid not in self._given:
+    def _enqueue_unallocated(self, pod: Pod) -> None:
+        if not pod.terminal and not allocated_devices(pod) and pod.metadata.uid not in self._allocated:
             self.queue.add(("pod", *pod.metadata.key))
 
-    def _raws_in_use(self) -> set[str]:
-        raw_of = {each["name"]: str(each["resourceName"]) for each in self._published}
-        raws: set[str] = set()
+    def _resources_in_use(self) -> set[str]:
+        resource_of = {each["name"]: str(each["resourceName"]) for each in self._published}
+        found: set[str] = set()
         for pod in self._pods:
             if pod.terminal:
                 continue
             held = holding(pod)
-            raws.update(raw_of.get(resource, resource.rpartition("-")[0]) for _, resource, _ in held.recorded)
-            raws.update(name for name, _ in held.unrecorded)
-        return raws
+            found.update(resource_of.get(name, name.rpartition("-")[0]) for _, name, _ in held.recorded)
+            found.update(name for name, _ in held.unrecorded)
+        return found
 
     async def _write(self, resources: list[Document]) -> None:
         if self._publish != "object":
@@ -161,7 +162,7 @@ class DeviceAgent(Controller[Key]):
         await self._write_object(resources)
 
     async def _write_object(self, resources: list[Document]) -> None:
-        """API servers drop fields of Node that they do not know; there an object of the node's name holds them."""
+        """For API servers that drop unknown fields of Node."""
         spec = {"computeResources": resources}
         try:
             await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, {"spec": spec})
@@ -180,19 +181,19 @@ class DeviceAgent(Controller[Key]):
         except AlreadyExists:
             await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, {"spec": spec})
 
-    async def _tell_drift(self) -> None:
+    async def _write_drift(self) -> None:
         drift = self._inventory.drift
         if bool(drift) == self._drifting:
             return
         now = format_time(self._clock.now())
-        named = "; ".join(f"{raw}: {', '.join(ids)}" for raw, ids in sorted(drift.items()))
+        named = "; ".join(f"{resource}: {', '.join(ids)}" for resource, ids in sorted(drift.items()))
         condition = {
             "type": DRIFT,
             "status": "True" if drift else "False",
             "reason": "PropertiesChanged" if drift else "PropertiesPublished",
-            "message": f"properties changed under pods, published after they are gone: {named}"
+            "message": f"device properties changed and are published after the pods that use them are gone: {named}"
             if drift
-            else "what is published is what the devices are",
+            else "published properties are current",
             "lastTransitionTime": now,
             "lastHeartbeatTime": now,
         }
@@ -201,11 +202,17 @@ class DeviceAgent(Controller[Key]):
         )
         self._drifting = bool(drift)
 
-    # -- allocating
+    # Allocating
 
-    async def _serve(self, key: Key) -> None:
+    async def _allocate_pod(self, key: WorkKey) -> None:
         pod = self._pods.get(key[2], key[1])
-        if pod is None or pod.terminal or pod.terminating or given(pod) or pod.metadata.uid in self._given:
+        if (
+            pod is None
+            or pod.terminal
+            or pod.terminating
+            or allocated_devices(pod)
+            or pod.metadata.uid in self._allocated
+        ):
             return
         try:
             record = recorded(pod)
@@ -216,56 +223,56 @@ class DeviceAgent(Controller[Key]):
             return
         resources = {each["name"]: each for each in self._published}
         names = {name for by_name in record.values() for counts in by_name.values() for name in counts}
-        raws = {name: str(resources[name]["resourceName"]) for name in names if name in resources}
-        if any(name not in raws or self.plugins.connection(raws[name]) is None for name in names):
-            # Its plugin restarts, or has not registered yet.
-            self.queue.add_after(key, AGAIN, background=True)
+        resource_of = {name: str(resources[name]["resourceName"]) for name in names if name in resources}
+        if any(name not in resource_of or self.plugins.connection(resource_of[name]) is None for name in names):
+            # The plugin is restarting or has not registered yet.
+            self.queue.add_after(key, PLUGIN_WAIT, background=True)
             return
         try:
-            chosen = await self._choose(pod, {name: resources[name] for name in names}, raws)
-            await self._allocate(chosen, raws)
-        except (NotEnough, PluginError) as error:
+            chosen = await self._choose(pod, {name: resources[name] for name in names}, resource_of)
+            await self._allocate(chosen, resource_of)
+        except (InsufficientDevices, PluginError) as error:
             await self._reject(pod, str(error))
             return
-        self._given[pod.metadata.uid] = chosen
+        self._allocated[pod.metadata.uid] = chosen
         text = msgspec.json.encode(chosen).decode()
         patch = {"metadata": {"uid": pod.metadata.uid, "annotations": {DEVICE_IDS: text}}}
         try:
             await self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace)
         except NotFound:
-            del self._given[pod.metadata.uid]
+            del self._allocated[pod.metadata.uid]
 
-    async def _choose(self, pod: Pod, resources: dict[str, Document], raws: dict[str, str]) -> Given:
+    async def _choose(self, pod: Pod, resources: dict[str, Document], resource_of: dict[str, str]) -> DeviceIds:
         record = recorded(pod) or {}
         used = in_use(list(self._pods))
-        for uid, theirs in self._given.items():
+        for uid, others in self._allocated.items():
             if uid != pod.metadata.uid:
-                used |= {(name, id) for by_name in theirs.values() for name, ids in by_name.items() for id in ids}
+                used |= {(name, id) for by_name in others.values() for name, ids in by_name.items() for id in ids}
         free = available({name: each["allocatableDevices"] for name, each in resources.items()}, used)
         wanted: dict[str, int] = {}
         for _, name, count in holding(pod).recorded:
             wanted[name] = wanted.get(name, 0) + count
         for name, candidates in free.items():
-            connection = self.plugins.connection(raws[name])
+            connection = self.plugins.connection(resource_of[name])
             if connection is not None:
                 free[name] = await connection.preferred(candidates, wanted.get(name, 0))
         return choose(pod, record, free)
 
-    async def _allocate(self, chosen: Given, raws: dict[str, str]) -> None:
-        """Asks each plugin once for each container, with all its devices of the resource."""
+    async def _allocate(self, chosen: DeviceIds, resource_of: dict[str, str]) -> None:
+        """Calls Allocate once for each container and resource."""
         for container, by_name in chosen.items():
-            by_raw: dict[str, list[str]] = {}
+            by_resource: dict[str, list[str]] = {}
             for name, ids in by_name.items():
-                by_raw.setdefault(raws[name], []).extend(ids)
-            for raw, ids in by_raw.items():
-                connection = self.plugins.connection(raw)
+                by_resource.setdefault(resource_of[name], []).extend(ids)
+            for resource, ids in by_resource.items():
+                connection = self.plugins.connection(resource)
                 if connection is None:
-                    raise PluginError(f"{raw}: the plugin went away")
-                answer = await connection.allocate(ids)
-                log.info("container %s gets %s of %s: %s", container, ", ".join(ids), raw, answer)
+                    raise PluginError(f"{resource}: the plugin disconnected")
+                response = await connection.allocate(ids)
+                log.info("container %s: allocated %s of %s: %s", container, ", ".join(ids), resource, response)
 
     async def _reject(self, pod: Pod, why: str) -> None:
-        """As a kubelet refuses a pod whose devices cannot be had."""
+        """Fails the pod as a kubelet does when device allocation fails."""
         message = f"Allocate failed due to {why}, which is unexpected"
         status = rejected(pod, REJECTED, message, self._clock.now())
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}

@@ -1,21 +1,12 @@
-"""The messages and method names of the kubelet's device-plugin API v1beta1, with properties of devices added.
+"""The kubelet's device plugin API v1beta1: message classes and service names.
 
-`Device.properties` has a high number, which an unmodified plugin never sends and an unmodified kubelet skips.
+`Device.properties` is our addition. Its field number is one that unmodified plugins never send and that an unmodified kubelet
+skips.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from wharfinger.systems.resource_class.device_agent.protobuf import (
-    flag,
-    integer,
-    mapping,
-    message,
-    messages,
-    text,
-    texts,
-)
+from wharfinger.api.protobuf import message_classes
 
 VERSION = "v1beta1"
 HEALTHY = "Healthy"
@@ -25,114 +16,67 @@ PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 
+_CLASSES = message_classes(
+    VERSION,
+    {
+        "Empty": {},
+        "DevicePluginOptions": {
+            "pre_start_required": (1, "bool"),
+            "get_preferred_allocation_available": (2, "bool"),
+        },
+        "RegisterRequest": {
+            "version": (1, "string"),
+            "endpoint": (2, "string"),
+            "resource_name": (3, "string"),
+            "options": (4, "DevicePluginOptions"),
+        },
+        "NumaNode": {"id": (1, "int64")},
+        "TopologyInfo": {"nodes": (1, "repeated NumaNode")},
+        "Device": {
+            "id": (1, "string"),
+            "health": (2, "string"),
+            "topology": (3, "TopologyInfo"),
+            "properties": (10001, "map<string, string>"),
+        },
+        "ListAndWatchResponse": {"devices": (1, "repeated Device")},
+        "ContainerPreferredAllocationRequest": {
+            "available": (1, "repeated string"),
+            "must_include": (2, "repeated string"),
+            "size": (3, "int64"),
+        },
+        "PreferredAllocationRequest": {"containers": (1, "repeated ContainerPreferredAllocationRequest")},
+        "ContainerPreferredAllocationResponse": {"ids": (1, "repeated string")},
+        "PreferredAllocationResponse": {"containers": (1, "repeated ContainerPreferredAllocationResponse")},
+        "ContainerAllocateRequest": {"ids": (1, "repeated string")},
+        "AllocateRequest": {"containers": (1, "repeated ContainerAllocateRequest")},
+        "Mount": {"container_path": (1, "string"), "host_path": (2, "string"), "read_only": (3, "bool")},
+        "DeviceSpec": {"container_path": (1, "string"), "host_path": (2, "string"), "permissions": (3, "string")},
+        "CDIDevice": {"name": (1, "string")},
+        "ContainerAllocateResponse": {
+            "envs": (1, "map<string, string>"),
+            "mounts": (2, "repeated Mount"),
+            "devices": (3, "repeated DeviceSpec"),
+            "annotations": (4, "map<string, string>"),
+            "cdi_devices": (5, "repeated CDIDevice"),
+        },
+        "AllocateResponse": {"containers": (1, "repeated ContainerAllocateResponse")},
+        "PreStartContainerRequest": {"ids": (1, "repeated string")},
+    },
+)
 
-@dataclass(frozen=True)
-class Empty:
-    pass
-
-
-@dataclass(frozen=True)
-class DevicePluginOptions:
-    pre_start_required: bool = flag(1)
-    get_preferred_allocation_available: bool = flag(2)
-
-
-@dataclass(frozen=True)
-class RegisterRequest:
-    version: str = text(1)
-    endpoint: str = text(2)
-    resource_name: str = text(3)
-    options: DevicePluginOptions | None = message(4, DevicePluginOptions)
-
-
-@dataclass(frozen=True)
-class NumaNode:
-    id: int = integer(1)
-
-
-@dataclass(frozen=True)
-class TopologyInfo:
-    nodes: tuple[NumaNode, ...] = messages(1, NumaNode)
-
-
-@dataclass(frozen=True)
-class Device:
-    id: str = text(1)
-    health: str = text(2)
-    topology: TopologyInfo | None = message(3, TopologyInfo)
-    properties: dict[str, str] = mapping(10001)
-
-
-@dataclass(frozen=True)
-class ListAndWatchResponse:
-    devices: tuple[Device, ...] = messages(1, Device)
-
-
-@dataclass(frozen=True)
-class ContainerPreferredAllocationRequest:
-    available: tuple[str, ...] = texts(1)
-    must_include: tuple[str, ...] = texts(2)
-    size: int = integer(3)
-
-
-@dataclass(frozen=True)
-class PreferredAllocationRequest:
-    containers: tuple[ContainerPreferredAllocationRequest, ...] = messages(1, ContainerPreferredAllocationRequest)
-
-
-@dataclass(frozen=True)
-class ContainerPreferredAllocationResponse:
-    ids: tuple[str, ...] = texts(1)
-
-
-@dataclass(frozen=True)
-class PreferredAllocationResponse:
-    containers: tuple[ContainerPreferredAllocationResponse, ...] = messages(1, ContainerPreferredAllocationResponse)
-
-
-@dataclass(frozen=True)
-class ContainerAllocateRequest:
-    ids: tuple[str, ...] = texts(1)
-
-
-@dataclass(frozen=True)
-class AllocateRequest:
-    containers: tuple[ContainerAllocateRequest, ...] = messages(1, ContainerAllocateRequest)
-
-
-@dataclass(frozen=True)
-class Mount:
-    container_path: str = text(1)
-    host_path: str = text(2)
-    read_only: bool = flag(3)
-
-
-@dataclass(frozen=True)
-class DeviceSpec:
-    container_path: str = text(1)
-    host_path: str = text(2)
-    permissions: str = text(3)
-
-
-@dataclass(frozen=True)
-class CDIDevice:
-    name: str = text(1)
-
-
-@dataclass(frozen=True)
-class ContainerAllocateResponse:
-    envs: dict[str, str] = mapping(1)
-    mounts: tuple[Mount, ...] = messages(2, Mount)
-    devices: tuple[DeviceSpec, ...] = messages(3, DeviceSpec)
-    annotations: dict[str, str] = mapping(4)
-    cdi_devices: tuple[CDIDevice, ...] = messages(5, CDIDevice)
-
-
-@dataclass(frozen=True)
-class AllocateResponse:
-    containers: tuple[ContainerAllocateResponse, ...] = messages(1, ContainerAllocateResponse)
-
-
-@dataclass(frozen=True)
-class PreStartContainerRequest:
-    ids: tuple[str, ...] = texts(1)
+Empty = _CLASSES["Empty"]
+DevicePluginOptions = _CLASSES["DevicePluginOptions"]
+RegisterRequest = _CLASSES["RegisterRequest"]
+NumaNode = _CLASSES["NumaNode"]
+TopologyInfo = _CLASSES["TopologyInfo"]
+Device = _CLASSES["Device"]
+ListAndWatchResponse = _CLASSES["ListAndWatchResponse"]
+ContainerPreferredAllocationRequest = _CLASSES["ContainerPreferredAllocationRequest"]
+PreferredAllocationRequest = _CLASSES["PreferredAllocationRequest"]
+ContainerPreferredAllocationResponse = _CLASSES["ContainerPreferredAllocationResponse"]
+PreferredAllocationResponse = _CLASSES["PreferredAllocationResponse"]
+ContainerAllocateRequest = _CLASSES["ContainerAllocateRequest"]
+AllocateRequest = _CLASSES["AllocateRequest"]
+ContainerAllocateResponse = _CLASSES["ContainerAllocateResponse"]
+AllocateResponse = _CLASSES["AllocateResponse"]
+PreStartContainerRequest = _CLASSES["PreStartContainerRequest"]

@@ -1,4 +1,4 @@
-"""Which device ids a pod gets: as many of each ComputeResource as its record says, none that another pod has. Pure."""
+"""Which device IDs a pod gets: as many of each ComputeResource as its record says, and none that another pod holds. Pure."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from wharfinger.api.views import Pod
 from wharfinger.systems.resource_class.rules.compute_resources import Allocation
 
 DEVICE_IDS = "wharfinger.dev/allocated-devices"
-"""Pod annotation: the ids given to each container, by ComputeResource. Agents find by it what is in use."""
+"""Pod annotation: the device IDs of each container, by ComputeResource. The agent derives from it which devices are in use."""
 
-Given = dict[str, dict[str, list[str]]]
-"""Container, ComputeResource: device ids."""
-
-
-class NotEnough(ValueError):
-    """The record asks for more than there is; the message says of what."""
+DeviceIds = dict[str, dict[str, list[str]]]
+"""Device IDs by container and ComputeResource."""
 
 
-def given(pod: Pod) -> Given:
-    """The devices that a pod has by its annotation; nothing where that is absent or unreadable."""
+class InsufficientDevices(ValueError):
+    """The record names more devices of a ComputeResource than are free."""
+
+
+def allocated_devices(pod: Pod) -> DeviceIds:
+    """The devices in the pod's annotation; empty if it is missing or malformed."""
     text = pod.metadata.annotations.get(DEVICE_IDS)
     if text is None:
         return {}
     try:
-        return msgspec.json.decode(text, type=Given)
+        return msgspec.json.decode(text, type=DeviceIds)
     except msgspec.DecodeError:
         return {}
 
 
 def in_use(pods: Collection[Pod]) -> set[tuple[str, str]]:
-    """(ComputeResource, id) of everything that pods have."""
+    """ComputeResource and ID of every device that a pod holds."""
     return {
         (resource, id)
         for pod in pods
         if not pod.terminal
-        for resources in given(pod).values()
+        for resources in allocated_devices(pod).values()
         for resource, ids in resources.items()
         for id in ids
     }
 
 
 def available(healthy: Mapping[str, Collection[str]], used: Collection[tuple[str, str]]) -> dict[str, list[str]]:
-    """The ids of each ComputeResource that can be given, in order."""
+    """The free IDs of each ComputeResource, sorted."""
     return {resource: sorted(id for id in ids if (resource, id) not in used) for resource, ids in healthy.items()}
 
 
-def choose(pod: Pod, record: Allocation, free: Mapping[str, Collection[str]]) -> Given:
-    """Ids for each container. Init containers that end hand theirs on to those that come later. Raises NotEnough."""
+def choose(pod: Pod, record: Allocation, free: Mapping[str, Collection[str]]) -> DeviceIds:
+    """IDs for each container; devices of ordinary init containers are reused by later containers. Raises InsufficientDevices."""
     left = {resource: list(ids) for resource, ids in free.items()}
     reusable: dict[str, list[str]] = {}
-    chosen: Given = {}
-    plain_inits = {each.name for each in pod.spec.init_containers if each.restart_policy != "Always"}
+    chosen: DeviceIds = {}
+    ordinary_inits = {each.name for each in pod.spec.init_containers if each.restart_policy != "Always"}
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         counts: dict[str, int] = {}
         for resources in record.get(container.name, {}).values():
@@ -63,11 +63,13 @@ def choose(pod: Pod, record: Allocation, free: Mapping[str, Collection[str]]) ->
             again, fresh = reusable.get(resource, []), left.get(resource, [])
             if len(again) + len(fresh) < count:
                 have = len(again) + len(fresh)
-                raise NotEnough(f"container {container.name} was given {count} of {resource}, of which {have} are free")
+                raise InsufficientDevices(
+                    f"container {container.name} was allocated {count} devices of {resource}, but only {have} are free"
+                )
             ids = [*again, *fresh][:count]
             chosen.setdefault(container.name, {})[resource] = ids
             left[resource] = [id for id in fresh if id not in ids]
-            if container.name in plain_inits:
+            if container.name in ordinary_inits:
                 reusable[resource] = [*again, *(id for id in ids if id not in again)]
             else:
                 reusable[resource] = [id for id in again if id not in ids]

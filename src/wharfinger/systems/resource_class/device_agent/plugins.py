@@ -1,7 +1,7 @@
-"""Talking to device plugins over unix sockets: taking registrations, following their devices, asking for allocations.
+"""The kubelet's side of the device plugin API: accepts registrations, watches device lists, requests allocations.
 
-A plugin that registers again replaces its older connection. When a plugin's stream ends, breaks or makes no sense, its
-devices count as lost until it registers again.
+A plugin that registers again replaces its earlier connection. When a plugin's stream ends, fails or cannot be decoded, its
+devices count as unhealthy until it registers again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from wharfinger.api.validation.resources import is_extended
 from wharfinger.systems.resource_class.device_agent.api import (
@@ -24,7 +25,6 @@ from wharfinger.systems.resource_class.device_agent.api import (
     AllocateRequest,
     AllocateResponse,
     ContainerAllocateRequest,
-    ContainerAllocateResponse,
     ContainerPreferredAllocationRequest,
     DevicePluginOptions,
     Empty,
@@ -34,93 +34,98 @@ from wharfinger.systems.resource_class.device_agent.api import (
     PreStartContainerRequest,
     RegisterRequest,
 )
-from wharfinger.systems.resource_class.device_agent.inventory import Known, known
-from wharfinger.systems.resource_class.device_agent.protobuf import BadMessage, decode, encode
+from wharfinger.systems.resource_class.device_agent.inventory import ReportedDevice, reported_devices
 
 log = logging.getLogger(__name__)
 
-SECONDS = 30.0  # for any one answer of a plugin, as kubelet waits for PreStartContainer
+CALL_TIMEOUT = 30.0  # seconds; the kubelet allows PreStartContainer as much
 
 
 class PluginError(Exception):
-    """A plugin did not do what was asked; the message says what it said."""
+    """A call to a plugin failed; the message names the resource, the method and the plugin's error."""
 
 
-class Connection:
+class PluginConnection:
     """One registered plugin."""
 
-    def __init__(self, raw: str, path: Path) -> None:
-        self.raw = raw
+    def __init__(self, resource: str, path: Path) -> None:
+        self.resource = resource
         self.options = DevicePluginOptions()
         self._channel = grpc.aio.insecure_channel(f"unix:{path}")
 
-    async def follow(self, tell: Callable[[dict[str, Known]], None]) -> None:
-        """Tells every list of devices until the stream ends."""
-        self.options = await self._ask("GetDevicePluginOptions", Empty(), DevicePluginOptions)
-        call = self._channel.unary_stream(f"/{DEVICE_PLUGIN}/ListAndWatch", request_serializer=encode)
+    async def watch(self, report: Callable[[dict[str, ReportedDevice]], None]) -> None:
+        """Reports every list of devices until the stream ends."""
+        self.options = await self._call("GetDevicePluginOptions", Empty(), DevicePluginOptions)
+        call = self._channel.unary_stream(f"/{DEVICE_PLUGIN}/ListAndWatch", request_serializer=_encode)
         async for data in call(Empty()):
-            tell(known(decode(data, ListAndWatchResponse).devices))
+            report(reported_devices(ListAndWatchResponse.FromString(data).devices))
 
-    async def allocate(self, ids: Sequence[str]) -> ContainerAllocateResponse:
-        """What one container needs to use these devices. Raises PluginError."""
+    async def allocate(self, ids: Sequence[str]) -> Message:
+        """The ContainerAllocateResponse for these devices. Raises PluginError."""
         if self.options.pre_start_required:
-            await self._ask("PreStartContainer", PreStartContainerRequest(tuple(ids)), Empty)
-        request = AllocateRequest((ContainerAllocateRequest(tuple(ids)),))
-        answer: AllocateResponse = await self._ask("Allocate", request, AllocateResponse)
-        if len(answer.containers) != 1:
-            raise PluginError(f"{self.raw}: {len(answer.containers)} answers for one container")
-        return answer.containers[0]
+            await self._call("PreStartContainer", PreStartContainerRequest(ids=ids), Empty)
+        request = AllocateRequest(containers=[ContainerAllocateRequest(ids=ids)])
+        response = await self._call("Allocate", request, AllocateResponse)
+        if len(response.containers) != 1:
+            raise PluginError(f"{self.resource}: Allocate: {len(response.containers)} responses for one container")
+        allocated: Message = response.containers[0]
+        return allocated
 
     async def preferred(self, free: Sequence[str], count: int) -> list[str]:
-        """The free devices, those that the plugin would rather give first."""
+        """The free devices, those that the plugin prefers first."""
         if not self.options.get_preferred_allocation_available or count >= len(free):
             return list(free)
-        wish = ContainerPreferredAllocationRequest(tuple(free), (), count)
+        container = ContainerPreferredAllocationRequest(available=free, size=count)
         try:
-            answer = await self._ask(
-                "GetPreferredAllocation", PreferredAllocationRequest((wish,)), PreferredAllocationResponse
+            response = await self._call(
+                "GetPreferredAllocation",
+                PreferredAllocationRequest(containers=[container]),
+                PreferredAllocationResponse,
             )
         except PluginError as error:
-            log.warning("no preference: %s", error)
+            log.warning("preferred allocation ignored: %s", error)
             return list(free)
-        ids = [id for each in answer.containers for id in each.ids if id in free]
+        ids = [id for each in response.containers for id in each.ids if id in free]
         return [*dict.fromkeys(ids), *(id for id in free if id not in ids)]
 
-    async def _ask(self, method: str, request: Any, type: type[Any]) -> Any:
-        call = self._channel.unary_unary(f"/{DEVICE_PLUGIN}/{method}", request_serializer=encode)
+    async def _call(self, method: str, request: Message, response_type: Any) -> Any:
+        call = self._channel.unary_unary(f"/{DEVICE_PLUGIN}/{method}", request_serializer=_encode)
         try:
-            return decode(await call(request, timeout=SECONDS), type)
-        except BadMessage as error:
-            raise PluginError(f"{self.raw}: {method}: the answer makes no sense: {error}") from error
+            return response_type.FromString(await call(request, timeout=CALL_TIMEOUT))
+        except DecodeError as error:
+            raise PluginError(f"{self.resource}: {method}: invalid response: {error}") from error
         except grpc.aio.AioRpcError as error:
-            raise PluginError(f"{self.raw}: {method}: {error.code().name}: {error.details()}") from error
+            raise PluginError(f"{self.resource}: {method}: {error.code().name}: {error.details()}") from error
 
     async def close(self) -> None:
         await self._channel.close()
 
 
-class Plugins:
+class PluginRegistry:
     """The registration service, and a connection for each resource."""
 
     def __init__(
-        self, folder: Path, tell: Callable[[str, dict[str, Known]], None], lose: Callable[[str], None]
+        self,
+        folder: Path,
+        report: Callable[[str, dict[str, ReportedDevice]], None],
+        disconnected: Callable[[str], None],
     ) -> None:
         self._folder = folder
-        self._tell = tell
-        self._lose = lose
-        self._connections: dict[str, Connection] = {}
+        self._report = report
+        self._disconnected = disconnected
+        self._connections: dict[str, PluginConnection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: Any = None
 
-    def connection(self, raw: str) -> Connection | None:
-        return self._connections.get(raw)
+    def connection(self, resource: str) -> PluginConnection | None:
+        return self._connections.get(resource)
 
     async def start(self) -> None:
-        """Serves registrations on the kubelet's socket; plugins notice a new one and register again."""
+        """Serves registrations on the kubelet's socket. Plugins watch for a new socket and register again."""
         socket = self._folder / KUBELET_SOCKET
         self._folder.mkdir(parents=True, exist_ok=True)
         socket.unlink(missing_ok=True)
-        handler = grpc.unary_unary_rpc_method_handler(self._register, response_serializer=encode)
+        handler = grpc.unary_unary_rpc_method_handler(self._register, response_serializer=_encode)
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(REGISTRATION, {"Register": handler}),)
@@ -136,49 +141,50 @@ class Plugins:
             await self._server.stop(0)
         (self._folder / KUBELET_SOCKET).unlink(missing_ok=True)
 
-    async def _register(self, data: bytes, context: Any) -> Empty:
-        # Read here and not by gRPC, which would tell a plugin no more than that something broke.
+    async def _register(self, data: bytes, context: Any) -> Message:
+        # Decoded here and not by gRPC, which would report a malformed request as an internal error.
         try:
-            request = decode(data, RegisterRequest)
+            request = RegisterRequest.FromString(data)
             fault = self._fault(request)
-        except BadMessage as error:
+        except DecodeError as error:
             request, fault = RegisterRequest(), f"not a RegisterRequest: {error}"
         if fault:
             log.warning("registration refused: %s", fault)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault)
-        raw = request.resource_name
-        old = self._tasks.pop(raw, None)
+        resource = request.resource_name
+        old = self._tasks.pop(resource, None)
         if old is not None:
             old.cancel()
-        connection = Connection(raw, self._folder / request.endpoint)
-        self._connections[raw] = connection
-        self._tasks[raw] = asyncio.create_task(self._follow(raw, connection), name=f"device plugin {raw}")
-        log.info("device plugin of %s registered at %s", raw, request.endpoint)
-        return Empty()
+        connection = PluginConnection(resource, self._folder / request.endpoint)
+        self._connections[resource] = connection
+        self._tasks[resource] = asyncio.create_task(self._watch(resource, connection), name=f"device plugin {resource}")
+        log.info("device plugin of %s registered at %s", resource, request.endpoint)
+        empty: Message = Empty()
+        return empty
 
-    def _fault(self, request: RegisterRequest) -> str:
+    def _fault(self, request: Any) -> str:
         if request.version != VERSION:
             return f'API version "{request.version}" is not supported; "{VERSION}" is'
         if not is_extended(request.resource_name):
             return f'resource name "{request.resource_name}" is not that of an extended resource'
-        if (
-            not request.endpoint
-            or request.endpoint in (".", "..")
-            or "/" in request.endpoint
-            or "\0" in request.endpoint
-        ):
-            return f'endpoint "{request.endpoint}" is not the name of a socket in the plugin folder'
+        endpoint = request.endpoint
+        if not endpoint or endpoint in (".", "..") or "/" in endpoint or "\0" in endpoint:
+            return f'endpoint "{endpoint}" is not the name of a socket in the plugin folder'
         return ""
 
-    async def _follow(self, raw: str, connection: Connection) -> None:
+    async def _watch(self, resource: str, connection: PluginConnection) -> None:
         try:
-            await connection.follow(lambda devices: self._tell(raw, devices))
-            log.warning("device plugin of %s ended its list", raw)
-        except (PluginError, BadMessage, grpc.aio.AioRpcError) as error:
-            log.warning("device plugin of %s is lost: %s", raw, error)
+            await connection.watch(lambda devices: self._report(resource, devices))
+            log.warning("device plugin of %s closed its ListAndWatch stream", resource)
+        except (PluginError, DecodeError, grpc.aio.AioRpcError) as error:
+            log.warning("device plugin of %s disconnected: %s", resource, error)
         finally:
-            if self._connections.get(raw) is connection:
-                del self._connections[raw]
-                self._lose(raw)
+            if self._connections.get(resource) is connection:
+                del self._connections[resource]
+                self._disconnected(resource)
             with contextlib.suppress(asyncio.CancelledError):
                 await connection.close()
+
+
+def _encode(message: Message) -> bytes:
+    return message.SerializeToString()

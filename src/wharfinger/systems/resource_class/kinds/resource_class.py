@@ -11,7 +11,7 @@ from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, req
 from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.schema.models import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
 from wharfinger.api.validation.resources import is_extended, is_unqualified
 from wharfinger.api.validation.selectors import each, label_key_faults
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES

@@ -12,7 +12,7 @@ from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_label, qualified_name
 from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schemas import (
+from wharfinger.api.schema.models import (
     ATOMIC,
     UNIQUE,
     Conditions,

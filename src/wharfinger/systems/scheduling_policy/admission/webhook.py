@@ -18,7 +18,7 @@ from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPo
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.world import PolicySet
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-from wharfinger.webhook.handler import Answer, Context, Handler, Rule
+from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
 """The annotation from which `wharf policy` reads the settings in effect on a cluster."""
@@ -39,7 +39,7 @@ RULES = (
 class WatchedPolicies:
     """What a review reads, from informers."""
 
-    def __init__(self, context: Context, access: PolicyAccess) -> None:
+    def __init__(self, context: WebhookContext, access: PolicyAccess) -> None:
         self._access = access
         self._policies = context.informers.of(SCHEDULING_POLICIES, _DOCUMENT)
         self._namespaces = context.informers.of(NAMESPACES, Metadata)
@@ -68,12 +68,12 @@ class WatchedPolicies:
         return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
 
 
-class SchedulingPolicyHandler(Handler):
+class SchedulingPolicyHandler(WebhookHandler):
     name = "scheduling-policy"
     order = 50  # before handlers that look at what it injects
     rules = RULES
 
-    def __init__(self, context: Context, access: PolicyAccess | None = None) -> None:
+    def __init__(self, context: WebhookContext, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.of(SchedulingPolicySettings)
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
@@ -108,5 +108,5 @@ class SchedulingPolicyHandler(Handler):
         raise RuntimeError("who may use which policy keeps changing while it is asked")
 
 
-def handlers(context: Context) -> list[Handler]:
+def handlers(context: WebhookContext) -> list[WebhookHandler]:
     return [SchedulingPolicyHandler(context)]

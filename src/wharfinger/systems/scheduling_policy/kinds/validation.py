@@ -9,7 +9,8 @@ from typing import Any
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required, wrong_type
 from wharfinger.api.names import dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document
-from wharfinger.api.shapes import check, named_shape, unknown_fields
+from wharfinger.api.schema.tree import definition_schema
+from wharfinger.api.schema.type_errors import type_errors, unknown_fields
 from wharfinger.api.validation.scheduling import affinity_faults
 from wharfinger.systems.scheduling_policy.kinds.views import (
     AFFINITY_KINDS,
@@ -286,9 +287,9 @@ def _affinity(path: str, affinity: Mapping[str, Any]) -> Faults:
 
 def _pod_affinities(path: str, affinity: Mapping[str, Any]) -> Faults:
     """Defaults are written into pods as they are, so the rules for pods apply."""
-    shape = named_shape("io.k8s.api.core.v1.Affinity")
-    faults = check(shape, affinity, path)
-    faults += [forbidden(at, "unknown field") for at in unknown_fields(shape, affinity, path)]
+    schema = definition_schema("io.k8s.api.core.v1.Affinity")
+    faults = type_errors(schema, affinity, path)
+    faults += [forbidden(at, "unknown field") for at in unknown_fields(schema, affinity, path)]
     return faults or list(affinity_faults(affinity, path))
 
 

@@ -1,0 +1,106 @@
+"""What the subcommands of `wharf explain` share: their options, and a question asked of files or of a live cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from wharfinger.cli.options import F, cluster_options, open_client, output_option
+
+if TYPE_CHECKING:
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.api.registry import Registry
+    from wharfinger.client.interface import Client
+    from wharfinger.client.timers import Clock
+
+T = TypeVar("T")
+
+
+def state_options(function: F) -> F:
+    """Adds the options that say where the state comes from and how the answer is printed."""
+    for option in (
+        click.option(
+            "-f",
+            "--filename",
+            "paths",
+            multiple=True,
+            type=click.Path(),
+            metavar="PATH",
+            help="Take the state from files instead of a cluster.",
+        ),
+        click.option(
+            "-n", "--namespace", default="default", show_default=True, help="The namespace of a name without one."
+        ),
+        click.option("-v", "--all", "everything", is_flag=True, help="Name every node or cluster."),
+        output_option("table", "json", "yaml"),
+    ):
+        function = option(function)
+    return cluster_options(function)
+
+
+def split_name(text: str, what: str, default: str) -> tuple[str, str]:
+    """Namespace and name of `[NAMESPACE/]NAME`."""
+    namespace, slash, name = text.rpartition("/")
+    if not name:
+        raise click.UsageError(f"{what}: want [NAMESPACE/]NAME, not {text!r}")
+    return (namespace if slash else default), name
+
+
+def ask(
+    question: Callable[[Client, Clock, Configuration, Registry], Coroutine[object, object, T]],
+    paths: tuple[str, ...],
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> T:
+    """The answer to a question about what the files hold, or about a live cluster."""
+    import asyncio
+
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.kinds.builtin import NODES
+    from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
+    from wharfinger.client.timers import SystemClock
+
+    with bad_input():
+        if paths:
+            inputs = read(paths, config)
+        else:
+            configuration = Configuration() if config is None else configured(config, Configuration())
+    if paths:
+        world = loaded_world(inputs)
+        try:
+            with _api_errors():
+                client = world.client("", lambda warning: None)
+                return world.loop.complete(question(client, world.clock, inputs.configuration, world.registry))
+        finally:
+            world.close()
+
+    async def live() -> T:
+        client = open_client(kubeconfig, context)
+        try:
+            # Informers would retry for ever against a server that does not answer.
+            await client.list(NODES, limit=1)
+            return await question(client, SystemClock(), configuration, registry())
+        finally:
+            await client.close()
+
+    with _api_errors():
+        return asyncio.run(live())
+
+
+@contextmanager
+def _api_errors() -> Iterator[None]:
+    """Ends the command when an object does not exist (status 2) or the API server refuses or does not answer (1)."""
+    from wharfinger.api.errors import ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        click.echo(f"Error: {error.message}", err=True)
+        sys.exit(2 if error.code == 404 else 1)

@@ -1,0 +1,105 @@
+"""Values that systems hand to the commands, reports and manifests: plain data without behaviour of its own.
+
+`wharfinger.system.System` has a method for each of them. Nothing here knows any particular system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from wharfinger.api.registry import Resource
+
+Document = dict[str, Any]
+ComparedKey = tuple[str, str, str]
+"""Kind, namespace and name of an object that `wharf plan` compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A table of `wharf simulate`; a section without rows is not shown."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPart:
+    """What a system tells `wharf status`: data for JSON and YAML, and a line of text."""
+
+    document: Document = field(default_factory=dict)
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The manifests of `wharf up --sample`, loaded by file name across all systems."""
+
+    folder: Traversable
+    hints: tuple[str, ...] = ()  # commands worth trying, shown after the summary
+    ready: Mapping[str, Callable[[Document], bool]] = field(default_factory=dict)
+    """By kind: when the next object may be created."""
+    awaited: tuple[Resource, ...] = ()  # kinds that must have an object before the summary is shown
+
+
+class RoleRule(NamedTuple):
+    """A rule of a role; resources and verbs are separated by blanks."""
+
+    group: str
+    resources: str
+    verbs: str
+    names: tuple[str, ...] = ()
+
+    def document(self) -> Document:
+        made: Document = {
+            "apiGroups": [self.group],
+            "resources": self.resources.split(),
+            "verbs": self.verbs.split(),
+        }
+        return {**made, "resourceNames": sorted(self.names)} if self.names else made
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedAccess:
+    """Rules that a system adds to the default roles of the embedded API server."""
+
+    view: tuple[RoleRule, ...] = ()
+    edit: tuple[RoleRule, ...] = ()
+    scheduler: tuple[RoleRule, ...] = ()
+    nodes: tuple[RoleRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SystemProcess:
+    """A program of its own, `wharf NAME`, that runs some controllers instead of `wharf controllers`."""
+
+    name: str
+    user: str  # on the embedded API server; its role has the same name
+    controllers: tuple[str, ...] = ()
+    lease: str = ""  # for the election of a leader, in kube-system
+    embedded_rules: tuple[RoleRule, ...] = ()
+    cluster_rules: tuple[RoleRule, ...] = ()  # on a real cluster
+
+
+@dataclass(frozen=True, slots=True)
+class InstallComponent:
+    """What `wharf install --components NAME` puts onto a real cluster."""
+
+    name: str
+    kinds: tuple[tuple[str, str], ...] = ()  # group and plural
+    controllers: tuple[str, ...] = ()  # that `wharf controllers` runs
+    processes: tuple[str, ...] = ()  # Deployments
+    needs: tuple[str, ...] = ()  # other components
+    rivals: tuple[str, ...] = ()  # programs of other projects that control the same kinds
+    shared_groups: tuple[str, ...] = ()  # API groups whose definitions another project may have brought
+    scheduler_rules: tuple[RoleRule, ...] = ()
+    controller_rules: tuple[RoleRule, ...] = ()
+    webhook_rules: tuple[RoleRule, ...] = ()
+    objects: tuple[Document, ...] = ()  # roles and bindings; an administrator may take them over
+    is_shipped: Callable[[Document], bool] = lambda document: False
+    """Whether an object of its kinds is one that it creates itself, so that nothing is lost with it."""

@@ -1,0 +1,68 @@
+"""The placement process: its controllers, its user, and what `wharf install` puts onto a hub."""
+
+from __future__ import annotations
+
+from wharfinger.api.rights import CRUD, EVENTS, LEASES, READ, REVIEWS, WRITE
+from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule, SystemProcess
+from wharfinger.systems.placement.kinds.names import OCM
+
+_WITH_STATUS = (
+    "managedclusters",
+    "managedclustersets",
+    "managedclustersetbindings",
+    "placementdecisions",
+    "placements",
+)
+
+PROCESS = SystemProcess(
+    "placement",
+    user="system:wharfinger:placement",
+    controllers=("managedcluster", "managedclusterset", "managedclustersetbinding", "placement"),
+    lease="wharf-placement",
+    embedded_rules=(
+        RoleRule(LEASES, "leases", "create delete get list patch update watch"),
+        *EVENTS,
+        RoleRule("", "namespaces", f"create {READ}"),
+        *REVIEWS,
+        RoleRule(OCM, "*", CRUD),
+    ),
+    cluster_rules=(
+        RoleRule("", "namespaces", f"create {READ}"),
+        RoleRule(LEASES, "leases", f"create {READ}"),
+        RoleRule(OCM, "addonplacementscores", READ),
+        RoleRule(
+            OCM, "managedclusters managedclustersets managedclustersetbindings placements", f"patch update {READ}"
+        ),
+        RoleRule(OCM, "managedclustersets placementdecisions", f"create delete patch update {READ}"),
+        RoleRule(OCM, " ".join(f"{plural}/status" for plural in _WITH_STATUS), "patch update"),
+        *REVIEWS,
+        *EVENTS,
+    ),
+)
+COMPONENT = InstallComponent(
+    "placement",
+    kinds=(
+        (OCM, "managedclusters"),
+        (OCM, "managedclustersets"),
+        (OCM, "managedclustersetbindings"),
+        (OCM, "placements"),
+        (OCM, "placementdecisions"),
+        (OCM, "addonplacementscores"),
+    ),
+    processes=(PROCESS.name, "webhook"),
+    rivals=(
+        "cluster-manager-placement-controller",
+        "cluster-manager-registration-controller",
+        "placement-controller",
+        "registration-controller",
+    ),
+    shared_groups=(OCM,),
+)
+EMBEDDED = EmbeddedAccess(
+    view=(
+        RoleRule(
+            OCM, "placements placements/status placementdecisions placementdecisions/status addonplacementscores", READ
+        ),
+    ),
+    edit=(RoleRule(OCM, "placements", WRITE),),
+)

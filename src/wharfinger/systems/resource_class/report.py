@@ -1,0 +1,9 @@
+"""What reports tell about resource classes."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from wharfinger.contributions import Sample
+
+SAMPLE = Sample(files("wharfinger.systems.resource_class").joinpath("samples"), hints=("wharf classes",))

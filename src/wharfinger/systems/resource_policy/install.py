@@ -1,0 +1,29 @@
+"""What `wharf install` puts onto a real cluster for resource policies, and what the embedded API server allows."""
+
+from __future__ import annotations
+
+from wharfinger.api.groups import SIGS
+from wharfinger.api.rights import READ
+from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule
+
+COMPONENT = InstallComponent(
+    "resource-policy",
+    kinds=((SIGS, "resourcepolicies"),),
+    controllers=("resourcepolicy",),
+    processes=("controllers", "webhook"),
+    needs=("scheduler",),
+    scheduler_rules=(RoleRule(SIGS, "resourcepolicies", READ),),
+    controller_rules=(
+        RoleRule("", "nodes", READ),
+        RoleRule("", "pods", f"patch {READ}"),
+        RoleRule("apps", "replicasets", READ),
+        # Reservations count towards a unit and carry the deletion cost of their pods.
+        RoleRule("scheduling.koordinator.sh", "reservations", f"patch {READ}"),
+        RoleRule(SIGS, "resourcepolicies", READ),
+        RoleRule(SIGS, "resourcepolicies/status", "patch update"),
+    ),
+)
+EMBEDDED = EmbeddedAccess(
+    view=(RoleRule(SIGS, "resourcepolicies resourcepolicies/status", READ),),
+    scheduler=(RoleRule(SIGS, "*", f"patch update {READ}"),),
+)
