@@ -1,4 +1,4 @@
-"""Times and durations as Kubernetes writes them: RFC 3339 instants and Go durations, as seconds since the epoch."""
+"""Times and durations in the notations of Kubernetes, RFC 3339 and Go durations; in Python they are seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BadTime(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as `1h30m`, `0`, `250ms`, `-5s`."""
+    """The seconds of a Go duration such as `1h30m`, `0`, `250ms`, `-5s`."""
     body, sign = text, 1
     if body[:1] in "+-" and body:
         sign, body = (-1 if body[0] == "-" else 1), body[1:]
@@ -43,29 +43,6 @@ def parse_duration(text: str) -> float:
     return float(sign * total)
 
 
-def format_duration(seconds: float) -> str:
-    """A Go duration as Go prints it: `1h30m0s`, `250ms`, `0s`."""
-    nanos = round(seconds * 1_000_000_000)
-    sign, nanos = ("-" if nanos < 0 else ""), abs(nanos)
-    if nanos == 0:
-        return "0s"
-    if nanos < 1_000_000_000:
-        for unit, step in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)):
-            if nanos >= step:
-                return f"{sign}{_trim(nanos, step)}{unit}"
-    hours, rest = divmod(nanos, 3600 * 1_000_000_000)
-    minutes, rest = divmod(rest, 60 * 1_000_000_000)
-    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{head}{_trim(rest, 1_000_000_000)}s"
-
-
-def _trim(nanos: int, step: int) -> str:
-    whole, rest = divmod(nanos, step)
-    if not rest:
-        return str(whole)
-    return f"{whole}.{str(rest).rjust(len(str(step)) - 1, '0').rstrip('0')}"
-
-
 def parse_time(text: str) -> float:
     """Seconds since the epoch of an RFC 3339 instant."""
     try:
@@ -78,7 +55,7 @@ def parse_time(text: str) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """RFC 3339 to the second, in UTC: how Kubernetes writes `metav1.Time`."""
+    """RFC 3339 to the second, in UTC, as Kubernetes writes `metav1.Time`."""
     return _second(int(seconds // 1))
 
 
@@ -101,22 +78,21 @@ def human_duration(seconds: float) -> str:
         return "0s"
     if total < 120:
         return f"{total}s"
-    minutes = total // 60
+    minutes, hours, days, years = total // 60, total // 3600, total // 86400, total // (365 * 86400)
     if minutes < 10:
-        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
+        return _two_units(minutes, "m", total % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
-    hours = total // 3600
     if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+        return _two_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
-    days = hours // 24
     if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+        return _two_units(days, "d", hours % 24, "h")
     if days < 730:
         return f"{days}d"
-    years = days // 365
-    if years < 8:
-        return f"{years}y{days % 365}d" if days % 365 else f"{years}y"
-    return f"{years}y"
+    return _two_units(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"

@@ -5,13 +5,13 @@ The layout is that of openapiv2/OpenAPIv2.proto; of a message only the fields th
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from wharfinger.api.registry import Document
+from wharfinger.apiserver.protobuf_wire import delimited_field, double_field, varint_field
 
 MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _ASKED = (MEDIA, MEDIA.replace(".v1.0", "@v1.0"))  # the older name, which is no valid media type in an answer
@@ -29,19 +29,6 @@ def encode(document: Document) -> bytes:
     return _message(_DOCUMENT)(document)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _sized(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
 def _message(fields: dict[str, Callable[[Any], bytes]], *, extensions: int = 0) -> Write:
     """A message of these fields; what begins with `x-` goes into the field that holds extensions."""
 
@@ -51,55 +38,55 @@ def _message(fields: dict[str, Callable[[Any], bytes]], *, extensions: int = 0) 
             if name in fields:
                 parts.append(fields[name](part))
             elif extensions and name.startswith("x-"):
-                parts.append(_sized(extensions, _named(name, _any(part))))
+                parts.append(delimited_field(extensions, _named(name, _any(part))))
         return b"".join(parts)
 
     return write
 
 
 def _named(name: str, data: bytes) -> bytes:
-    return _sized(1, name.encode()) + _sized(2, data)
+    return delimited_field(1, name.encode()) + delimited_field(2, data)
 
 
 def _any(value: Any) -> bytes:
-    return _sized(2, msgspec.json.encode(value))  # JSON is YAML
+    return delimited_field(2, msgspec.json.encode(value))  # JSON is YAML
 
 
 def _text(number: int) -> Write:
-    return lambda value: _sized(number, str(value).encode())
+    return lambda value: delimited_field(number, str(value).encode())
 
 
 def _texts(number: int) -> Write:
-    return lambda values: b"".join(_sized(number, str(value).encode()) for value in values)
+    return lambda values: b"".join(delimited_field(number, str(value).encode()) for value in values)
 
 
 def _flag(number: int) -> Write:
-    return lambda value: _varint(number << 3) + _varint(int(bool(value)))
+    return lambda value: varint_field(number, int(bool(value)))
 
 
 def _whole(number: int) -> Write:
-    return lambda value: _varint(number << 3) + _varint(int(value) & (1 << 64) - 1)
+    return lambda value: varint_field(number, int(value))
 
 
 def _real(number: int) -> Write:
-    return lambda value: _varint(number << 3 | 1) + struct.pack("<d", float(value))
+    return lambda value: double_field(number, float(value))
 
 
 def _one(number: int, write: Write) -> Write:
-    return lambda value: _sized(number, write(value))
+    return lambda value: delimited_field(number, write(value))
 
 
 def _each(number: int, write: Write) -> Write:
-    return lambda values: b"".join(_sized(number, write(value)) for value in values)
+    return lambda values: b"".join(delimited_field(number, write(value)) for value in values)
 
 
 def _by_name(number: int, write: Write, *, inside: int = 1) -> Write:
     """A map, which is a message of pairs."""
 
     def pairs(value: Document) -> Iterator[bytes]:
-        return (_sized(inside, _named(name, write(part))) for name, part in value.items())
+        return (delimited_field(inside, _named(name, write(part))) for name, part in value.items())
 
-    return lambda value: _sized(number, b"".join(pairs(value)))
+    return lambda value: delimited_field(number, b"".join(pairs(value)))
 
 
 def _schema(value: Document) -> bytes:
@@ -107,7 +94,7 @@ def _schema(value: Document) -> bytes:
 
 
 def _more_properties(value: Any) -> bytes:
-    return _flag(2)(value) if isinstance(value, bool) else _sized(1, _schema(value))
+    return _flag(2)(value) if isinstance(value, bool) else delimited_field(1, _schema(value))
 
 
 def _types(value: Any) -> bytes:
@@ -138,7 +125,7 @@ _SCHEMA = _message(
         "enum": _each(20, _any),
         "additionalProperties": _one(21, _more_properties),
         "type": _one(22, _types),
-        "items": lambda value: _sized(23, _sized(1, _schema(value))),
+        "items": lambda value: delimited_field(23, delimited_field(1, _schema(value))),
         "allOf": _each(24, _schema),
         "properties": _by_name(25, _schema),
         "readOnly": _flag(27),
@@ -158,15 +145,16 @@ _IN_PATH = _message({**_COMMON, "type": _text(5), "format": _text(6), "uniqueIte
 def _parameter(value: Document) -> bytes:
     """Each kind of parameter is a message of its own, inside those that tell them apart."""
     if "$ref" in value:
-        return _sized(2, _message({"$ref": _text(1)})(value))
+        return delimited_field(2, _message({"$ref": _text(1)})(value))
     if value.get("in") == "body":
-        return _sized(1, _sized(1, _BODY(value)))
-    other = _sized(4, _IN_PATH(value)) if value.get("in") == "path" else _sized(3, _QUERY(value))
-    return _sized(1, _sized(2, other))
+        return delimited_field(1, delimited_field(1, _BODY(value)))
+    other = delimited_field(4, _IN_PATH(value)) if value.get("in") == "path" else delimited_field(3, _QUERY(value))
+    return delimited_field(1, delimited_field(2, other))
 
 
 _RESPONSE = _message(
-    {"description": _text(1), "schema": lambda value: _sized(2, _sized(1, _schema(value)))}, extensions=5
+    {"description": _text(1), "schema": lambda value: delimited_field(2, delimited_field(1, _schema(value)))},
+    extensions=5,
 )
 _OPERATION = _message(
     {
@@ -177,7 +165,7 @@ _OPERATION = _message(
         "produces": _texts(6),
         "consumes": _texts(7),
         "parameters": _each(8, _parameter),
-        "responses": _by_name(9, lambda value: _sized(1, _RESPONSE(value))),
+        "responses": _by_name(9, lambda value: delimited_field(1, _RESPONSE(value))),
         "schemes": _texts(10),
         "deprecated": _flag(11),
     },

@@ -18,6 +18,7 @@ from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.definitions import META, definition_name
 from wharfinger.api.times import format_micro_time, format_time
+from wharfinger.apiserver.protobuf_wire import MalformedMessage, fields, signed
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -30,19 +31,15 @@ Field = tuple[str, str, str]
 """JSON name, type, and flags: `r`epeated, `m`ap, `p`ointer (a zero counts), i`n`lined."""
 
 
-class _Malformed(ValueError):
-    pass
-
-
 @cache
 def _layout() -> dict[str, dict[int, Field]]:
     packed = files("wharfinger.apiserver").joinpath("data/protobuf.json.gz").read_bytes()
     data: dict[str, dict[str, list[str]]] = msgspec.json.decode(gzip.decompress(packed))
     return {
         name: {
-            int(number): (entry[0], entry[1], entry[2] if len(entry) > 2 else "") for number, entry in fields.items()
+            int(number): (entry[0], entry[1], entry[2] if len(entry) > 2 else "") for number, entry in entries.items()
         }
-        for name, fields in data.items()
+        for name, entries in data.items()
     }
 
 
@@ -50,7 +47,7 @@ def decode_protobuf(data: bytes) -> Document:
     """The document of an enveloped object; its apiVersion and kind come from the envelope."""
     try:
         if data[:4] != _MAGIC:
-            raise _Malformed("the body does not begin with k8s and a zero byte")
+            raise MalformedMessage("the body does not begin with k8s and a zero byte")
         envelope = _message(_UNKNOWN, data[4:], 0)
         api_version, kind = envelope.get("apiVersion", ""), envelope.get("kind", "")
         group, _, version = api_version.rpartition("/")
@@ -58,22 +55,19 @@ def decode_protobuf(data: bytes) -> Document:
         if name is None or name not in _layout():
             raise BadRequest(f'no kind "{kind}" is registered for version "{api_version}" in protobuf form; send JSON')
         if envelope.get("contentEncoding") or envelope.get("contentType") not in (None, "", MEDIA):
-            raise _Malformed("the object inside is encoded in another way")
+            raise MalformedMessage("the object inside is encoded in another way")
         return {"apiVersion": api_version, "kind": kind, **_message(name, envelope.get("-", b""), 0)}
-    except (_Malformed, IndexError, struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (MalformedMessage, struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise BadRequest(f"the body is not a Kubernetes object in protobuf form: {error}") from None
 
 
 def _message(name: str, data: bytes, depth: int) -> Document:
     if depth > _DEEPEST:
-        raise _Malformed("nested too deeply")
-    fields = _layout()[name]
+        raise MalformedMessage("nested too deeply")
+    layout = _layout()[name]
     made: Document = {}
-    position, end = 0, len(data)
-    while position < end:
-        tag, position = _varint(data, position)
-        raw, position = _raw(data, position, tag & 7)
-        field = fields.get(tag >> 3)
+    for number, raw in fields(data):
+        field = layout.get(number)
         if field is not None:
             _put(made, field, raw, depth)
     return made
@@ -98,13 +92,11 @@ def _put(made: Document, field: Field, raw: int | bytes, depth: int) -> None:
 
 
 def _entry(kind: str, data: bytes, depth: int) -> tuple[str, Any]:
-    key, value, position = "", _ZEROES.get(kind, {}), 0
-    while position < len(data):
-        tag, position = _varint(data, position)
-        raw, position = _raw(data, position, tag & 7)
-        if tag >> 3 == 1:
+    key, value = "", _ZEROES.get(kind, {})
+    for number, raw in fields(data):
+        if number == 1:
             key = _bytes(raw).decode()
-        elif tag >> 3 == 2:
+        elif number == 2:
             value = _value(kind, raw, depth)
     return key, value
 
@@ -117,8 +109,7 @@ def _value(kind: str, raw: int | bytes, depth: int) -> Any:
         case "s":
             return _bytes(raw).decode()
         case "i":
-            number = _integer(raw)
-            return number - (1 << 64) if number >= 1 << 63 else number
+            return signed(_integer(raw))
         case "u":
             return _integer(raw)
         case "t":
@@ -166,57 +157,25 @@ def _special(special: str, kind: str, data: bytes, depth: int) -> Any:
         return None  # the zero time
     seconds, nanos = made.get("seconds", 0), made.get("nanos", 0)
     if not -62_135_596_800 <= seconds < 253_402_300_800:
-        raise _Malformed("a time outside the years 1 to 9999")
+        raise MalformedMessage("a time outside the years 1 to 9999")
     return format_time(seconds) if special.endswith(".Time") else format_micro_time(seconds + nanos / 1e9)
 
 
 def _single_bytes(data: bytes) -> bytes:
-    found, position = b"", 0
-    while position < len(data):
-        tag, position = _varint(data, position)
-        raw, position = _raw(data, position, tag & 7)
-        if tag >> 3 == 1:
+    found = b""
+    for number, raw in fields(data):
+        if number == 1:
             found = _bytes(raw)
     return found
 
 
-def _raw(data: bytes, position: int, wire: int) -> tuple[int | bytes, int]:
-    match wire:
-        case 0:
-            return _varint(data, position)
-        case 1:
-            size = 8
-        case 2:
-            size, position = _varint(data, position)
-        case 5:
-            size = 4
-        case _:
-            raise _Malformed(f"wire type {wire}")
-    if position + size > len(data):
-        raise _Malformed("the body ends in the middle of a field")
-    return data[position : position + size], position + size
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    number, shift = 0, 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number & 0xFFFF_FFFF_FFFF_FFFF, position
-        shift += 7
-        if shift > 63:
-            raise _Malformed("a number of more than 64 bits")
-
-
 def _bytes(raw: int | bytes) -> bytes:
     if isinstance(raw, int):
-        raise _Malformed("a number where text is expected")
+        raise MalformedMessage("a number where text is expected")
     return raw
 
 
 def _integer(raw: int | bytes) -> int:
     if not isinstance(raw, int):
-        raise _Malformed("text where a number is expected")
+        raise MalformedMessage("text where a number is expected")
     return raw

@@ -12,7 +12,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.views import Pod
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.interface import Client
-from wharfinger.client.pod_status import delete_disrupted_pod
+from wharfinger.client.pods import delete_disrupted_pod
 from wharfinger.client.timers import Clock
 
 log = logging.getLogger(__name__)

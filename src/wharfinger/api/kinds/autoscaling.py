@@ -10,17 +10,10 @@ from wharfinger.api.validation import workloads as rules
 from wharfinger.api.validation.common import checked
 
 HORIZONTAL_POD_AUTOSCALER = Kind(
-    "autoscaling",
-    "HorizontalPodAutoscaler",
-    "horizontalpodautoscalers",
-    versions=("v2",),
-    short_names=("hpa",),
-    categories=("all",),
-    status=True,
-    generation=False,
-    default=typed(defaults.default_autoscaler),
+    "autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", versions=("v2",), short_names=("hpa",),
+    categories=("all",), status=True, generation=False, default=typed(defaults.default_autoscaler),
     validate=checked("autoscaling/v2", "HorizontalPodAutoscaler", rules.autoscaler_faults),
     columns=columns.AUTOSCALER_COLUMNS,
-)
+)  # fmt: skip
 
 KINDS = (HORIZONTAL_POD_AUTOSCALER,)

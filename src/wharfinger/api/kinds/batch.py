@@ -11,32 +11,16 @@ from wharfinger.api.validation.common import checked
 from wharfinger.api.warnings import workloads as warnings
 
 JOB = Kind(
-    "batch",
-    "Job",
-    "jobs",
-    pod_template="spec.template",
-    categories=("all",),
-    status=True,
-    selectable=("status.successful",),
-    default=typed(defaults.default_job),
-    validate=checked("batch/v1", "Job", rules.job_faults),
-    prepare_create=defaults.prepare_job,
-    columns=columns.JOB_COLUMNS,
-    warn=warnings.job_warnings,
-)
+    "batch", "Job", "jobs", pod_template="spec.template", categories=("all",), status=True,
+    selectable=("status.successful",), default=typed(defaults.default_job),
+    validate=checked("batch/v1", "Job", rules.job_faults), prepare_create=defaults.prepare_job,
+    columns=columns.JOB_COLUMNS, warn=warnings.job_warnings,
+)  # fmt: skip
 CRON_JOB = Kind(
-    "batch",
-    "CronJob",
-    "cronjobs",
-    pod_template="spec.jobTemplate.spec.template",
-    short_names=("cj",),
-    categories=("all",),
-    status=True,
-    default=typed(defaults.default_cron_job),
-    validate=checked("batch/v1", "CronJob", rules.cron_job_faults),
-    columns=columns.CRON_JOB_COLUMNS,
-    prepare_create=with_status(),
-    warn=warnings.cron_job_warnings,
-)
+    "batch", "CronJob", "cronjobs", pod_template="spec.jobTemplate.spec.template", short_names=("cj",),
+    categories=("all",), status=True, default=typed(defaults.default_cron_job),
+    validate=checked("batch/v1", "CronJob", rules.cron_job_faults), columns=columns.CRON_JOB_COLUMNS,
+    prepare_create=with_status(), warn=warnings.cron_job_warnings,
+)  # fmt: skip
 
 KINDS = (JOB, CRON_JOB)

@@ -9,15 +9,9 @@ from wharfinger.api.validation.common import checked
 from wharfinger.api.validation.coordination import lease_faults
 
 LEASE = Kind(
-    "coordination.k8s.io",
-    "Lease",
-    "leases",
-    generation=False,
-    default=typed(),
+    "coordination.k8s.io", "Lease", "leases", generation=False, default=typed(),
     validate=checked("coordination.k8s.io/v1", "Lease", lease_faults),
-    columns=(Column("Holder", "spec.holderIdentity"), AGE),
-    create_on_update=True,
-    unconditional_update=False,
-)
+    columns=(Column("Holder", "spec.holderIdentity"), AGE), create_on_update=True, unconditional_update=False,
+)  # fmt: skip
 
 KINDS = (LEASE,)

@@ -1,7 +1,8 @@
 """Our own kinds as Python types, from which their schemas are generated.
 
 A kind is a `Model` (a msgspec struct) whose fields carry their constraints in `msgspec.Meta` and whose docstrings become
-descriptions. From it come the structural schema, defaulting and validation. `docs/objects.md` shows how to add a kind.
+descriptions. From it come the structural schema, defaulting and validation. `docs/internals/objects.md` shows how to add
+a kind.
 """
 
 from __future__ import annotations
@@ -33,20 +34,8 @@ from msgspec.inspect import (
 
 from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import DefaultFn, Document, ValidateFn
-from wharfinger.api.schema import structural
+from wharfinger.api.schema import structural, tree
 from wharfinger.api.schema.definitions import JsonSchema
-from wharfinger.api.schema.structural import IMMUTABLE_RULE
-from wharfinger.api.schema.tree import (
-    ABSENT,
-    INT_OR_STRING,
-    LIST_TYPE,
-    MAP_KEYS,
-    MAP_TYPE,
-    PRESERVE,
-    RULES,
-    Schema,
-    structural_schema,
-)
 from wharfinger.api.selectors import LabelSelector
 
 
@@ -68,18 +57,18 @@ Quantity = Annotated[str | int, Meta(extra_json_schema={"pattern": _QUANTITY})]
 def doc(text: str, *, immutable: bool = False, **more: Any) -> Meta:
     """The description of a field, with further keywords of its schema (`format=…`); `immutable` adds the rule."""
     if immutable:
-        more[RULES] = [{"rule": IMMUTABLE_RULE, "message": "field is immutable"}]
+        more[tree.RULES] = [{"rule": structural.IMMUTABLE_RULE, "message": "field is immutable"}]
     return Meta(description=text, extra_json_schema=more or None)
 
 
 def keyed(*keys: str) -> Meta:
     """A list of objects that are told apart by these keys."""
-    return Meta(extra_json_schema={LIST_TYPE: "map", MAP_KEYS: list(keys)})
+    return Meta(extra_json_schema={tree.LIST_TYPE: "map", tree.MAP_KEYS: list(keys)})
 
 
-UNIQUE = Meta(extra_json_schema={LIST_TYPE: "set"})
-ATOMIC = Meta(extra_json_schema={LIST_TYPE: "atomic"})
-PRESERVED = Meta(extra_json_schema={PRESERVE: True})
+UNIQUE = Meta(extra_json_schema={tree.LIST_TYPE: "set"})
+ATOMIC = Meta(extra_json_schema={tree.LIST_TYPE: "atomic"})
+PRESERVED = Meta(extra_json_schema={tree.PRESERVE: True})
 
 
 class ConditionModel(Model):
@@ -95,7 +84,7 @@ class ConditionModel(Model):
 
 Conditions = Annotated[list[ConditionModel], keyed("type"), doc("The state of the object, by aspect.")]
 
-_EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {MAP_TYPE: "atomic"}}
+_EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {tree.MAP_TYPE: "atomic"}}
 
 
 @cache
@@ -161,7 +150,7 @@ def _schema(kind: Type) -> JsonSchema:
         case EnumType(cls=cls):
             return {"type": "string", "enum": [member.value for member in cls]}
         case AnyType():
-            return {PRESERVE: True}
+            return {tree.PRESERVE: True}
         case _:
             raise TypeError(f"no structural schema for {kind}")
 
@@ -172,13 +161,13 @@ def _union(kind: UnionType) -> JsonSchema:
     if len(parts) == 1:
         return _schema(parts[0])
     if {type(part) for part in parts} == {StrType, IntType}:
-        return {INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+        return {tree.INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
     raise TypeError(f"no structural schema for a union of {parts}")
 
 
 def _map(kind: DictType) -> JsonSchema:
     if isinstance(kind.value_type, AnyType):
-        return {"type": "object", PRESERVE: True}
+        return {"type": "object", tree.PRESERVE: True}
     schema = {"type": "object", "additionalProperties": _schema(kind.value_type)}
     return _bounded(schema, minProperties=kind.min_length, maxProperties=kind.max_length)
 
@@ -202,8 +191,8 @@ MoreFaults = Callable[[Document, Document | None], Iterable[FieldError]]
 
 
 @cache
-def _tree(struct: type[msgspec.Struct]) -> Schema:
-    return structural_schema(kind_schema(struct))
+def _tree(struct: type[msgspec.Struct]) -> tree.Schema:
+    return tree.structural_schema(kind_schema(struct))
 
 
 def defaulter(struct: type[msgspec.Struct], more: DefaultFn | None = None) -> DefaultFn:
@@ -221,7 +210,7 @@ def validator(struct: type[msgspec.Struct], more: MoreFaults | None = None) -> V
     """Validation of one of our kinds: its schema, then `more` if the schema found no fault."""
 
     def faults(document: Document, old: Document | None) -> list[FieldError]:
-        errors = structural.validate(_tree(struct), document, "", ABSENT if old is None else old)
+        errors = structural.validate(_tree(struct), document, "", tree.ABSENT if old is None else old)
         if more is not None and not errors:
             errors = list(more(document, old))
         return errors

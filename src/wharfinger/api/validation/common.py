@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
-from wharfinger.api.quantity import NANO, canonical, milli_value, parse_nano
+from wharfinger.api.quantity import canonical, milli_value, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.schema.tree import builtin_schema
 from wharfinger.api.schema.type_errors import type_errors
@@ -84,10 +84,6 @@ def percent_of(value: int | str | None) -> int | None:
     if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
         return int(value[:-1])
     return None
-
-
-def whole_units(value: str | int | float) -> int:
-    return -(-parse_nano(value) // NANO)
 
 
 def port_faults(port: int, path: str) -> Iterator[FieldError]:

@@ -6,7 +6,6 @@
 from wharfinger.api.views.base import View, decode, strip_nulls, view
 from wharfinger.api.views.coordination import Lease
 from wharfinger.api.views.core import (
-    Event,
     LimitRange,
     Namespace,
     ObjectReference,
@@ -51,7 +50,6 @@ __all__ = [
     "CronJob",
     "DaemonSet",
     "Deployment",
-    "Event",
     "Job",
     "Lease",
     "LimitRange",

@@ -6,7 +6,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.pods import Quantities
 
 
@@ -19,8 +19,7 @@ class NamespaceStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Namespace(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Namespace(ObjectView, frozen=True):
     spec: NamespaceSpec = field(default_factory=NamespaceSpec)
     status: NamespaceStatus = field(default_factory=NamespaceStatus)
 
@@ -29,7 +28,6 @@ class ServicePort(View, frozen=True):
     name: str = ""
     port: int = 0
     protocol: str = "TCP"
-    node_port: int = 0
 
 
 class ServiceSpec(View, frozen=True):
@@ -38,13 +36,12 @@ class ServiceSpec(View, frozen=True):
     ports: tuple[ServicePort, ...] = ()
 
 
-class Service(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Service(ObjectView, frozen=True):
     spec: ServiceSpec = field(default_factory=ServiceSpec)
 
 
-class ServiceAccount(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ServiceAccount(ObjectView, frozen=True):
+    pass
 
 
 class ScopeExpression(View, frozen=True):
@@ -73,8 +70,7 @@ class ResourceQuotaStatus(View, frozen=True):
     used: Quantities = field(default_factory=dict)
 
 
-class ResourceQuota(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ResourceQuota(ObjectView, frozen=True):
     spec: ResourceQuotaSpec = field(default_factory=ResourceQuotaSpec)
     status: ResourceQuotaStatus = field(default_factory=ResourceQuotaStatus)
 
@@ -92,8 +88,7 @@ class LimitRangeSpec(View, frozen=True):
     limits: tuple[LimitRangeItem, ...] = ()
 
 
-class LimitRange(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class LimitRange(ObjectView, frozen=True):
     spec: LimitRangeSpec = field(default_factory=LimitRangeSpec)
 
 
@@ -104,37 +99,6 @@ class ObjectReference(View, frozen=True):
     name: str = ""
     uid: str = ""
     resource_version: str = ""
-    field_path: str = ""
-
-
-class EventSource(View, frozen=True):
-    component: str = ""
-    host: str = ""
-
-
-class EventSeries(View, frozen=True):
-    count: int = 0
-    last_observed_time: str = ""
-
-
-class Event(View, frozen=True):
-    """The core group's form, in which events are stored."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    involved_object: ObjectReference = field(default_factory=ObjectReference)
-    related: ObjectReference | None = None
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    action: str = ""
-    count: int = 0
-    first_timestamp: str = ""
-    last_timestamp: str = ""
-    event_time: str = ""
-    series: EventSeries | None = None
-    source: EventSource = field(default_factory=EventSource)
-    reporting_component: str = ""
-    reporting_instance: str = ""
 
 
 class ReplicationControllerSpec(View, frozen=True):
@@ -142,6 +106,5 @@ class ReplicationControllerSpec(View, frozen=True):
     selector: dict[str, str] = field(default_factory=dict)
 
 
-class ReplicationController(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ReplicationController(ObjectView, frozen=True):
     spec: ReplicationControllerSpec = field(default_factory=ReplicationControllerSpec)

@@ -54,9 +54,14 @@ class Condition(View, frozen=True):
     last_heartbeat_time: str = ""  # of nodes
 
 
-class Metadata(View, frozen=True):
-    """Any object, seen only by its metadata."""
+class ObjectView(View, frozen=True):
+    """Base of the views of whole objects."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class Metadata(ObjectView, frozen=True):
+    """Any object, of which only the metadata matters."""
 
     api_version: str = ""
     kind: str = ""
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.pods import Quantities
 
 
@@ -35,7 +35,6 @@ class NodeSpec(View, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     pod_cidr: str = field(name="podCIDR", default="")
-    provider_id: str = field(name="providerID", default="")
 
 
 class NodeAddress(View, frozen=True):
@@ -56,8 +55,7 @@ class NodeStatus(View, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
-class Node(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Node(ObjectView, frozen=True):
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
 

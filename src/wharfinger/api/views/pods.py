@@ -6,7 +6,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 
 Quantities = dict[str, str | int | float]
 """Resource name to quantity, as written; see `wharfinger.api.quantity`."""
@@ -270,8 +270,7 @@ class PodStatus(View, frozen=True):
         return None
 
 
-class Pod(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Pod(ObjectView, frozen=True):
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
 

@@ -6,7 +6,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import ObjectMeta
+from wharfinger.api.views.meta import ObjectView
 
 
 class PolicyRule(View, frozen=True):
@@ -36,24 +36,20 @@ class AggregationRule(View, frozen=True):
     cluster_role_selectors: tuple[LabelSelector, ...] = ()
 
 
-class Role(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Role(ObjectView, frozen=True):
     rules: tuple[PolicyRule, ...] = ()
 
 
-class ClusterRole(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ClusterRole(ObjectView, frozen=True):
     rules: tuple[PolicyRule, ...] = ()
     aggregation_rule: AggregationRule | None = None
 
 
-class RoleBinding(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class RoleBinding(ObjectView, frozen=True):
     role_ref: RoleRef = field(default_factory=RoleRef)
     subjects: tuple[Subject, ...] = ()
 
 
-class ClusterRoleBinding(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ClusterRoleBinding(ObjectView, frozen=True):
     role_ref: RoleRef = field(default_factory=RoleRef)
     subjects: tuple[Subject, ...] = ()

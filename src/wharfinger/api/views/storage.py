@@ -7,7 +7,7 @@ from msgspec import field
 from wharfinger.api.selectors import LabelSelector, NodeSelector
 from wharfinger.api.views.base import View
 from wharfinger.api.views.core import ObjectReference
-from wharfinger.api.views.meta import ObjectMeta
+from wharfinger.api.views.meta import ObjectView
 from wharfinger.api.views.pods import InTreeSources, Quantities, Resources
 
 
@@ -36,8 +36,7 @@ class PersistentVolumeStatus(View, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PersistentVolume(ObjectView, frozen=True):
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
     status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
 
@@ -57,8 +56,7 @@ class PersistentVolumeClaimStatus(View, frozen=True):
     capacity: Quantities = field(default_factory=dict)
 
 
-class PersistentVolumeClaim(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PersistentVolumeClaim(ObjectView, frozen=True):
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
     status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
 
@@ -72,8 +70,7 @@ class TopologyTerm(View, frozen=True):
     match_label_expressions: tuple[TopologyExpression, ...] = ()
 
 
-class StorageClass(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class StorageClass(ObjectView, frozen=True):
     provisioner: str = ""
     reclaim_policy: str = "Delete"
     volume_binding_mode: str = "Immediate"
@@ -86,7 +83,6 @@ class VolumeNodeResources(View, frozen=True):
 
 class CsiNodeDriver(View, frozen=True):
     name: str = ""
-    node_id: str = field(name="nodeID", default="")
     topology_keys: tuple[str, ...] = ()
     allocatable: VolumeNodeResources | None = None
 
@@ -95,23 +91,19 @@ class CsiNodeSpec(View, frozen=True):
     drivers: tuple[CsiNodeDriver, ...] = ()
 
 
-class CSINode(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class CSINode(ObjectView, frozen=True):
     spec: CsiNodeSpec = field(default_factory=CsiNodeSpec)
 
 
 class CsiDriverSpec(View, frozen=True):
-    attach_required: bool = True
     storage_capacity: bool = False
 
 
-class CSIDriver(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class CSIDriver(ObjectView, frozen=True):
     spec: CsiDriverSpec = field(default_factory=CsiDriverSpec)
 
 
-class CSIStorageCapacity(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class CSIStorageCapacity(ObjectView, frozen=True):
     node_topology: LabelSelector | None = None
     storage_class_name: str = ""
     capacity: str | int | float | None = None
@@ -128,6 +120,5 @@ class VolumeAttachmentSpec(View, frozen=True):
     source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
 
 
-class VolumeAttachment(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class VolumeAttachment(ObjectView, frozen=True):
     spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

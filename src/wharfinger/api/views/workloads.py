@@ -8,7 +8,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 
 IntOrPercent = int | str
 Template = dict[str, Any]
@@ -24,7 +24,6 @@ class ReplicaSetSpec(View, frozen=True):
 
 class ReplicaSetStatus(View, frozen=True):
     replicas: int = 0
-    fully_labeled_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
     terminating_replicas: int | None = None
@@ -32,8 +31,7 @@ class ReplicaSetStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class ReplicaSet(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ReplicaSet(ObjectView, frozen=True):
     spec: ReplicaSetSpec = field(default_factory=ReplicaSetSpec)
     status: ReplicaSetStatus = field(default_factory=ReplicaSetStatus)
 
@@ -59,29 +57,18 @@ class DeploymentSpec(View, frozen=True):
     progress_deadline_seconds: int = 600
 
 
-class DeploymentCondition(View, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_update_time: str = ""
-    last_transition_time: str = ""
-
-
 class DeploymentStatus(View, frozen=True):
     observed_generation: int = 0
     replicas: int = 0
     updated_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    unavailable_replicas: int = 0
     terminating_replicas: int | None = None
-    conditions: tuple[DeploymentCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     collision_count: int | None = None
 
 
-class Deployment(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Deployment(ObjectView, frozen=True):
     spec: DeploymentSpec = field(default_factory=DeploymentSpec)
     status: DeploymentStatus = field(default_factory=DeploymentStatus)
 
@@ -105,19 +92,11 @@ class DaemonSetSpec(View, frozen=True):
 
 
 class DaemonSetStatus(View, frozen=True):
-    current_number_scheduled: int = 0
-    number_misscheduled: int = 0
-    desired_number_scheduled: int = 0
-    number_ready: int = 0
     observed_generation: int = 0
-    updated_number_scheduled: int = 0
-    number_available: int = 0
-    number_unavailable: int = 0
     collision_count: int | None = None
 
 
-class DaemonSet(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class DaemonSet(ObjectView, frozen=True):
     spec: DaemonSetSpec = field(default_factory=DaemonSetSpec)
     status: DaemonSetStatus = field(default_factory=DaemonSetStatus)
 
@@ -167,14 +146,12 @@ class StatefulSetStatus(View, frozen=True):
     collision_count: int | None = None
 
 
-class StatefulSet(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class StatefulSet(ObjectView, frozen=True):
     spec: StatefulSetSpec = field(default_factory=StatefulSetSpec)
     status: StatefulSetStatus = field(default_factory=StatefulSetStatus)
 
 
-class ControllerRevision(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ControllerRevision(ObjectView, frozen=True):
     revision: int = 0
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -192,7 +169,6 @@ class JobSpec(View, frozen=True):
     completion_mode: str = "NonIndexed"
     suspend: bool = False
     pod_replacement_policy: str = "TerminatingOrFailed"
-    manual_selector: bool = False
     managed_by: str = ""
     pod_failure_policy: dict[str, Any] | None = None
     success_policy: dict[str, Any] | None = None
@@ -217,8 +193,7 @@ class JobStatus(View, frozen=True):
     uncounted_terminated_pods: UncountedPods | None = None
 
 
-class Job(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Job(ObjectView, frozen=True):
     spec: JobSpec = field(default_factory=JobSpec)
     status: JobStatus = field(default_factory=JobStatus)
 
@@ -234,8 +209,7 @@ class CronJobSpec(View, frozen=True):
     failed_jobs_history_limit: int = 1
 
 
-class CronJob(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class CronJob(ObjectView, frozen=True):
     spec: CronJobSpec = field(default_factory=CronJobSpec)
 
 
@@ -243,27 +217,23 @@ class PodDisruptionBudgetSpec(View, frozen=True):
     min_available: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
     selector: LabelSelector | None = None  # absent matches no pod, empty matches all
-    unhealthy_pod_eviction_policy: str | None = None
 
 
 class PodDisruptionBudgetStatus(View, frozen=True):
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
-    expected_pods: int = 0
     observed_generation: int = 0
     disrupted_pods: dict[str, str] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 
 
-class PodDisruptionBudget(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PodDisruptionBudget(ObjectView, frozen=True):
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)
 
 
-class PriorityClass(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PriorityClass(ObjectView, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"

@@ -212,7 +212,7 @@ class VolumeBinding(VolumePlugin):
             return SUCCESS  # a stand-in needs a node that the volumes allow, but claims none of them
         needs, claims = self._needs(pod)
         if needs != prepared.needs:
-            return error("the pod's claims changed while it was decided on")
+            return error("the pod's claims changed during scheduling")
         flags, volumes = prepared.assign(row)
         if flags:
             return unresolvable(*(reason for flag, reason in REASONS.items() if flags & flag))
@@ -245,7 +245,7 @@ class VolumeBinding(VolumePlugin):
         plan = self._catalogue.plans.get(pod.metadata.key)
         if plan is None:
             return None
-        return VolumesBound(self._catalogue, pod, node_name, plan.bindings, plan.provisions, self._timeout)
+        return VolumesBound(self._catalogue, pod, node_name, plan, self._timeout)
 
     def commit(self, pod: Pod) -> None:
         self._catalogue.plans.pop(pod.metadata.key, None)
