@@ -120,7 +120,7 @@ class Engine:
         self.tables.nominate(None, (namespace, name))
 
     def apply(self, kind: str, document: Any, *, deleted: bool = False) -> None:
-        """An object of another kind was added, updated or deleted: a view, or a document."""
+        """An object of another kind was added, updated or deleted: a view or a document."""
         if isinstance(document, Mapping) and kind in self.views:
             document = view(document, self.views[kind])
         of_kind = self._objects.setdefault(kind, {})

@@ -157,7 +157,7 @@ class Tables(NodeTable):
                 moved.of_namespace[namespace] = moved.namespaces
 
     def listen(self, listener: PodListener, *, first: bool = False) -> None:
-        """Adds a listener; it is called after the listeners added before. `first` is for one whose records they read."""
+        """Adds a listener after earlier ones, or with `first` before them, if they read its records."""
         self.listeners.add(listener, first=first)
         self.changed(listeners=True)
 
