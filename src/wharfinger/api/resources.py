@@ -99,7 +99,9 @@ def _total(pod: Pod, part: Literal["requests", "limits"], missing: Mapping[str, 
     infeasible = _resize_infeasible(pod)
     statuses = _resizable_statuses(pod)
 
-    def effective(desired: Resources, actual: Resources | None, allocated: Quantities | None) -> Amounts:
+    def effective(
+        desired: ResourceRequirements, actual: ResourceRequirements | None, allocated: Quantities | None
+    ) -> Amounts:
         """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
         stated = nano(getattr(desired, part))
         if actual is None:

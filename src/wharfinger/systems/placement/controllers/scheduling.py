@@ -16,9 +16,8 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.events import reference
 from wharfinger.client.timers import call_later
-from wharfinger.controllers.context import ControllerContext
-from wharfinger.systems.placement.controllers.cache import PlacementCache
 from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.systems.placement.controllers.cache import PlacementCache
 from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
 from wharfinger.systems.placement.kinds.names import (
     ADDON_PLACEMENT_SCORES,
@@ -59,22 +58,12 @@ class PlacementMetrics:
         self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
 
 
-<<<<<<< HEAD
-class PlacementController(Controller[ObjectKey]):
-    name = "placement"
-
-    def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.world = PlacementCache(self.queue.add, context.now)
-=======
-class PlacementController(ContextController[Key]):
+class PlacementController(ContextController[ObjectKey]):
     name = "placement"
 
     def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
         super().__init__(context)
-        self.world = World(self.queue.add, context.now)
->>>>>>> h/controllers
+        self.world = PlacementCache(self.queue.add, context.now)
         self.metrics = metrics
         self.decided = 0  # decisions made, for tests and benchmarks
         informers, world = context.informers, self.world
