@@ -5,7 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/wharfinger/__init__.py)
 
-.PHONY: help run test test-kubernetes bench-kubernetes image lint format setup bench fuzz lock clean
+SYSTEMS := placement reservation resource_class resource_policy scheduling_policy
+CORE := admission api client controllers engine http install node plugins scenario scheduler simulate store webhook
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
+COMMA := ,
+
+.PHONY: help run test test-without-systems test-kubernetes bench-kubernetes image lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -27,6 +33,10 @@ run: $(READY)  ## start the control plane on this machine, with sample nodes and
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-without-systems: $(READY)  ## the tests of the core, with each system left out in turn and with all of them left out
+	@for systems in $(SYSTEMS) $(subst $(SPACE),$(COMMA),$(SYSTEMS)); do echo "without $$systems"; \
+	  WHARF_DISABLED_SYSTEMS=$$systems $(BIN)/python -m pytest -n 2 --dist worksteal $(addprefix tests/,$(CORE)) || exit 1; done
 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]

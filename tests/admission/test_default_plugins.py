@@ -1,4 +1,4 @@
-"""What Kubernetes' default admission plugins do to pods and classes, in the words they use."""
+"""The stock admission plugins: what they change and refuse, with the texts of Kubernetes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def refusal(store: Store, document: dict[str, Any]) -> str:
     return caught.value.message
 
 
-def test_a_class_becomes_a_number() -> None:
+def test_a_priority_class_sets_the_priority() -> None:
     async def scenario(store: Store) -> None:
         plain = (await store.create(PODS, pod("plain"), "n")).document["spec"]
         assert (plain["priority"], plain["preemptionPolicy"]) == (0, "PreemptLowerPriority")
@@ -70,7 +70,7 @@ def test_a_class_becomes_a_number() -> None:
     with_store(scenario)
 
 
-def test_the_global_default_counts_and_there_is_one() -> None:
+def test_only_one_global_default_class_is_allowed() -> None:
     async def scenario(store: Store) -> None:
         default = {"metadata": {"name": "usual"}, "value": 50, "globalDefault": True, "preemptionPolicy": "Never"}
         await store.create(PRIORITY_CLASSES, default)
@@ -99,7 +99,7 @@ def test_the_global_default_counts_and_there_is_one() -> None:
         ([{"operator": "Exists", "effect": "NoExecute"}], []),
     ],
 )
-def test_pods_tolerate_trouble_for_five_minutes(given: list[Any], added: list[str]) -> None:
+def test_pods_tolerate_unready_nodes_for_five_minutes(given: list[Any], added: list[str]) -> None:
     async def scenario(store: Store) -> list[Any]:
         return (await store.create(PODS, pod(tolerations=given), "n")).document["spec"].get("tolerations") or []
 
@@ -110,7 +110,7 @@ def test_pods_tolerate_trouble_for_five_minutes(given: list[Any], added: list[st
     ]
 
 
-def test_a_pod_has_a_service_account() -> None:
+def test_a_pod_gets_a_service_account() -> None:
     async def scenario(store: Store) -> None:
         spec = (await store.create(PODS, pod(), "n")).document["spec"]
         assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("default", "default")
@@ -125,7 +125,7 @@ def test_a_pod_has_a_service_account() -> None:
     with_store(scenario)
 
 
-def test_accounts_need_not_exist_where_nothing_is_looked_up() -> None:
+def test_without_lookup_service_accounts_need_not_exist() -> None:
     async def scenario(store: Store) -> Any:
         return (await store.create(PODS, pod(serviceAccountName="bot"), "n")).document["spec"]["serviceAccountName"]
 
@@ -162,7 +162,7 @@ BOUNDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("bounds", "resources", "why"), BOUNDS)
-def test_limits_are_held(bounds: dict[str, Any], resources: dict[str, Any], why: str) -> None:
+def test_limit_ranges_are_enforced(bounds: dict[str, Any], resources: dict[str, Any], why: str) -> None:
     async def scenario(store: Store) -> str:
         await store.create(LIMIT_RANGES, limits(**bounds), "n")
         return await refusal(store, pod(resources=resources))
@@ -170,7 +170,7 @@ def test_limits_are_held(bounds: dict[str, Any], resources: dict[str, Any], why:
     assert with_store(scenario) == f'pods "p" is forbidden: {why}'
 
 
-def test_claims_are_held_to_their_limits_and_pods_as_a_whole() -> None:
+def test_limit_ranges_of_claims_and_whole_pods() -> None:
     async def scenario(store: Store) -> None:
         bounds = [
             {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}},
@@ -192,7 +192,7 @@ def test_claims_are_held_to_their_limits_and_pods_as_a_whole() -> None:
 @pytest.mark.parametrize(
     "given", [[], ["example.com/own"], ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"]]
 )
-def test_claims_and_volumes_are_born_protected(given: list[str]) -> None:
+def test_new_claims_and_volumes_get_a_finalizer(given: list[str]) -> None:
     async def scenario(store: Store) -> None:
         shape = {"accessModes": ["ReadWriteOnce"]}
         metadata = {"name": "x", "finalizers": given}
@@ -225,7 +225,7 @@ SANDBOX = {
 }
 
 
-def test_a_runtime_class_gives_overhead_and_a_way_to_its_nodes() -> None:
+def test_a_runtime_class_sets_overhead_node_selector_and_tolerations() -> None:
     async def scenario(store: Store) -> None:
         await store.create(RUNTIME_CLASSES, SANDBOX)
         await store.create(RUNTIME_CLASSES, {"metadata": {"name": "bare"}, "handler": "h"})
@@ -263,7 +263,7 @@ def test_a_runtime_class_gives_overhead_and_a_way_to_its_nodes() -> None:
     with_store(scenario)
 
 
-def test_a_pod_whose_runtime_class_a_snapshot_leaves_out_stays_as_it_is() -> None:
+def test_a_missing_runtime_class_is_ignored_unless_required() -> None:
     async def scenario(store: Store) -> None:
         made = await store.create(PODS, pod(runtimeClassName="unknown", overhead={"cpu": "1"}), "n")
         assert made.document["spec"]["overhead"] == {"cpu": "1"}

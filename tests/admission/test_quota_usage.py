@@ -1,4 +1,4 @@
-"""What a quota counts follows the writes: after any history the sums are those of a fresh count."""
+"""Quota usage is updated with writes: after any history it equals a fresh count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pod(name: str, cpu: int) -> Document:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("between", [1, 1500], ids=["asked often", "asked after more changes than are remembered"])
-def test_sums_follow_the_writes(seed: int, between: int) -> None:
+def test_usage_follows_writes(seed: int, between: int) -> None:
     source = random.Random(seed)
 
     async def scenario() -> None:

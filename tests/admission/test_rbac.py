@@ -1,4 +1,4 @@
-"""Who may do what: rules, bindings, subjects, and how they change."""
+"""RBAC decisions: rules, bindings, subjects, and their changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def test_a_rule_allows_what_kubernetes_would(granted: dict[str, Any], asked: dic
         (binding("b", "local", ("User", "ann"), namespace="b", kind="Role"), ANN, "b", False),
     ],
 )
-def test_a_binding_reaches_its_subjects_where_it_stands(bound: Any, user: User, namespace: str, expected: bool) -> None:
+def test_a_binding_applies_to_its_subjects_in_its_namespace(
+    bound: Any, user: User, namespace: str, expected: bool
+) -> None:
     pods = rule("get", "pods")
     index = RbacIndex([role("r", pods), role("local", pods, namespace="a"), bound])
     assert index.allowed(Attributes(user, "get", resource="pods", namespace=namespace)).allowed is expected
@@ -78,7 +80,7 @@ def test_masters_may_do_everything() -> None:
     assert RbacIndex().allowed(Attributes(SYSTEM, "delete", resource="nodes")).allowed
 
 
-def test_the_refusal_is_worded_as_an_api_server_words_it() -> None:
+def test_the_text_of_a_denial() -> None:
     asked = Attributes(ANN, "create", "apps", "deployments", "scale", name="web", namespace="a")
     assert asked.forbidden().message == (
         'deployments.apps "web" is forbidden: User "ann" cannot create resource "deployments/scale" in API group '
@@ -88,7 +90,7 @@ def test_the_refusal_is_worded_as_an_api_server_words_it() -> None:
     assert Attributes(ANN, "list", resource="nodes").denial().endswith("at the cluster scope")
 
 
-def test_changes_of_roles_and_bindings_are_seen() -> None:
+def test_changes_of_roles_and_bindings_take_effect() -> None:
     asked = Attributes(ANN, "get", resource="pods")
     index = RbacIndex([binding("b", "r", ("User", "ann"))])
     assert not index.allowed(asked).allowed
@@ -108,7 +110,7 @@ def test_changes_of_roles_and_bindings_are_seen() -> None:
     assert not index.allowed(asked).allowed
 
 
-def test_names_allowed_unites_all_grants() -> None:
+def test_names_allowed_merges_all_grants() -> None:
     asked = Attributes(ANN, "use", "g", "policies", namespace="a")
     index = RbacIndex(
         [
@@ -131,7 +133,7 @@ def test_rules_for_counts_a_binding_once() -> None:
     assert [item.verbs for item in index.rules_for(ANN, "a")] == [("get",)]
 
 
-def test_aggregated_rules_are_those_of_selected_roles_without_repeats() -> None:
+def test_aggregated_rules_are_those_of_selected_roles_without_duplicates() -> None:
     def labelled(name: str, *rules: dict[str, Any]) -> ClusterRole:
         document = role(name, *rules)
         document["metadata"]["labels"] = {"to": "view"}

@@ -1,4 +1,4 @@
-"""Nobody grants what they do not hold."""
+"""Users may grant only permissions that they have."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(index: RbacIndex, resource: Any, document: dict[str, Any], user: User = 
 HOLDS = [role("mine", rule("get", "pods")), binding("b", "mine", ("User", "ann"))]
 
 
-def test_a_role_beyond_ones_own_rights_is_refused_in_kubernetes_words() -> None:
+def test_a_role_with_permissions_that_the_user_lacks_is_refused() -> None:
     review = ask(RbacIndex(HOLDS), ROLES, role("r", rule("get,list,watch", "pods"), namespace="a"))
     assert review.denied is not None
     assert review.denied.message == (
@@ -72,18 +72,18 @@ def test_a_role_beyond_ones_own_rights_is_refused_in_kubernetes_words() -> None:
     )
 
 
-def test_a_role_within_ones_own_rights_passes() -> None:
+def test_a_role_with_permissions_of_the_user_passes() -> None:
     assert ask(RbacIndex(HOLDS), ROLES, role("r", rule("get", "pods"), namespace="a")).denied is None
 
 
-def test_escalate_and_masters_may() -> None:
+def test_the_escalate_verb_and_masters_pass() -> None:
     wanted = role("r", rule("delete", "nodes"))
     assert ask(RbacIndex(HOLDS), CLUSTER_ROLES, wanted, SYSTEM).denied is None
     held = [role("e", rule("escalate", "clusterroles", RBAC)), binding("b2", "e", ("User", "ann"))]
     assert ask(RbacIndex(held), CLUSTER_ROLES, wanted).denied is None
 
 
-def test_an_aggregation_rule_needs_everything() -> None:
+def test_an_aggregation_rule_requires_full_permissions() -> None:
     document = {**role("r"), "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
     denied = ask(RbacIndex(HOLDS), CLUSTER_ROLES, document).denied
     assert denied is not None and "must have cluster-admin privileges to use the aggregationRule" in denied.message
@@ -124,7 +124,7 @@ def test_binding_a_role(held: list[dict[str, Any]], resource: Any, document: dic
     assert denied is None or refused in denied.message
 
 
-def test_updates_of_what_the_garbage_collector_touches_pass() -> None:
+def test_updates_by_the_garbage_collector_pass() -> None:
     old = role("r", rule("delete", "nodes"))
     new = {**old, "metadata": {**old["metadata"], "finalizers": ["x"], "resourceVersion": "2"}}
     assert ask(RbacIndex(), CLUSTER_ROLES, new, old=old).denied is None

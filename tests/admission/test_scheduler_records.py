@@ -12,6 +12,8 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.systems.reservation.rules.reservations import ALLOCATED
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD
 
+pytestmark = pytest.mark.needs_system("reservation", "resource_class")
+
 SCHEDULER = "system:kube-scheduler"
 
 
@@ -36,7 +38,7 @@ def document(*records: str, **others: str) -> dict[str, Any]:
         ("tenant", "CREATE", "eviction", document(ALLOCATED), None, ""),
     ],
 )
-def test_records_are_the_schedulers(
+def test_only_schedulers_write_records(
     user: str, operation: str, subresource: str, new: Any, old: Any, refused: str
 ) -> None:
     reviewer = SchedulerRecordReviewer({SCHEDULER}, scheduler_records())
@@ -61,7 +63,7 @@ def test_records_are_the_schedulers(
 def test_a_pod_that_comes_with_its_node_names_no_reservation(
     user: User, records: tuple[str, ...], node: str, refused: bool
 ) -> None:
-    """No scheduler sees it, so that nobody would void what it says."""
+    """No scheduler handles it, so none would replace the annotation."""
     new = {**document(*records), "spec": {"nodeName": node}}
     denied = (
         SchedulerRecordReviewer({SCHEDULER}, scheduler_records())

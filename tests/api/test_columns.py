@@ -68,7 +68,7 @@ def test_restarts_say_how_long_ago() -> None:
         ("persistentvolumeclaims", {"spec": {"volumeName": "v"}, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}}, {"Status": "Bound", "Capacity": "1Gi", "Access Modes": "RWO"}),
         ("rolebindings", {"roleRef": {"kind": "Role", "name": "r"}}, {"Role": "Role/r"}),
         ("clusterroles", {}, {"Created At": "2001-09-09T01:41:40Z"}),
-        ("resourcepolicies", {"spec": {"strategy": "prefer"}, "status": {"summary": "a 1/2, b 0"}}, {"Strategy": "prefer", "Units": "a 1/2, b 0"}),
+        pytest.param("resourcepolicies", {"spec": {"strategy": "prefer"}, "status": {"summary": "a 1/2, b 0"}}, {"Strategy": "prefer", "Units": "a 1/2, b 0"}, marks=pytest.mark.needs_system("resource_policy")),
     ],
 )  # fmt: skip
 def test_cells(plural: str, document: dict[str, Any], cells: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
 from wharfinger.api.requests import PatchType
-from wharfinger.apiserver.app import Application
+from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.server import open_application
@@ -27,7 +27,7 @@ from wharfinger.store.store import Store
 class Caller:
     """Speaks ASGI to an application, as the administrator."""
 
-    def __init__(self, application: Application, token: str) -> None:
+    def __init__(self, application: ApiServerApplication, token: str) -> None:
         self._application = application
         self._token = token
 
@@ -62,7 +62,9 @@ class Caller:
         return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def with_application(tmp_path: Path, scenario: Callable[[Application, Caller], Coroutine[Any, Any, None]]) -> None:
+def with_application(
+    tmp_path: Path, scenario: Callable[[ApiServerApplication, Caller], Coroutine[Any, Any, None]]
+) -> None:
     async def main() -> None:
         store = Store(registry())
         credentials = load_credentials(tmp_path / "d")
@@ -75,7 +77,7 @@ def with_application(tmp_path: Path, scenario: Callable[[Application, Caller], C
 
 
 def test_too_many_requests_at_once_are_sent_away(tmp_path: Path) -> None:
-    async def scenario(application: Application, caller: Caller) -> None:
+    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         assert (await caller.ask("/api/v1/pods"))[0] == 200
         application.max_inflight = 0
         status, headers, body = await caller.ask("/api/v1/pods")
@@ -92,7 +94,7 @@ def test_too_many_requests_at_once_are_sent_away(tmp_path: Path) -> None:
 
 
 def test_watches_do_not_count_and_end_with_the_server(tmp_path: Path) -> None:
-    async def scenario(application: Application, caller: Caller) -> None:
+    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         application.max_inflight = 1
         gone = asyncio.Event()
         watches = [asyncio.create_task(caller.ask("/api/v1/pods?watch=1", gone=gone)) for _ in range(3)]
@@ -108,7 +110,7 @@ def test_watches_do_not_count_and_end_with_the_server(tmp_path: Path) -> None:
 
 
 def test_a_client_that_leaves_ends_its_watch(tmp_path: Path) -> None:
-    async def scenario(application: Application, caller: Caller) -> None:
+    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         gone = asyncio.Event()
         watch = asyncio.create_task(caller.ask("/api/v1/pods?watch=1", gone=gone))
         await asyncio.sleep(0.05)
@@ -121,7 +123,7 @@ def test_a_client_that_leaves_ends_its_watch(tmp_path: Path) -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped(tmp_path: Path) -> None:
-    async def scenario(application: Application, caller: Caller) -> None:
+    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         application.watchers.stuck = 0.05
         full = asyncio.Event()
         sent = 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.apiserver.running import Api, config_map, environment, serving
 
-from wharfinger.apiserver.server import CannotServe, Settings, listen
+from wharfinger.apiserver.server import ApiServerSettings, CannotServe, listen
 
 WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 
@@ -70,7 +70,7 @@ def test_default_roles_are_restored_unless_told_otherwise(tmp_path: Path) -> Non
 @pytest.mark.parametrize("host", ["0.0.0.0", "example.com", "::", "192.168.1.1"])
 def test_only_loopback_is_served(tmp_path: Path, host: str) -> None:
     with pytest.raises(CannotServe, match=re.escape(host)):
-        listen(Settings(tmp_path, host, 0))
+        listen(ApiServerSettings(tmp_path, host, 0))
 
 
 def test_a_port_in_use_and_a_directory_in_use_are_named(tmp_path: Path) -> None:

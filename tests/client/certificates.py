@@ -1,4 +1,4 @@
-"""A certificate authority for tests, made afresh, so that nothing expires in the repository."""
+"""A certificate authority for tests, created on each run so that nothing in the repository expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client for tests that holds one collection of documents and does what the test tells it to."""
+"""Fake clients whose behaviour the test controls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pod(name: str, *, uid: str = "", labels: dict[str, str] | None = None, node:
 
 
 class ScriptedClient(Client):
-    """Lists and watches one collection. `fail_list` and `fail_watch` are raised, in order, before anything is served."""
+    """Lists and watches one collection. The errors in `fail_list` and `fail_watch` are raised first, in order."""
 
     def __init__(self) -> None:
         self.version = 1
@@ -51,7 +51,7 @@ class ScriptedClient(Client):
         self._record(EventType.DELETED, document)
 
     def compact(self) -> None:
-        """Forgets all history and ends the running watches."""
+        """Drops the history and ends the watches in progress."""
         self.compacted = self.version
         self.history.clear()
         self.close_watches()
@@ -97,7 +97,7 @@ class ScriptedClient(Client):
 
 
 class MemoryClient(Client):
-    """Objects in memory with optimistic locking, and faults to order: `fail` is asked before every call."""
+    """Objects in memory with optimistic locking; `fail` may return an error for each call."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""A small HTTP server for tests on a real socket. The test scripts every connection by the bytes it sends."""
+"""A small HTTP server on a real socket, whose responses the test scripts byte by byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Request:
 
 @dataclass
 class Reply:
-    """Writes answers by hand, so that they may be cut at any byte."""
+    """Writes raw responses, which may be cut off at any byte."""
 
     writer: asyncio.StreamWriter
 
@@ -42,7 +42,7 @@ class Reply:
         await self.answer(code, {**document, "message": message or reason}, headers)
 
     async def begin(self) -> None:
-        """Starts a chunked answer, as watches have."""
+        """Starts a chunked response, as for a watch."""
         self.writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         await self.writer.drain()
 
@@ -58,7 +58,7 @@ class Reply:
         await self.writer.drain()
 
     def drop(self) -> None:
-        """Closes the connection at once, whatever was promised."""
+        """Aborts the connection."""
         self.writer.transport.abort()
 
 

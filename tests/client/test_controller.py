@@ -1,4 +1,4 @@
-"""The controller runner: errors are tried again, conflicts soon, and one bad key does not stop the others."""
+"""The controller base: errors are retried, conflicts soon, and a failing key does not affect the others."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def run(controller: Failing, *keys: str, later: Callable[[], None] = lambda: Non
     ],
     ids=["an API error", "a defect", "told when to come back"],
 )
-def test_a_failing_key_is_tried_again_and_others_go_on(fault: Exception, waits: list[float]) -> None:
+def test_a_failing_key_is_retried_and_others_continue(fault: Exception, waits: list[float]) -> None:
     controller = Failing({"bad": [fault] * 3})
     run(controller, "bad", "good")
     assert controller.times("bad") == waits and controller.times("good") == [0]
 
 
-def test_a_conflict_is_tried_again_soon_however_often_it_happens() -> None:
+def test_conflicts_are_retried_soon_every_time() -> None:
     controller = Failing({"busy": [Conflict("changed")] * 20})
     run(controller, "busy")
     times = controller.times("busy")
@@ -91,14 +91,14 @@ def test_success_forgets_earlier_failures() -> None:
     assert controller.times("k") == [0, 0.005, 0.015, 0.035, 500, 500.005]
 
 
-def test_nothing_is_worked_on_before_prepare_succeeds() -> None:
+def test_no_key_is_processed_before_prepare_succeeds() -> None:
     controller = Failing({})
     controller.prepare_faults = [ServiceUnavailable("down"), ServiceUnavailable("down")]
     run(controller, "k")
     assert controller.prepared == 3 and controller.times("k") == [0.3]
 
 
-def test_what_happens_is_measured() -> None:
+def test_metrics_count_additions_and_outcomes() -> None:
     metrics = CollectorRegistry()
     run(Failing({"k": [Conflict("x"), ValueError("y")]}, metrics), "k")
     text = exposition(metrics).decode()

@@ -85,7 +85,7 @@ def test_tls(
 
 
 @pytest.mark.parametrize(("final", "tries"), [(True, 1), (False, 4)], ids=["a bad certificate", "no connection"])
-def test_what_cannot_get_better_is_not_tried_again(final: bool, tries: int) -> None:
+def test_final_errors_are_not_retried(final: bool, tries: int) -> None:
     class Failing:
         asked = 0
 
@@ -99,7 +99,7 @@ def test_what_cannot_get_better_is_not_tried_again(final: bool, tries: int) -> N
     assert transport.asked == tries
 
 
-def test_a_client_certificate_is_shown_and_a_new_one_means_new_connections(tmp_path: Path) -> None:
+def test_a_rotated_client_certificate_opens_new_connections(tmp_path: Path) -> None:
     class Rotating(FixedCredentials):
         name = "first"
 
@@ -127,7 +127,7 @@ def test_a_client_certificate_is_shown_and_a_new_one_means_new_connections(tmp_p
     asyncio.run(main())
 
 
-def test_a_replaced_token_file_is_read_again_after_a_minute_or_when_refused(tmp_path: Path) -> None:
+def test_a_rotated_token_file_is_read_again_after_a_minute_or_a_401(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     now = 0.0
@@ -174,7 +174,7 @@ def test_a_replaced_token_file_is_read_again_after_a_minute_or_when_refused(tmp_
 
 
 def plugin(directory: Path, body: str) -> str:
-    """A credential plugin in Python; `count` is how often it ran."""
+    """A credential plugin written in Python; `count` is the number of its runs."""
     file = directory / "plugin"
     file.write_text(
         f"#!{sys.executable}\nimport json, os, sys, pathlib\n"
@@ -198,7 +198,7 @@ class SetClock:
         return self.time
 
 
-def test_a_plugin_runs_once_until_its_token_expires_or_is_refused(tmp_path: Path) -> None:
+def test_a_plugin_runs_again_only_when_its_token_expires_or_is_rejected(tmp_path: Path) -> None:
     command = plugin(tmp_path, "give(token=f'token-{count}', expirationTimestamp='2023-11-14T22:23:20Z')")
     clock = SetClock()
 
@@ -228,7 +228,7 @@ def test_a_plugin_runs_once_until_its_token_expires_or_is_refused(tmp_path: Path
     asyncio.run(main())
 
 
-def test_a_plugin_is_told_the_cluster_and_gets_its_arguments_and_environment(tmp_path: Path) -> None:
+def test_a_plugin_receives_cluster_info_arguments_and_environment(tmp_path: Path) -> None:
     command = plugin(
         tmp_path,
         "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
@@ -239,7 +239,7 @@ def test_a_plugin_is_told_the_cluster_and_gets_its_arguments_and_environment(tmp
     assert asyncio.run(ExecCredentials(made).token()) == f"{V1}|https://host|False|--x|north|"
 
 
-def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
+def test_a_plugin_may_return_a_certificate(tmp_path: Path) -> None:
     pair = AUTHORITY.issue("plugin")
     (tmp_path / "pair.json").write_text(
         json.dumps({"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()})
@@ -271,14 +271,14 @@ def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
         ("give(token='x', expirationTimestamp='tomorrow')", "status.expirationTimestamp: invalid time"),
     ],
 )
-def test_a_plugin_that_fails_says_so(tmp_path: Path, body: str, message: str) -> None:
+def test_failures_of_a_plugin_are_reported(tmp_path: Path, body: str, message: str) -> None:
     made = ExecPlugin(V1, plugin(tmp_path, body), interactive_mode="Never")
     with pytest.raises(Unauthorized) as caught:
         asyncio.run(ExecCredentials(made).token())
     assert str(caught.value).startswith("getting credentials: exec: ") and message in str(caught.value)
 
 
-def test_a_missing_plugin_says_how_to_install_it() -> None:
+def test_the_error_for_a_missing_plugin_contains_its_install_hint() -> None:
     made = ExecPlugin(V1, "no-such-plugin", install_hint="brew install it", interactive_mode="Never")
     with pytest.raises(Unauthorized, match=r"(?s)no-such-plugin cannot be run: .*brew install it"):
         asyncio.run(ExecCredentials(made).token())
@@ -291,7 +291,7 @@ def test_a_plugin_that_needs_a_terminal_is_not_run_without_one() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\nImpersonate-User: root", "a\r\n\r\nGET / HTTP/1.1"])
-def test_a_token_cannot_smuggle_a_header(value: str) -> None:
+def test_a_token_cannot_inject_a_header(value: str) -> None:
     async def main() -> None:
         async with Server(good) as server:
             client = HttpClient(ClusterAccess(server.url, credentials=FixedCredentials(value)), retries=0)

@@ -1,4 +1,4 @@
-"""The event recorder: counts, combines, silences, and never gets in the way."""
+"""The event recorder: counting, combining, rate limiting, and never blocking its caller."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_event_has_the_fields_that_kubectl_shows() -> None:
     recording(body)
 
 
-def test_the_same_event_again_raises_the_count_and_the_last_time() -> None:
+def test_a_repeated_event_increments_its_count() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         for _ in range(3):
             recorder.event(PODS, pod("web"), "Warning", "FailedScheduling", "0/3 nodes are available")
@@ -94,7 +94,7 @@ def test_many_messages_with_one_reason_are_combined() -> None:
     recording(body)
 
 
-def test_an_object_that_causes_too_many_events_is_silenced_until_it_earns_one() -> None:
+def test_an_object_with_too_many_events_is_rate_limited() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         for reason in range(40):
             recorder.event(PODS, pod("noisy"), "Warning", f"Reason{reason}", "x")
@@ -122,7 +122,7 @@ def test_events_of_cluster_wide_objects_go_to_the_default_namespace() -> None:
     recording(body)
 
 
-def test_two_components_may_speak_of_one_object_in_one_instant() -> None:
+def test_events_of_two_components_at_the_same_time_have_different_names() -> None:
     async def main() -> None:
         client, clock = MemoryClient(), LoopClock(1_700_000_000.0, asyncio.get_running_loop())
         recorders = [EventRecorder(client, name, clock) for name in ("scheduler", "kubelet")]
@@ -137,7 +137,7 @@ def test_two_components_may_speak_of_one_object_in_one_instant() -> None:
     run_virtual(main())
 
 
-def test_an_unreachable_server_delays_events_and_a_refusing_one_drops_them() -> None:
+def test_events_are_delayed_while_the_server_is_unreachable_and_dropped_when_rejected() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         down: list[Exception] = [ServiceUnavailable("down"), ServiceUnavailable("down"), Forbidden("terminating")]
         client.fail = lambda verb, name: down.pop(0) if down and name.startswith("web") else None
@@ -151,7 +151,7 @@ def test_an_unreachable_server_delays_events_and_a_refusing_one_drops_them() -> 
     recording(body)
 
 
-def test_an_event_that_expired_on_the_server_is_made_again_with_its_count() -> None:
+def test_an_event_that_expired_on_the_server_is_recreated_with_its_count() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         recorder.event(PODS, pod("web"), "Normal", "One", "x")
         await asyncio.sleep(1)
@@ -173,7 +173,7 @@ def test_a_full_queue_drops_events_and_the_caller_never_waits() -> None:
     run_virtual(main())
 
 
-def test_nonsense_is_logged_not_raised() -> None:
+def test_invalid_events_are_logged_not_raised() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         recorder.event(PODS, None, "Normal", "One", "x")
         assert recorder.dropped == 1

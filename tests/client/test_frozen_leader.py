@@ -1,4 +1,4 @@
-"""A leader that is stopped by a signal past its lease: real processes, real clocks."""
+"""A leader suspended by a signal until its lease has expired, with real processes and clocks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def main():
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_it_sends_nothing_after_it_wakes_but_what_was_on_the_wire(loop: str) -> None:
+def test_a_suspended_leader_writes_nothing_after_it_resumes(loop: str) -> None:
     lease: dict[str, Any] = {}
     writes: list[str] = []  # who held the lease when a write arrived
 
@@ -72,7 +72,7 @@ def test_it_sends_nothing_after_it_wakes_but_what_was_on_the_wire(loop: str) -> 
                 while len(writes) < 20:
                     await asyncio.sleep(0.01)
                 process.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(1.2)  # its lease is over: another takes it
+                await asyncio.sleep(1.2)  # its lease expires, and another process acquires it
                 lease["metadata"]["resourceVersion"] += "0"
                 lease["spec"]["holderIdentity"] = "another"
                 lease["spec"]["leaseDurationSeconds"] = 3600

@@ -11,7 +11,7 @@ from wharfinger.client.metrics import HealthServer
 from wharfinger.client.pool import PooledTransport
 
 
-def test_it_shows_metrics_and_what_is_wrong() -> None:
+def test_it_serves_metrics_and_failed_checks() -> None:
     async def main() -> None:
         metrics = CollectorRegistry()
         Counter("things_total", "Things.", registry=metrics).inc()

@@ -1,4 +1,4 @@
-"""The HTTP client against a real socket: requests as Kubernetes wants them, answers as views and errors, retries."""
+"""The HTTP client over a real socket: requests, decoded responses and errors, retries, watches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def talk(
     script: Script, *calls: Call, access: dict[str, Any] | None = None, **options: Any
 ) -> tuple[Server, list[Any]]:
-    """Runs calls one after the other; an exception is a result like any other."""
+    """Runs calls one after another; an exception is a result too."""
 
     async def main() -> tuple[Server, list[Any]]:
         async with Server(script) as server:
@@ -58,7 +58,7 @@ async def echo(request: Request, reply: Reply) -> None:
 
 
 def answers(*scripted: tuple[int, Any] | tuple[int, Any, dict[str, str]]) -> Script:
-    """Gives these answers in turn, the last one for ever."""
+    """Sends these responses in turn, and repeats the last one."""
     left = list(scripted)
 
     async def script(request: Request, reply: Reply) -> None:
@@ -143,7 +143,7 @@ def test_requests(call: Call, method: str, path: str, query: dict[str, str], bod
     assert (request.json() if request.body else None) == body
 
 
-def test_headers_say_who_asks_and_for_whom() -> None:
+def test_headers_contain_user_agent_and_impersonation() -> None:
     access = {
         "credentials": FixedCredentials("secret"),
         "impersonate": Impersonation("jane", groups=("dev", "ops"), extra={"scopes": ("view",)}),
@@ -160,12 +160,12 @@ def test_headers_say_who_asks_and_for_whom() -> None:
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_a_name_cannot_lead_elsewhere(name: str) -> None:
+def test_a_name_cannot_change_the_path(name: str) -> None:
     server, results = talk(echo, lambda c: c.get(PODS, name, "ns"))
     assert isinstance(results[0], errors.BadRequest) and not server.requests
 
 
-def test_a_list_becomes_views_and_documents_get_their_kind() -> None:
+def test_lists_are_decoded_into_views_and_documents_get_their_kind() -> None:
     document = {
         "kind": "PodList",
         "metadata": {"resourceVersion": "42", "continue": "more"},
@@ -268,12 +268,12 @@ class TestRetries:
             "never a conflict",
         ],
     )
-    def test_what_is_sent_again(self, call: Call, first: Any, requests: int, good: bool) -> None:
+    def test_which_requests_are_retried(self, call: Call, first: Any, requests: int, good: bool) -> None:
         server, (result,) = talk(answers(first, (200, pod("a"))), call)
         assert len(server.requests) == requests
         assert isinstance(result, dict) is good
 
-    def test_the_time_the_server_asks_for_is_waited(self) -> None:
+    def test_retry_after_is_respected(self) -> None:
         async def main() -> None:
             async with Server(
                 answers((429, status(429, "TooManyRequests"), {"Retry-After": "1"}), (200, {}))
@@ -286,7 +286,7 @@ class TestRetries:
 
         asyncio.run(main())
 
-    def test_patience_ends(self) -> None:
+    def test_retries_on_request_are_limited(self) -> None:
         server, (error,) = talk(answers((429, status(429, "TooManyRequests"), {"Retry-After": "0"})), self.create)
         assert isinstance(error, errors.TooManyRequests) and len(server.requests) == 1 + http.RETRIES_ON_REQUEST
 
@@ -314,7 +314,7 @@ class TestRetries:
         assert isinstance(error, errors.ServiceUnavailable) and "no answer" in str(error)
 
 
-def test_no_more_requests_are_under_way_than_allowed() -> None:
+def test_concurrent_requests_are_limited() -> None:
     under_way, most = 0, 0
 
     async def script(request: Request, reply: Reply) -> None:
@@ -332,8 +332,8 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
     assert most == 3 and len(server.requests) == 20
 
 
-def test_a_fenced_write_is_not_sent_again_after_the_term_ended() -> None:
-    """The check must hold when the request leaves, not when the caller asked for it."""
+def test_a_fenced_write_is_not_retried_after_the_term_ended() -> None:
+    """The check must hold when the request is sent, not when the caller made it."""
     leading = True
 
     def check() -> None:
@@ -342,7 +342,7 @@ def test_a_fenced_write_is_not_sent_again_after_the_term_ended() -> None:
 
     async def script(request: Request, reply: Reply) -> None:
         nonlocal leading
-        leading = False  # while the server makes us wait, the lease ends
+        leading = False  # the lease expires while the client waits for its retry
         await reply.status(429, "TooManyRequests", headers={"Retry-After": "0"})
 
     async def write(client: HttpClient) -> None:
@@ -382,7 +382,7 @@ def test_a_fenced_write_is_not_sent_when_the_term_ends_while_it_waits_for_a_conn
                 holder = asyncio.create_task(client.get(PODS, "a", "ns"))
                 await asked.wait()
             write = asyncio.create_task(FencedClient(client, check).create(PODS, pod("a")))
-            await asyncio.sleep(0)  # it has passed the first check, and waits for its connection
+            await asyncio.sleep(0)  # it has passed the first check and waits for a connection
             leading = False
             with pytest.raises(NotLeading):
                 await write
@@ -456,7 +456,7 @@ class TestWatch:
         assert [event.object.metadata.name for event in found] == ["a", long, "b"]
 
     @pytest.mark.parametrize("cut", ["drop", "end"])
-    def test_half_a_line_at_the_end_is_nothing(self, cut: str) -> None:
+    def test_an_incomplete_line_at_the_end_is_dropped(self, cut: str) -> None:
         async def script(request: Request, reply: Reply) -> None:
             await reply.begin()
             await reply.event("ADDED", {"metadata": {"name": "a", "resourceVersion": "8"}})
@@ -469,7 +469,7 @@ class TestWatch:
         _, found = self.watch(script)
         assert [event.type for event in found] == [EventType.ADDED]
 
-    def test_an_error_event_is_raised(self) -> None:
+    def test_an_error_event_raises(self) -> None:
         async def script(request: Request, reply: Reply) -> None:
             await reply.begin()
             await reply.event("ERROR", status(410, "Expired"))
@@ -478,14 +478,14 @@ class TestWatch:
         _, found = self.watch(script)
         assert type(found[-1]) is errors.Expired
 
-    def test_a_refused_watch_is_raised(self) -> None:
+    def test_a_rejected_watch_raises(self) -> None:
         _, found = self.watch(answers((410, status(410, "Gone"))))
         assert type(found[-1]) is errors.Expired
 
     @pytest.mark.parametrize(
         "line", [b"nonsense\n", b'{"type":"ODD","object":{}}\n', b'{"type":"ADDED","object":{"metadata":7}}\n']
     )
-    def test_nonsense_is_an_error(self, line: bytes) -> None:
+    def test_undecodable_events_are_errors(self, line: bytes) -> None:
         async def script(request: Request, reply: Reply) -> None:
             await reply.begin()
             await reply.chunk(line)
@@ -504,7 +504,7 @@ class TestWatch:
         assert [event.type for event in found] == [EventType.ADDED]
 
 
-def test_warnings_of_the_server_are_told() -> None:
+def test_warnings_of_the_server_are_passed_on() -> None:
     async def script(request: Request, reply: Reply) -> None:
         data = b'{"metadata": {"name": "a"}}'
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(data)}\r\nContent-Type: application/json\r\n"

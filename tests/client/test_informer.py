@@ -1,4 +1,4 @@
-"""Informers: what handlers are told when servers close, expire, fail and forget."""
+"""Informers: what handlers see when watches close, expire or fail."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_informer(
     run_virtual(main())
 
 
-def test_tells_adds_updates_and_deletions_in_order() -> None:
+def test_handlers_are_called_in_order() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         await informer.wait_synced()
         client.put(pod("b"))
@@ -77,7 +77,7 @@ def test_a_closed_watch_is_resumed_from_the_last_version_without_a_list() -> Non
     with_informer(body, pod("a"))
 
 
-def test_an_expired_version_is_answered_by_a_list_that_tells_missed_deletions_with_their_last_state() -> None:
+def test_a_relist_after_expiry_reports_missed_deletions_with_their_last_state() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         await informer.wait_synced()
         await asyncio.sleep(5)
@@ -88,7 +88,7 @@ def test_an_expired_version_is_answered_by_a_list_that_tells_missed_deletions_wi
         client.remove("replaced")
         client.put(pod("replaced", uid="second", node="n3"))
         client.compact()
-        # The watch is closed without having told anything: as if the connection had hung all the time.
+        # The watch ends without any event, as if the connection had hung.
         await asyncio.sleep(5)
         assert told == [
             ("delete", "gone", "n1"),
@@ -102,7 +102,7 @@ def test_an_expired_version_is_answered_by_a_list_that_tells_missed_deletions_wi
     with_informer(body, pod("gone", node="n1"), pod("changed"), pod("same"), pod("replaced", node="n2"))
 
 
-def test_a_storm_of_expired_answers_is_met_with_growing_waits() -> None:
+def test_repeated_expiry_backs_off() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         client.fail_watch = [Expired("too old resource version") for _ in range(1000)]
         await asyncio.sleep(600)
@@ -115,7 +115,7 @@ def test_a_storm_of_expired_answers_is_met_with_growing_waits() -> None:
     with_informer(body, pod("a"))
 
 
-def test_a_server_that_was_away_and_forgot_is_listed_at_once() -> None:
+def test_an_expired_version_after_an_outage_is_relisted_at_once() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         away = [ServiceUnavailable("away") for _ in range(5)]
         client.fail_watch = [*away, Expired("too old resource version")]
@@ -127,7 +127,7 @@ def test_a_server_that_was_away_and_forgot_is_listed_at_once() -> None:
     with_informer(body, pod("a"))
 
 
-def test_a_server_that_closes_every_watch_at_once_is_not_hammered() -> None:
+def test_watches_that_close_immediately_back_off() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         async def nothing(*_: Any, **__: Any) -> Any:
             client.watches.append((0.0, ""))
@@ -185,7 +185,7 @@ def test_indexes_follow_changes() -> None:
     with_informer(body, pod("a", node="n1"), pod("b", node="n1"), pod("c"))
 
 
-def test_a_late_handler_is_told_what_is_known_and_a_removed_one_nothing_more() -> None:
+def test_a_late_handler_gets_known_objects_and_a_removed_one_nothing() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
         await informer.wait_synced()
         late: list[str] = []
@@ -199,7 +199,7 @@ def test_a_late_handler_is_told_what_is_known_and_a_removed_one_nothing_more() -
     with_informer(body, pod("a"))
 
 
-def test_a_handler_that_fails_does_not_keep_others_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_handler_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         client = ScriptedClient()
         informer: Informer[Pod] = Informer(client, PODS, Pod)
@@ -215,7 +215,7 @@ def test_a_handler_that_fails_does_not_keep_others_from_being_told(caplog: pytes
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_documents_can_be_followed_whole() -> None:
+def test_an_informer_may_keep_whole_documents() -> None:
     async def main() -> None:
         client = ScriptedClient()
         client.put(pod("a", labels={"x": "y"}))
@@ -237,7 +237,7 @@ def test_a_set_shares_informers_of_the_same_collection_view_and_selectors() -> N
         assert informers.of(PODS, Pod, label_selector="a=b") is not pods
         informers.start()
         await informers.wait_synced()
-        nodes = informers.of(NODES, Node)  # asked for late, started at once
+        nodes = informers.of(NODES, Node)  # added after the start, so started at once
         await nodes.wait_synced()
         assert informers.synced
         await informers.stop()
@@ -262,7 +262,7 @@ def test_a_kind_that_is_not_served_may_count_as_empty() -> None:
     with_informer(body, pod("a"))
 
 
-def test_a_list_that_was_under_way_when_a_new_one_was_asked_for_does_not_count() -> None:
+def test_a_list_in_progress_does_not_satisfy_a_relist() -> None:
     class Slow(ScriptedClient):
         async def send(self, request: ApiRequest[Any]) -> Any:
             page = await super().send(request)
@@ -277,7 +277,7 @@ def test_a_list_that_was_under_way_when_a_new_one_was_asked_for_does_not_count()
         turn = asyncio.Event()
         waiting = asyncio.create_task(informers.start_for(turn.wait))
         await asyncio.sleep(2)
-        client.put(pod("b"))  # after the list was made
+        client.put(pod("b"))  # after the list started
         turn.set()
         await waiting
         await asyncio.sleep(2)
@@ -289,7 +289,7 @@ def test_a_list_that_was_under_way_when_a_new_one_was_asked_for_does_not_count()
     run_virtual(main())
 
 
-def test_who_gets_its_turn_at_once_lists_once() -> None:
+def test_a_lease_acquired_immediately_needs_no_relist() -> None:
     async def main() -> None:
         client = ScriptedClient()
         informers = InformerSet(client)

@@ -1,4 +1,4 @@
-"""Informers over real sockets: what API servers do to long connections, end to end."""
+"""Informers over real sockets, end to end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cluster:
-    """Pods with a history. `on_watch` scripts what a watch sees; without it, a watch follows the history."""
+    """Pods with a history. `on_watch` scripts the events of a watch; by default it follows the history."""
 
     def __init__(self) -> None:
         self.version = 1
@@ -115,7 +115,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_long_list_comes_in_pages() -> None:
+def test_long_lists_are_paged() -> None:
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         cluster.max_page = 2
         await informer.wait_synced()
@@ -125,7 +125,7 @@ def test_a_long_list_comes_in_pages() -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "half a line", "end"])
-def test_a_connection_that_ends_is_resumed_without_loss_or_repetition(how: str) -> None:
+def test_a_closed_connection_is_resumed_without_loss_or_repetition(how: str) -> None:
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         async def cut(reply: Reply, at: int) -> bool:
             if len(cluster.watches) > 3:
@@ -153,7 +153,7 @@ def test_a_connection_that_ends_is_resumed_without_loss_or_repetition(how: str) 
     follow(body, "a")
 
 
-def test_a_silent_watch_is_given_up_and_resumed() -> None:
+def test_a_silent_watch_is_cancelled_and_resumed() -> None:
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         async def silence(reply: Reply, at: int) -> bool:
             if len(cluster.watches) > 1:
@@ -171,7 +171,7 @@ def test_a_silent_watch_is_given_up_and_resumed() -> None:
     follow(body, "a", watch_inactivity=0.2)
 
 
-def test_bookmarks_save_a_list_after_compaction() -> None:
+def test_bookmarks_avoid_a_relist_after_compaction() -> None:
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         async def bookmark(reply: Reply, at: int) -> bool:
             if len(cluster.watches) > 1:
@@ -192,7 +192,7 @@ def test_bookmarks_save_a_list_after_compaction() -> None:
     follow(body, "a")
 
 
-def test_expiry_in_the_middle_of_a_watch_tells_missed_deletions() -> None:
+def test_expiry_in_the_middle_of_a_watch_reports_missed_deletions() -> None:
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         async def expire(reply: Reply, at: int) -> bool:
             if len(cluster.watches) > 1:
@@ -212,14 +212,14 @@ def test_expiry_in_the_middle_of_a_watch_tells_missed_deletions() -> None:
     follow(body, "a", "b")
 
 
-def test_a_storm_of_expiries_does_not_become_a_storm_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_expiry_does_not_cause_many_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer_module, "RETRY_BASE", 0.05)
 
     async def body(cluster: Cluster, informer: Informer[Pod], told: list[str]) -> None:
         cluster.compacted = 1_000_000
         started = asyncio.get_running_loop().time()
         await until(lambda: cluster.lists >= 5)
-        # The first expiry is listed for at once; then waits of at least 0.1, 0.2 and 0.4 seconds.
+        # The first expiry is relisted at once; then delays of at least 0.1, 0.2 and 0.4 seconds.
         assert asyncio.get_running_loop().time() - started >= 0.7
         cluster.compacted = 0
         cluster.put("b")
@@ -228,7 +228,7 @@ def test_a_storm_of_expiries_does_not_become_a_storm_of_lists(monkeypatch: pytes
     follow(body, "a")
 
 
-def test_a_server_that_restarts_is_found_again() -> None:
+def test_an_informer_survives_a_restart_of_the_server() -> None:
     async def main() -> None:
         cluster = Cluster()
         cluster.put("a")

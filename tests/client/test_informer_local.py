@@ -1,4 +1,4 @@
-"""Informers over the in-process client on the virtual loop: no real time, the same story every time, and an end."""
+"""Informers with the in-process client on the virtual loop: deterministic, and idle at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 class Counting(Controller[tuple[str, str]]):
-    """Writes how long each config map's name is into it: work that causes events of its own."""
+    """Writes the length of its name into each config map, which causes further events."""
 
     name = "counting"
     workers = 2
@@ -50,7 +50,7 @@ class Counting(Controller[tuple[str, str]]):
 
 
 def tell() -> tuple[list[str], dict[str, str], float]:
-    """One whole run: what the controller saw, what it wrote, and when the simulation was idle."""
+    """One run: what the controller saw and wrote, and when the simulation became idle."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     try:
@@ -90,7 +90,7 @@ def test_two_runs_are_the_same() -> None:
     assert tell()[0] == tell()[0]
 
 
-def test_a_month_of_silence_costs_nothing() -> None:
+def test_a_month_without_changes_is_cheap() -> None:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     try:

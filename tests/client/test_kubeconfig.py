@@ -1,4 +1,4 @@
-"""Kubeconfig files: merged, resolved and refused as kubectl does, every fault with its file and field."""
+"""Kubeconfig files are merged, resolved and validated as in kubectl; errors name the file and the field."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
     assert access.ca == AUTHORITY.pem and token(access) == "t1"
 
 
-def test_several_files_merge_and_the_first_to_set_a_value_wins(tmp_path: Path) -> None:
+def test_the_first_file_that_sets_a_value_wins(tmp_path: Path) -> None:
     first = config(user={"token": "first"})
     del first["current-context"]
     second = config(user={"token": "second"})
@@ -211,7 +211,7 @@ def test_faults_name_the_file_and_the_field(tmp_path: Path, document: Any, messa
     assert str(caught.value).startswith(f"{tmp_path / 'config'}: {message}")
 
 
-def test_without_any_file_it_says_what_was_tried(tmp_path: Path) -> None:
+def test_the_error_without_any_file_lists_what_was_tried(tmp_path: Path) -> None:
     with pytest.raises(
         KubeconfigError, match=r"no kubeconfig found: tried .*/\.kube/config; name one with --kubeconfig"
     ):

@@ -1,4 +1,4 @@
-"""Leader election: one leader at a time, whatever happens to clocks, answers and processes."""
+"""Leader election: one leader at a time, despite clock jumps, lost responses and suspended processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wharfinger.client.leases import Leader, NotLeading
 
 
 class JumpyClock:
-    """A wall clock that may be set; nothing that decides may depend on it."""
+    """A wall clock that may jump; no decision may depend on it."""
 
     def __init__(self) -> None:
         self.offset = 1_700_000_000.0
@@ -28,7 +28,7 @@ class JumpyClock:
 
 
 class Candidate:
-    """A leader whose reign is recorded as pairs of start and end, and which can be frozen as by SIGSTOP."""
+    """A candidate that records its terms as (start, end) and can be suspended as by SIGSTOP."""
 
     def __init__(self, client: MemoryClient, name: str, clock: JumpyClock) -> None:
         self.loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ def test_the_second_waits_while_the_first_renews() -> None:
     elect(body)
 
 
-def test_a_stopped_leader_gives_the_lease_up_so_that_the_next_takes_it_at_its_next_try() -> None:
+def test_a_stopped_leader_releases_the_lease() -> None:
     async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
         await asyncio.sleep(60)
         await first.stop()
@@ -101,7 +101,7 @@ def test_a_jump_of_the_wall_clock_changes_nothing(jump: float) -> None:
     elect(body)
 
 
-def test_a_leader_cut_off_stops_before_the_other_starts() -> None:
+def test_a_disconnected_leader_stops_before_the_next_starts() -> None:
     async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
         await asyncio.sleep(60)
         mine = first.leader._client
@@ -129,8 +129,8 @@ class _Unreachable:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_next_leads_at_most_a_retry_after_the_lease_of_one_that_fell_silent_ended(seed: int) -> None:
-    """It never sees the last renewal later than one retry period, and tries when what it saw ends, not at its next look."""
+def test_an_abandoned_lease_is_acquired_within_one_retry_period(seed: int) -> None:
+    """A candidate sees the last renewal at most one retry period late, and tries at the moment the lease expires."""
 
     async def main() -> None:
         client, clock, rng = MemoryClient(), JumpyClock(), random.Random(seed)
@@ -139,7 +139,7 @@ def test_the_next_leads_at_most_a_retry_after_the_lease_of_one_that_fell_silent_
         others = [Candidate(client, f"other {seed} {number}", clock) for number in range(3)]
         await asyncio.sleep(60 + 10 * rng.random())
         silent = _Unreachable(client)
-        first.leader._client = silent  # the last renewal is behind it
+        first.leader._client = silent  # no renewal succeeds any more
         renewed = micro(lease(client)["renewTime"])
         await asyncio.sleep(30)
         (new,) = [each for each in others if each.leader.leading]
@@ -152,14 +152,14 @@ def test_the_next_leads_at_most_a_retry_after_the_lease_of_one_that_fell_silent_
     run_virtual(main())
 
 
-def test_a_candidate_does_not_hurry_while_nobody_answers() -> None:
+def test_a_candidate_keeps_its_interval_while_the_server_is_down() -> None:
     async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
         await asyncio.sleep(60)
         client.fail = lambda verb, name: ServiceUnavailable("connection refused")
-        await asyncio.sleep(20)  # the lease that it saw has ended meanwhile
+        await asyncio.sleep(20)  # the lease expires meanwhile
         client.calls.clear()
         await asyncio.sleep(60)
-        assert 2 * 30 <= len(client.calls) <= 2 * 50  # of both: once in 1.2 to 2 seconds
+        assert 2 * 30 <= len(client.calls) <= 2 * 50  # two candidates, each every 1.2 to 2 seconds
 
     elect(body)
 
@@ -168,8 +168,8 @@ def micro(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_wakes() -> None:
-    """A frozen process misses its timers: when it wakes, its worker may run before its renewal does."""
+def test_a_leader_suspended_past_its_lease_writes_nothing_when_it_resumes() -> None:
+    """A suspended process misses its timers: when it resumes, its worker may run before the renewal."""
 
     async def main() -> None:
         client, clock = MemoryClient(), JumpyClock()
@@ -181,7 +181,7 @@ def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_wakes() -> None:
 
         async def lead() -> None:
             await writer.create(PODS, pod("before"), "default")
-            await asyncio.sleep(1)  # here the process is stopped
+            await asyncio.sleep(1)  # the process is suspended here
             try:
                 await writer.create(PODS, pod("after"), "default")
             except NotLeading as error:
@@ -205,7 +205,7 @@ def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_wakes() -> None:
     run_virtual(main())
 
 
-def test_a_lost_answer_to_a_renewal_does_not_cost_the_lease() -> None:
+def test_a_lost_response_to_a_renewal_does_not_lose_the_lease() -> None:
     async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
         await asyncio.sleep(60)
         real = client.update
@@ -222,7 +222,7 @@ def test_a_lost_answer_to_a_renewal_does_not_cost_the_lease() -> None:
     elect(body)
 
 
-def test_a_deleted_lease_is_made_again() -> None:
+def test_a_deleted_lease_is_recreated() -> None:
     async def body(client: MemoryClient, clock: JumpyClock, first: Candidate, second: Candidate) -> None:
         await asyncio.sleep(60)
         del client.objects["leases", "ns", "lock"]
@@ -235,7 +235,7 @@ def test_a_deleted_lease_is_made_again() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_there_are_never_two_leaders(seed: int) -> None:
-    """Random faults on both candidates for ten minutes; a fenced write is only possible for one at any moment."""
+    """Random faults on both candidates for ten minutes; at any moment at most one can make a fenced write."""
 
     async def main() -> None:
         client, clock, rng = MemoryClient(), JumpyClock(), random.Random(seed)
@@ -257,7 +257,7 @@ def test_there_are_never_two_leaders(seed: int) -> None:
     run_virtual(main())
 
 
-def test_what_leads_may_end_by_itself_and_frees_the_lease() -> None:
+def test_the_lease_is_released_when_lead_returns() -> None:
     async def main() -> None:
         client = MemoryClient()
         leader = Leader(client, "lock", "ns", "me", JumpyClock(), steady=asyncio.get_running_loop().time)
@@ -274,7 +274,7 @@ def test_what_leads_may_end_by_itself_and_frees_the_lease() -> None:
     run_virtual(main())
 
 
-def test_durations_that_cannot_work_are_refused() -> None:
+def test_invalid_durations_are_rejected() -> None:
     with pytest.raises(ValueError, match="leaseDuration > renewDeadline"):
         Leader(MemoryClient(), "lock", "ns", "me", JumpyClock(), lease_duration=10, renew_deadline=15)
 

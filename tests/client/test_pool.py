@@ -1,4 +1,4 @@
-"""The pool of connections: used again when that is safe, and only then."""
+"""The connection pool: connections are reused only when that is safe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def get(transport: PooledTransport, path: str, timeout: float = 10.0) -> b
     return (await transport.request("GET", path, [], None, timeout)).body
 
 
-def test_a_connection_is_used_again() -> None:
+def test_a_connection_is_reused() -> None:
     async def body(server: Server, transport: PooledTransport) -> None:
         assert [await get(transport, f"/{i}") for i in range(3)] == [b'"/0"', b'"/1"', b'"/2"']
         assert server.connections == 1
@@ -42,7 +42,7 @@ def test_a_connection_is_used_again() -> None:
     pooled(name, body)
 
 
-def test_everybody_gets_his_own_answer_on_few_connections() -> None:
+def test_concurrent_requests_on_few_connections_get_their_own_responses() -> None:
     async def slowly(request: Request, reply: Reply) -> None:
         await asyncio.sleep(0.001 * (hash(request.path) % 5))
         await reply.answer(200, request.path)
@@ -55,7 +55,7 @@ def test_everybody_gets_his_own_answer_on_few_connections() -> None:
     pooled(slowly, body, connections=4)
 
 
-def test_a_request_that_was_given_up_takes_its_connection_with_it() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     asked = asyncio.Event()
 
     async def first_late(request: Request, reply: Reply) -> None:
@@ -77,7 +77,7 @@ def test_a_request_that_was_given_up_takes_its_connection_with_it() -> None:
     pooled(first_late, body, connections=1)
 
 
-def test_waiting_for_a_connection_ends_in_time() -> None:
+def test_waiting_for_a_connection_times_out() -> None:
     async def never(request: Request, reply: Reply) -> None:
         await asyncio.sleep(30)
 
@@ -104,7 +104,7 @@ def test_waiting_for_a_connection_ends_in_time() -> None:
     ],
     ids=["closing", "ended by the connection", "chunked", "after a continue", "empty"],
 )
-def test_forms_of_answers(raw: bytes, body: bytes) -> None:
+def test_forms_of_responses(raw: bytes, body: bytes) -> None:
     async def script(request: Request, reply: Reply) -> None:
         reply.writer.write(raw)
         await reply.writer.drain()
@@ -126,7 +126,7 @@ def test_forms_of_answers(raw: bytes, body: bytes) -> None:
         (b"SSH-2.0-OpenSSH\r\n", "does not answer in HTTP"),
     ],
 )
-def test_broken_answers(raw: bytes, message: str) -> None:
+def test_broken_responses(raw: bytes, message: str) -> None:
     async def script(request: Request, reply: Reply) -> None:
         reply.writer.write(raw)
         await reply.writer.drain()
@@ -140,7 +140,7 @@ def test_broken_answers(raw: bytes, message: str) -> None:
     pooled(script, ask)
 
 
-def test_an_idle_connection_that_the_server_closed_or_that_is_old_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_or_old_idle_connections_are_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     writers: list[asyncio.StreamWriter] = []
 
     async def script(request: Request, reply: Reply) -> None:
@@ -161,7 +161,7 @@ def test_an_idle_connection_that_the_server_closed_or_that_is_old_is_not_used(mo
     pooled(script, body)
 
 
-def test_a_path_before_the_api_is_kept() -> None:
+def test_the_path_of_the_server_url_is_kept() -> None:
     async def main() -> None:
         async with Server(name) as server:
             transport = PooledTransport(ClusterAccess(server.url + "/k8s/clusters/c-1"))
@@ -171,7 +171,7 @@ def test_a_path_before_the_api_is_kept() -> None:
     asyncio.run(main())
 
 
-def test_a_server_that_hangs_up_at_once_is_an_error_not_a_wait() -> None:
+def test_a_server_that_closes_immediately_is_an_error() -> None:
     async def main() -> None:
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]

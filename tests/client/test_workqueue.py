@@ -1,4 +1,4 @@
-"""The work queue: each key once, never twice at a time, again after a change, later after a failure."""
+"""The work queue: deduplication, exclusive processing, delayed additions and back-off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_key_added_twice_is_handed_out_once() -> None:
     run_virtual(main())
 
 
-def test_a_key_added_while_in_process_waits_until_done_and_goes_behind_the_others() -> None:
+def test_a_key_added_while_being_processed_is_queued_again_when_done() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
@@ -40,7 +40,7 @@ def test_a_key_added_while_in_process_waits_until_done_and_goes_behind_the_other
     run_virtual(main())
 
 
-def test_a_failing_key_waits_twice_as_long_each_time_until_it_is_forgotten() -> None:
+def test_retries_back_off_until_the_key_is_forgotten() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue(base=1.0, limit=5.0)
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ def test_only_a_delayed_add_in_the_background_uses_a_background_timer(background
     run_virtual(main())
 
 
-def test_a_key_at_its_longest_wait_no_longer_keeps_a_simulation_busy() -> None:
+def test_a_key_at_the_retry_limit_does_not_keep_a_simulation_busy() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue(base=1.0, limit=2.0)
         queue.retry("a")
@@ -93,7 +93,7 @@ def test_a_key_at_its_longest_wait_no_longer_keeps_a_simulation_busy() -> None:
     run_virtual(main())
 
 
-def test_shut_down_lets_workers_finish_what_is_ready() -> None:
+def test_shut_down_lets_workers_drain_the_queue() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         idle = asyncio.create_task(queue.get())
@@ -108,7 +108,7 @@ def test_shut_down_lets_workers_finish_what_is_ready() -> None:
     run_virtual(main())
 
 
-def test_a_worker_cancelled_while_being_woken_leaves_the_key_to_another() -> None:
+def test_a_cancelled_worker_leaves_its_key_to_another() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
@@ -125,8 +125,10 @@ def test_a_worker_cancelled_while_being_woken_leaves_the_key_to_another() -> Non
     workers=st.integers(1, 4),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_change_is_lost_and_no_key_is_in_two_hands(steps: list[tuple[str, float]], workers: int) -> None:
-    """Whatever the timing, the last work on a key starts at or after its last add."""
+def test_no_change_is_lost_and_no_key_is_processed_twice_at_a_time(
+    steps: list[tuple[str, float]], workers: int
+) -> None:
+    """Whatever the timing, the last processing of a key starts at or after its last addition."""
 
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()

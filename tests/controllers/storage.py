@@ -1,4 +1,4 @@
-"""Claims, volumes, classes and pods in few words, and a stage in virtual time on which they meet."""
+"""Builders of claims, volumes, classes and pods, and a simulated cluster with volume controllers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def close_worlds() -> None:
 
 
 class Stage:
-    """A world with few words."""
+    """A simulated cluster with shortcuts for volumes."""
 
     def __init__(self, *documents: Document, **configuration: Any) -> None:
         self.world = World(Configuration(**configuration), start=START)
@@ -143,7 +143,7 @@ class Stage:
         self.world.loop.complete(run())
 
     def start(self, *documents: Document) -> None:
-        """Applies without waiting for what follows."""
+        """Applies without waiting until the cluster is idle."""
 
         async def run() -> None:
             for document in documents:
@@ -196,7 +196,7 @@ class Stage:
         return {each["metadata"]["name"]: each["status"].get("phase", "") for each in found}
 
     def assumed(self) -> int:
-        """What the scheduler holds in its memory for pods on their way."""
+        """What the scheduler has assumed for pods that are being bound."""
         assert self.world.scheduler is not None
         known = self.world.scheduler.engine.tables.shared["volumes"]
         return len(known.plans) + len(known._assumed_nodes) + len(known._assumed_claims)

@@ -1,4 +1,4 @@
-"""The numbers of disruption budgets and quotas, and quota at admission."""
+"""The status of disruption budgets and quotas, and quota at admission."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wharfinger.api.kinds.builtin import (
 from wharfinger.api.quota import as_written, pod_matches, usage
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod, PodDisruptionBudget, ResourceQuota, view
-from wharfinger.controllers.disruption import Numbers, desired_healthy
+from wharfinger.controllers.disruption import DisruptionCounts, desired_healthy
 from wharfinger.store import Store
 
 
@@ -47,14 +47,14 @@ def budget(name: str = "b", **spec: Any) -> Document:
         ({"maxUnavailable": 9}, 5, 0),
     ],
 )
-def test_how_many_pods_should_be_healthy(spec: Document, expected: int, healthy: int) -> None:
+def test_desired_healthy(spec: Document, expected: int, healthy: int) -> None:
     assert desired_healthy(view(budget(**spec), PodDisruptionBudget), expected) == healthy
 
 
-def test_nothing_is_allowed_where_nothing_is_expected() -> None:
-    assert Numbers(current_healthy=3, desired_healthy=0, expected=0).allowed == 0
-    assert Numbers(current_healthy=3, desired_healthy=1, expected=3).allowed == 2
-    assert Numbers(current_healthy=1, desired_healthy=2, expected=3).allowed == 0
+def test_without_expected_pods_no_disruption_is_allowed() -> None:
+    assert DisruptionCounts(current_healthy=3, desired_healthy=0, expected=0).allowed == 0
+    assert DisruptionCounts(current_healthy=3, desired_healthy=1, expected=3).allowed == 2
+    assert DisruptionCounts(current_healthy=1, desired_healthy=2, expected=3).allowed == 0
 
 
 def numbers(world: World, name: str = "b") -> tuple[int, int, int, int]:
@@ -99,7 +99,7 @@ def test_evictions_use_up_the_budget_until_new_pods_are_ready() -> None:
         assert evict(world, second) is None
 
 
-def test_a_budget_whose_owner_is_unknown_allows_nothing_and_says_so() -> None:
+def test_a_budget_with_an_unknown_owner_allows_nothing_and_reports_it() -> None:
     with World() as world:
         world.apply(POD_DISRUPTION_BUDGETS, budget(maxUnavailable=1))
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u-1", "controller": True}
@@ -132,7 +132,7 @@ def pod(name: str = "p", cpu: str = "500m", memory: str = "1Gi", **spec: Any) ->
     }
 
 
-def test_what_objects_cost() -> None:
+def test_usage_of_objects() -> None:
     charged = usage(PODS, pod(), 0.0)
     names = ["pods", "count/pods", "cpu", "requests.cpu", "limits.cpu", "memory", "requests.memory", "limits.memory"]
     written = as_written(dict.fromkeys(names, "0"), charged)
@@ -214,7 +214,7 @@ def test_the_status_of_a_quota_follows_its_namespace() -> None:
         }
 
 
-def test_a_request_beyond_the_quota_is_refused_in_kubernetes_words() -> None:
+def test_a_request_beyond_the_quota_is_refused() -> None:
     with World(setup=enforcing) as world:
         world.apply(RESOURCE_QUOTAS, quota({"requests.cpu": "1", "limits.memory": "100Gi"}))
         world.apply(PODS, pod("a", cpu="800m"))
@@ -231,7 +231,7 @@ def test_a_request_beyond_the_quota_is_refused_in_kubernetes_words() -> None:
         world.create(PODS, pod("b"))
 
 
-def test_of_two_requests_for_the_last_unit_one_is_refused() -> None:
+def test_one_of_two_requests_for_the_last_unit_is_refused() -> None:
     with World(setup=enforcing) as world:
         world.apply(RESOURCE_QUOTAS, quota({"pods": "1", "count/configmaps": "1"}))
 
@@ -250,7 +250,7 @@ def test_of_two_requests_for_the_last_unit_one_is_refused() -> None:
         )
 
 
-def test_a_replica_set_under_a_quota_makes_what_fits_and_says_why_not_more() -> None:
+def test_a_replica_set_creates_what_the_quota_allows_and_reports_the_rest() -> None:
     with World(setup=enforcing) as world:
         world.apply(RESOURCE_QUOTAS, quota({"pods": "2"}))
         world.create(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=4))

@@ -1,4 +1,4 @@
-"""What a rollout does next: sizes by rounding, surge and availability; shares of a resize; progress and history."""
+"""The rules of Deployments: sizes during a rollout, proportional scaling, progress and history."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_percentages_round_up_or_down(value: Any, total: int, up: bool, expected
     assert scaled(value, total, round_up=up) == expected
 
 
-def test_a_text_that_is_no_percentage_is_refused() -> None:
+def test_an_invalid_percentage_is_refused() -> None:
     with pytest.raises(ValueError, match="not a percentage"):
         scaled("3", 10, round_up=True)
 
@@ -94,7 +94,9 @@ def test_a_text_that_is_no_percentage_is_refused() -> None:
         (1, 0, 5, (1, 0)),
     ],
 )
-def test_an_update_can_always_move(surge: Any, unavailable: Any, desired: int, expected: tuple[int, int]) -> None:
+def test_surge_and_unavailability_are_never_both_zero(
+    surge: Any, unavailable: Any, desired: int, expected: tuple[int, int]
+) -> None:
     assert surge_and_unavailable(surge, unavailable, desired) == expected
 
 
@@ -141,7 +143,7 @@ def test_old_sets_shrink(
     assert rules.old_sizes(deployment(10, 3, unavailable), sets, replica_set("new", *new)) == expected
 
 
-def test_a_resize_is_shared_in_proportion_and_the_largest_takes_what_is_left() -> None:
+def test_scaling_is_proportional_and_the_largest_set_gets_the_rest() -> None:
     # The example of upstream's documentation: 10 to 15 in the middle of a rollout with surge 3, unavailable 2.
     old, new = replica_set("old", 8, most=13, age=10), replica_set("new", 5, 0, most=13)
     sizes, tell = rules.scaled_sizes(deployment(15, 3, 2), new, [old])
@@ -158,7 +160,7 @@ def test_equal_sets_grow_from_the_newest_and_shrink_from_the_oldest() -> None:
     assert rules.scaled_sizes(deployment(9), new, [old])[0] == {"old": 4, "new": 5}
 
 
-def test_a_sole_active_set_takes_the_whole_resize_and_a_saturated_one_ends_the_others() -> None:
+def test_a_sole_active_set_is_scaled_alone_and_a_saturated_one_ends_the_others() -> None:
     assert rules.scaled_sizes(deployment(7), replica_set("new", 5), [replica_set("old", 0)])[0] == {"new": 7}
     assert rules.scaled_sizes(deployment(7), None, [replica_set("a", 0, age=5), replica_set("b", 0)])[0] == {"b": 7}
     saturated = replica_set("new", 5, desired=5)
@@ -172,7 +174,7 @@ def test_history_keeps_the_latest_revisions_that_have_no_pods() -> None:
     assert rules.superfluous(deployment(1), sets) == []
 
 
-def test_the_new_set_takes_annotations_and_remembers_its_revisions() -> None:
+def test_annotations_and_revision_history_of_the_new_set() -> None:
     source = view(
         {"metadata": {"annotations": {"note": "x", rules.REVISION: "1", rules.DESIRED_REPLICAS: "9"}}}, Deployment
     )
@@ -184,7 +186,7 @@ def test_the_new_set_takes_annotations_and_remembers_its_revisions() -> None:
     assert rules.new_set_annotations(source, third, 4) == third
 
 
-def test_templates_are_equal_up_to_their_hash_and_what_is_empty() -> None:
+def test_templates_are_compared_without_hash_and_empty_members() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
     hashed = {
         "metadata": {"labels": {"a": "b", "pod-template-hash": "x"}, "creationTimestamp": None},
@@ -205,6 +207,6 @@ def test_templates_are_equal_up_to_their_hash_and_what_is_empty() -> None:
         ("ProgressDeadlineExceeded", 1999.0, True),
     ],
 )
-def test_a_rollout_times_out_when_nothing_moved_for_the_deadline(reason: str, updated: float, expected: bool) -> None:
+def test_a_rollout_without_progress_times_out(reason: str, updated: float, expected: bool) -> None:
     condition = {"reason": reason, "lastUpdateTime": format_time(updated)}
     assert rules.has_timed_out(deployment(1, progressDeadlineSeconds=600), condition, 2000.0) is expected

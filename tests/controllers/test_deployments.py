@@ -26,7 +26,7 @@ def condition(document: Document, kind: str) -> Any:
     return next((c for c in document["status"].get("conditions", ()) if c["type"] == kind), None)
 
 
-def test_a_rollout_replaces_all_pods_and_never_leaves_its_limits() -> None:
+def test_a_rollout_replaces_all_pods_within_its_limits() -> None:
     with World() as world:
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
         world.apply(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=4, strategy=strategy))
@@ -56,7 +56,7 @@ def test_a_rollout_replaces_all_pods_and_never_leaves_its_limits() -> None:
         assert any("Scaled down replica set" in message for message in messages)
 
 
-def test_undo_makes_the_old_set_the_new_one_and_counts_on() -> None:
+def test_a_rollback_reuses_the_old_set_with_a_new_revision() -> None:
     with World() as world:
         world.apply(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=2))
         first = world.list(REPLICA_SETS)[0]["metadata"]["name"]
@@ -71,7 +71,7 @@ def test_undo_makes_the_old_set_the_new_one_and_counts_on() -> None:
         assert world.get(DEPLOYMENTS, "web")["metadata"]["annotations"][REVISION] == "3"
 
 
-def test_recreate_ends_all_old_pods_before_the_first_new_one() -> None:
+def test_recreate_deletes_all_old_pods_first() -> None:
     with World() as world:
         document = workload(
             DEPLOYMENTS,
@@ -129,7 +129,7 @@ def test_a_rollout_that_cannot_progress_times_out_and_recovers() -> None:
         assert condition(world.get(DEPLOYMENTS, "web"), "Progressing")["reason"] == "NewReplicaSetAvailable"
 
 
-def test_history_is_limited_and_a_crash_in_between_does_no_harm() -> None:
+def test_history_is_limited_even_after_a_crash() -> None:
     with World() as world:
         world.apply(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=1, revisionHistoryLimit=1))
         for number in range(2, 6):
@@ -141,7 +141,7 @@ def test_history_is_limited_and_a_crash_in_between_does_no_harm() -> None:
         assert len(world.list(REPLICA_SETS)) == 2
 
 
-def test_deleting_a_deployment_takes_its_sets_and_pods_along() -> None:
+def test_deleting_a_deployment_deletes_its_sets_and_pods() -> None:
     with World() as world:
         world.apply(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=3))
         world.delete(DEPLOYMENTS, "web", propagation="Foreground")

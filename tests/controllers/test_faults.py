@@ -1,4 +1,4 @@
-"""Everything converges to the same end when a fifth of all writes fail or lose their answers, and across restarts."""
+"""Controllers converge to the same state even if a fifth of all writes fail or time out, and across restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wharfinger.api.kinds.builtin import (
 )
 
 
-def test_workloads_converge_although_writes_fail() -> None:
+def test_workloads_converge_despite_failing_writes() -> None:
     with World(nodes=4, failing=0.2) as world:
         world.create(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=6))
         world.create(STATEFUL_SETS, workload(STATEFUL_SETS, "db", replicas=3))
@@ -38,7 +38,7 @@ def test_workloads_converge_although_writes_fail() -> None:
         assert stateful["currentRevision"] == stateful["updateRevision"]
 
 
-def test_jobs_count_every_pod_once_although_writes_fail() -> None:
+def test_jobs_count_every_pod_once_despite_failing_writes() -> None:
     with World(nodes=4, failing=0.2) as world:
         world.create(JOBS, job("plain", run="3s", completions=12, parallelism=4))
         world.create(JOBS, job("indexed", run="3s", completions=7, parallelism=3, completionMode="Indexed"))
@@ -56,7 +56,7 @@ def test_jobs_count_every_pod_once_although_writes_fail() -> None:
         assert not any("job-tracking" in str(pod["metadata"].get("finalizers")) for pod in world.pods())
 
 
-def test_what_goes_goes_although_writes_fail() -> None:
+def test_deletions_complete_despite_failing_writes() -> None:
     with World(nodes=2, failing=0.2) as world:
         world.create(NAMESPACES, {"metadata": {"name": "team"}})
         world.create(DEPLOYMENTS, workload(DEPLOYMENTS, "web", replicas=5), "team")

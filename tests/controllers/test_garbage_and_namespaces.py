@@ -1,4 +1,4 @@
-"""Garbage collection by owner references, and the end of namespaces."""
+"""Garbage collection by owner references, and deletion of namespaces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def config(name: str, *owners: Document, block: bool = False, **metadata: Any) -
     }
 
 
-def test_dependents_go_in_the_background_and_through_several_levels() -> None:
+def test_background_deletion_of_several_levels() -> None:
     with World(nodes=1) as world:
         top = world.apply(CONFIG_MAPS, config("top"))
         middle = world.apply(CONFIG_MAPS, config("middle", top))
@@ -38,7 +38,7 @@ def test_dependents_go_in_the_background_and_through_several_levels() -> None:
         assert [each["metadata"]["name"] for each in world.list(CONFIG_MAPS)] == ["bystander"]
 
 
-def test_an_object_with_another_living_owner_stays_and_loses_the_reference() -> None:
+def test_an_object_with_another_owner_is_kept_and_the_dangling_reference_removed() -> None:
     with World(nodes=1) as world:
         first, second = world.apply(CONFIG_MAPS, config("first")), world.apply(CONFIG_MAPS, config("second"))
         world.apply(CONFIG_MAPS, config("shared", first, second))
@@ -47,7 +47,7 @@ def test_an_object_with_another_living_owner_stays_and_loses_the_reference() -> 
         assert [owner["name"] for owner in shared["metadata"]["ownerReferences"]] == ["second"]
 
 
-def test_foreground_deletion_waits_for_dependents_that_block_and_for_no_others() -> None:
+def test_foreground_deletion_waits_for_blocking_dependents_only() -> None:
     with World(nodes=1) as world:
         owner = world.apply(CONFIG_MAPS, config("owner"))
         world.apply(CONFIG_MAPS, config("blocking", owner, block=True, finalizers=["example.com/hold"]))
@@ -69,7 +69,7 @@ def test_orphaning_keeps_dependents() -> None:
         assert not world.get(CONFIG_MAPS, "child")["metadata"].get("ownerReferences")
 
 
-def test_an_owner_of_the_same_name_but_another_uid_is_no_owner() -> None:
+def test_an_owner_of_the_same_name_with_another_uid_does_not_count() -> None:
     with World(nodes=1) as world:
         owner = world.apply(CONFIG_MAPS, config("owner"))
         stranger = {**owner, "metadata": {**owner["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
@@ -78,7 +78,7 @@ def test_an_owner_of_the_same_name_but_another_uid_is_no_owner() -> None:
         assert world.exists(CONFIG_MAPS, "owner")
 
 
-def test_cluster_wide_owners_and_what_was_missed_while_away() -> None:
+def test_cluster_scoped_owners_and_deletions_missed_before_a_restart() -> None:
     with World(nodes=2) as world:
         world.apply(CONFIG_MAPS, config("of-node", {**world.get(NODES, "node-2")}))
         assert world.exists(CONFIG_MAPS, "of-node")
@@ -87,7 +87,7 @@ def test_cluster_wide_owners_and_what_was_missed_while_away() -> None:
         assert not world.exists(CONFIG_MAPS, "of-node")
 
 
-def test_a_namespace_is_emptied_and_goes_and_every_new_one_has_a_service_account() -> None:
+def test_a_namespace_is_emptied_and_every_new_one_has_a_service_account() -> None:
     with World(nodes=1) as world:
         world.apply(NAMESPACES, {"metadata": {"name": "team"}})
         assert world.exists(SERVICE_ACCOUNTS, "default", "team")
@@ -101,7 +101,7 @@ def test_a_namespace_is_emptied_and_goes_and_every_new_one_has_a_service_account
         assert world.list(CONFIG_MAPS, "team") == []
 
 
-def test_a_namespace_says_what_it_waits_for() -> None:
+def test_conditions_of_a_terminating_namespace() -> None:
     with World(nodes=1) as world:
         world.apply(NAMESPACES, {"metadata": {"name": "team"}})
         world.create(CONFIG_MAPS, config("held", finalizers=["example.com/hold"]), "team")

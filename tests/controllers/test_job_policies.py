@@ -18,13 +18,13 @@ from wharfinger.controllers.job.rules import FAILURES, FINALIZER, IGNORED_FAILUR
 
 
 def running(world: World) -> dict[int, Document]:
-    """Pods that run, by index; without indexes by their place."""
+    """Running pods by index; without indexes, by position."""
     found = [pod for pod in world.pods(phase="Running") if not pod["metadata"].get("deletionTimestamp")]
     return {int(pod["metadata"].get("annotations", {}).get(INDEX, place)): pod for place, pod in enumerate(found)}
 
 
 def end(world: World, index: int, code: int = 0, *, conditions: list[Document] | None = None) -> None:
-    """The pod of an index ends with an exit code, a while passes, and what follows happens."""
+    """Terminates the pod of an index with an exit code and runs the cluster until it is idle."""
     name = running(world)[index]["metadata"]["name"]
     ended = {"exitCode": code, "finishedAt": format_time(world.clock.now())}
     status: Document = {
@@ -56,7 +56,7 @@ def reasons(world: World) -> dict[str, tuple[str, str]]:
     return {kind: (c["reason"], c["message"]) for kind, c in conditions(world.get(JOBS, "work")).items()}
 
 
-def test_an_index_fails_alone_and_the_others_go_on() -> None:
+def test_other_indexes_continue_after_one_failed() -> None:
     with World() as world:
         began(world, indexed(3, backoffLimitPerIndex=1))
         end(world, 1, 1)
@@ -76,7 +76,7 @@ def test_an_index_fails_alone_and_the_others_go_on() -> None:
         assert not any(FINALIZER in pod["metadata"].get("finalizers", ()) for pod in world.pods())
 
 
-def test_too_many_failed_indexes_end_the_job_and_count_the_rest_as_failed() -> None:
+def test_too_many_failed_indexes_fail_the_job() -> None:
     with World() as world:
         began(world, indexed(4, backoffLimitPerIndex=0, maxFailedIndexes=1))
         end(world, 3, 1)
@@ -88,7 +88,7 @@ def test_too_many_failed_indexes_end_the_job_and_count_the_rest_as_failed() -> N
         assert running(world) == {}
 
 
-def test_an_index_waits_for_itself_only() -> None:
+def test_back_off_is_per_index() -> None:
     with World() as world:
         began(world, indexed(2, backoffLimitPerIndex=5))
         for failures in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_an_index_waits_for_itself_only() -> None:
         assert status_of(world)["failed"] == 3
 
 
-def test_the_failure_policy_ends_an_index_or_does_not_count_a_failure() -> None:
+def test_the_failure_policy_fails_an_index_or_ignores_a_failure() -> None:
     policy = {
         "rules": [
             {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}},
@@ -126,7 +126,7 @@ def test_the_failure_policy_ends_an_index_or_does_not_count_a_failure() -> None:
         ([{"succeededIndexes": "0"}, {"succeededCount": 2}], [1, 3], "Matched rules at index 1"),
     ],
 )
-def test_a_success_policy_ends_the_job_and_the_rest_is_no_failure(
+def test_a_success_policy_completes_the_job_without_failures(
     rules: list[Document], ends: list[int], message: str
 ) -> None:
     with World() as world:
@@ -143,7 +143,7 @@ def test_a_success_policy_ends_the_job_and_the_rest_is_no_failure(
         assert running(world) == {}
 
 
-def test_a_failed_index_comes_before_a_success_policy() -> None:
+def test_a_failed_index_takes_precedence_over_a_success_policy() -> None:
     with World() as world:
         policy = {"rules": [{"succeededCount": 1}]}
         began(world, indexed(2, backoffLimitPerIndex=0, maxFailedIndexes=0, successPolicy=policy))
@@ -155,7 +155,7 @@ def test_a_failed_index_comes_before_a_success_policy() -> None:
         assert reasons(world)["Failed"][0] == "MaxFailedIndexesExceeded"
 
 
-def test_the_job_is_over_only_when_its_last_pod_has_stopped() -> None:
+def test_the_final_condition_waits_for_the_last_pod() -> None:
     with World() as world:
         began(world, indexed(2, successPolicy={"rules": [{"succeededIndexes": "0"}]}))
         node = running(world)[1]["spec"]["nodeName"]
@@ -187,7 +187,7 @@ def test_suspending_deletes_pods_without_counting_them_as_failed() -> None:
         assert len(running(world)) == 3
 
 
-def test_fewer_in_parallel_is_no_failure_either() -> None:
+def test_reducing_parallelism_counts_no_failures() -> None:
     with World() as world:
         began(world, job(run="never", parallelism=3, completions=5, backoffLimit=0))
         world.patch(JOBS, "work", {"spec": {"parallelism": 1}})
@@ -197,7 +197,7 @@ def test_fewer_in_parallel_is_no_failure_either() -> None:
 
 
 @pytest.mark.parametrize(("policy", "after"), [("TerminatingOrFailed", 2), ("Failed", 1)])
-def test_pods_on_their_way_out_are_replaced_at_once_or_when_they_have_ended(policy: str, after: int) -> None:
+def test_terminating_pods_are_replaced_at_once_or_after_they_finished(policy: str, after: int) -> None:
     with World() as world:
         began(world, job(run="never", podReplacementPolicy=policy))
         pod = running(world)[0]
@@ -208,7 +208,7 @@ def test_pods_on_their_way_out_are_replaced_at_once_or_when_they_have_ended(poli
         assert status_of(world)["terminating"] == 1
 
 
-def test_a_job_of_another_manager_is_left_alone() -> None:
+def test_a_job_that_another_controller_manages_is_left_alone() -> None:
     with World() as world:
         began(world, job(managedBy="example.com/other"))
         assert world.pods() == []
@@ -229,7 +229,7 @@ def test_growing_and_shrinking_an_indexed_job() -> None:
         assert reasons(world)["Complete"] == ("CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def test_counts_hold_when_writes_fail_now_and_then() -> None:
+def test_counts_are_exact_despite_failing_writes() -> None:
     with World(failing=0.2) as world:
         world.create(JOBS, job(run="3s", completions=12, parallelism=4, backoffLimit=3))
         world.advance(600)
@@ -239,7 +239,7 @@ def test_counts_hold_when_writes_fail_now_and_then() -> None:
         assert len(world.pods(phase="Succeeded")) == 12
 
 
-def test_the_end_is_told_once() -> None:
+def test_completion_is_reported_once() -> None:
     with World() as world:
         began(world, indexed(1, successPolicy={"rules": [{"succeededCount": 1}]}))
         end(world, 0)
@@ -248,7 +248,7 @@ def test_the_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "0,2-4,7", "1,3,5"])
-def test_index_lists_read_and_write_the_same(text: str) -> None:
+def test_index_lists_round_trip(text: str) -> None:
     assert str(Indexes.parse(text, 100)) == text
 
 
@@ -256,9 +256,7 @@ def test_index_lists_read_and_write_the_same(text: str) -> None:
     ("text", "completions", "read"),
     [("0-9", 5, "0-4"), ("3,7", 5, "3"), ("x,2,3-y,4", 9, "2,4"), ("0,1,2", 9, "0-2"), ("0-2147483646", 2**31 - 1, "0-2147483646")],
 )  # fmt: skip
-def test_index_lists_end_at_the_completions_and_leave_out_what_is_damaged(
-    text: str, completions: int, read: str
-) -> None:
+def test_index_lists_are_cut_at_completions_and_malformed_parts_ignored(text: str, completions: int, read: str) -> None:
     assert str(Indexes.parse(text, completions)) == read
 
 
@@ -268,7 +266,7 @@ def test_indexes_as_sets() -> None:
     assert list((some | others).missing(12)) == [6, 7, 8, 10]
 
 
-def test_waits_double_up_to_ten_minutes_and_a_success_resets_them() -> None:
+def test_back_off_doubles_up_to_ten_minutes_and_is_reset_by_a_success() -> None:
     waits = [JobBackoff(failures, 100.0).remaining(100.0) for failures in range(9)]
     assert waits == [0, 10, 20, 40, 80, 160, 320, 600, 600]
     assert JobBackoff(3, 50.0).after([], []).failures == 3

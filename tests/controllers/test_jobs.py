@@ -59,7 +59,7 @@ def test_an_indexed_job_covers_every_index_once_even_across_crashes() -> None:
         assert indexes == ["0", "1", "2", "3"]
 
 
-def test_failures_are_tried_again_with_growing_waits_until_the_limit() -> None:
+def test_failures_are_retried_with_back_off_until_the_limit() -> None:
     with World() as world:
         start = world.loop.time()
         world.apply(JOBS, job(run="1s", code="1", backoffLimit=2))
@@ -69,7 +69,7 @@ def test_failures_are_tried_again_with_growing_waits_until_the_limit() -> None:
         assert world.loop.time() - start > 30  # 10 and 20 seconds in between
 
 
-def test_restarts_in_place_count_towards_the_limit() -> None:
+def test_container_restarts_count_towards_the_limit() -> None:
     with World() as world:
         world.create(JOBS, job(run="1s", code="1,1,0", restart="OnFailure", backoffLimit=5))
         world.advance(120)
@@ -89,7 +89,7 @@ def test_a_deadline_ends_a_job_and_a_ttl_removes_it() -> None:
         assert (world.exists(JOBS, "work"), world.pods()) == (False, [])
 
 
-def test_a_suspended_job_has_no_pods_and_goes_on_when_resumed() -> None:
+def test_a_suspended_job_has_no_pods_until_it_is_resumed() -> None:
     with World() as world:
         world.apply(JOBS, job(run="30s", suspend=True))
         assert world.pods() == []
@@ -110,7 +110,7 @@ def test_the_failure_policy_ignores_counts_and_fails() -> None:
         assert "failed with exit code 42 matching FailJob rule at index 0" in failed["message"]
 
 
-def test_a_deleted_pod_is_replaced_and_a_deleted_job_lets_its_pods_go() -> None:
+def test_a_deleted_pod_is_replaced_and_a_deleted_job_releases_its_pods() -> None:
     with World() as world:
         world.create(JOBS, job(run="1m", backoffLimit=3))
         world.loop.run_to(world.loop.time() + 5)
@@ -131,7 +131,7 @@ def cron(schedule: str, **spec: Any) -> Document:
     }
 
 
-def test_a_cron_job_makes_jobs_in_time_and_keeps_a_short_history() -> None:
+def test_a_cron_job_creates_jobs_on_schedule_and_limits_their_history() -> None:
     with World() as world:
         world.apply(CRON_JOBS, cron("*/10 * * * *", successfulJobsHistoryLimit=2))
         world.advance(3600)
@@ -159,7 +159,7 @@ def told(world: World, reason: str) -> list[str]:
     return [event["message"] for event in world.list(EVENTS) if event["reason"] == reason]
 
 
-def test_a_job_made_by_hand_is_told_of_and_holds_nothing_up() -> None:
+def test_a_manually_created_job_is_reported_and_does_not_block() -> None:
     with World() as world:
         document = cron("* * * * *", concurrencyPolicy="Forbid")
         document["spec"]["jobTemplate"]["spec"] = job(run="never")["spec"]
@@ -178,7 +178,7 @@ def test_a_job_made_by_hand_is_told_of_and_holds_nothing_up() -> None:
         assert told(world, "MissingJob") == [f"Active job went missing: {made}"]
 
 
-def test_a_job_of_another_with_the_name_of_ours_is_left_alone() -> None:
+def test_a_foreign_job_of_the_same_name_is_left_alone() -> None:
     with World() as world:
         world.apply(CRON_JOBS, cron("* * * * *", timeZone="Asia/Kolkata"))
         world.advance(61)
@@ -195,7 +195,7 @@ def test_a_job_of_another_with_the_name_of_ours_is_left_alone() -> None:
         assert len(world.list(JOBS)) == 2
 
 
-def test_events_name_the_controller_that_kubernetes_has_for_it() -> None:
+def test_events_have_the_component_name_of_kubernetes() -> None:
     with World() as world:
         world.apply(CRON_JOBS, cron("* * * * *"))
         world.advance(65)
@@ -227,14 +227,14 @@ def at(text: str) -> float:
         ("5/20 * * * *", None, "2026-01-01T00:00", "2026-01-01T00:05"),
     ],
 )
-def test_the_next_time_of_a_schedule(schedule: str, zone: str | None, after: str, expected: str) -> None:
+def test_next_scheduled_time(schedule: str, zone: str | None, after: str, expected: str) -> None:
     assert parse_schedule(schedule, zone).next(at(after)) == at(expected)
 
 
 @pytest.mark.parametrize(
     "schedule", ["", "* * * *", "60 * * * *", "* * 0 * *", "a * * * *", "* * * * 7", "*/0 * * * *"]
 )
-def test_what_is_no_schedule(schedule: str) -> None:
+def test_invalid_schedules(schedule: str) -> None:
     with pytest.raises(BadSchedule):
         parse_schedule(schedule)
 

@@ -1,4 +1,4 @@
-"""Node lifecycle, taint eviction and pod garbage collection, when nodes fail, come back or vanish."""
+"""Node lifecycle, taint eviction and pod garbage collection when nodes fail, recover or are deleted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tolerating(seconds: int | None) -> dict[str, Any]:
     }
 
 
-def test_a_failed_node_is_tainted_its_pods_move_in_time_and_it_recovers() -> None:
+def test_a_failed_node_is_tainted_and_its_pods_are_evicted_until_it_recovers() -> None:
     with World(nodes=2) as world:
         document = workload(REPLICA_SETS, "web", replicas=4)
         document["spec"]["template"]["spec"] |= tolerating(300)
@@ -59,7 +59,7 @@ def test_a_failed_node_is_tainted_its_pods_move_in_time_and_it_recovers() -> Non
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_a_wall_clock_that_is_set_kills_no_node_and_hides_no_death(jump: float) -> None:
+def test_node_monitoring_is_independent_of_wall_clock_changes(jump: float) -> None:
     with World(nodes=2, heartbeats=True) as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))
         world.advance(200)
@@ -75,7 +75,7 @@ def test_a_wall_clock_that_is_set_kills_no_node_and_hides_no_death(jump: float) 
         assert [ready(world, "node-1"), ready(world, "node-2")] == ["Unknown", "True"]
 
 
-def test_a_pod_that_waits_to_leave_is_told_when_it_may_stay() -> None:
+def test_a_cancelled_eviction_is_reported() -> None:
     with World(nodes=1) as world:
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}], **tolerating(300)}}
         world.apply(PODS, pod)
@@ -88,7 +88,7 @@ def test_a_pod_that_waits_to_leave_is_told_when_it_may_stay() -> None:
         assert "taints" not in world.get(NODES, "node-1")["spec"]
 
 
-def test_nodes_are_registered_and_carry_the_former_names_of_labels() -> None:
+def test_nodes_are_registered_and_get_the_deprecated_labels() -> None:
     with World(nodes=0, heartbeats=True) as world:
         world.apply(NODES, {"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}})
         assert world.get(NODES, "n")["metadata"]["labels"]["beta.kubernetes.io/os"] == "linux"
@@ -115,7 +115,7 @@ def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
         assert world.get(REPLICA_SETS, "web")["status"]["readyReplicas"] == 2
 
 
-def test_the_moment_of_eviction_survives_a_restart() -> None:
+def test_the_eviction_deadline_survives_a_restart() -> None:
     with World(nodes=1) as world:
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], **tolerating(300)}}
         world.apply(PODS, pod)
@@ -130,7 +130,7 @@ def test_the_moment_of_eviction_survives_a_restart() -> None:
         assert target["reason"] == "DeletionByTaintManager"
 
 
-def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
+def test_a_taint_without_time_counts_from_when_it_was_first_seen() -> None:
     with World(nodes=1) as world:
         toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
         spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": [toleration]}
@@ -143,7 +143,7 @@ def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
         assert not world.exists(PODS, "p")
 
 
-def test_pods_of_a_vanished_node_are_removed_after_a_while() -> None:
+def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine() -> None:
     with World(nodes=2) as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))
         world.delete(NODES, "node-2")
@@ -204,9 +204,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("tolerations", "node_taints", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_when_a_pod_has_to_leave(
-    tolerations: list[Toleration], node_taints: list[Taint], expected: float | None
-) -> None:
+def test_eviction_deadline(tolerations: list[Toleration], node_taints: list[Taint], expected: float | None) -> None:
     assert evicted_at(tolerations, node_taints, NOW) == expected
 
 

@@ -1,4 +1,4 @@
-"""Which controllers run, and that a kind the server does not serve holds up only those that need it."""
+"""Which controllers run, and what happens if the server does not serve a kind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ ALL = [name for name in factories() if name not in BY_NAME_ONLY]
         (["*"], ALL),
         ([""], ALL),
         (["deployment", "replicaset"], ["replicaset", "deployment"]),
-        (["deployment", "reservedquota"], ["deployment", "reservedquota"]),
+        pytest.param(
+            ["deployment", "reservedquota"],
+            ["deployment", "reservedquota"],
+            marks=pytest.mark.needs_system("reservation"),
+        ),
         (["*", "-cronjob"], [name for name in ALL if name != "cronjob"]),
         (["-cronjob"], [name for name in ALL if name != "cronjob"]),
     ],
 )
-def test_names_choose_controllers(names: list[str], expected: list[str]) -> None:
+def test_controllers_are_chosen_by_name(names: list[str], expected: list[str]) -> None:
     assert chosen(names) == expected
 
 
@@ -41,7 +45,7 @@ def test_the_command_lists_them() -> None:
     assert CliRunner().invoke(command, ["--list"]).output.split() == list(factories())
 
 
-def test_a_kind_that_is_not_served_holds_up_only_who_needs_it() -> None:
+def test_a_kind_that_is_not_served_blocks_only_controllers_that_need_it() -> None:
     def without_cron_jobs(store: Store) -> None:
         registry = store.registry
         registry.remove(registry.of_resource(CRON_JOBS))

@@ -7,7 +7,7 @@ from tests.controllers.world import World, template, workload
 from wharfinger.api.kinds.builtin import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 
 
-def test_a_set_makes_its_pods_and_reports_them() -> None:
+def test_a_set_creates_its_pods_and_reports_them() -> None:
     with World() as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=5))
         pods = world.pods("app=web")
@@ -25,7 +25,7 @@ def test_a_set_makes_its_pods_and_reports_them() -> None:
         }
 
 
-def test_deletion_cost_decides_who_leaves() -> None:
+def test_pods_with_low_deletion_cost_are_deleted_first() -> None:
     with World() as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=3))
         names = [pod["metadata"]["name"] for pod in world.pods("app=web")]
@@ -60,7 +60,7 @@ def test_failed_pods_are_replaced_and_min_ready_seconds_delay_availability() -> 
         assert len(world.pods("app=web", phase="Running")) == 2
 
 
-def test_a_refused_creation_is_reported_and_tried_again() -> None:
+def test_a_refused_creation_is_reported_and_retried() -> None:
     with World() as world:
         document = workload(REPLICA_SETS, "web", replicas=2)
         document["spec"]["template"]["spec"]["serviceAccountName"] = "x"
@@ -73,7 +73,7 @@ def test_a_refused_creation_is_reported_and_tried_again() -> None:
             assert status["conditions"][0]["type"] == "ReplicaFailure"
 
 
-def test_a_restart_changes_nothing_and_missed_deletions_are_made_good() -> None:
+def test_pods_deleted_during_a_restart_are_replaced() -> None:
     with World() as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=3))
         before = {pod["metadata"]["uid"] for pod in world.pods("app=web")}

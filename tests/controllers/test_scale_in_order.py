@@ -1,4 +1,4 @@
-"""Which pods leave first: every rule of upstream's ActivePodsWithRanks, and their precedence."""
+"""The order of scale-in: every criterion of upstream's ActivePodsWithRanks, and their precedence."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("first", "second"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_first_leaves_before_second(first: Pod, second: Pod) -> None:
+def test_the_first_pod_is_deleted_before_the_second(first: Pod, second: Pod) -> None:
     ranks = {first.metadata.uid: 1, second.metadata.uid: 1}
     for pods in ([first, second], [second, first]):
         assert in_deletion_order(pods, ranks, NOW)[0] is first
 
 
-def test_pods_on_crowded_nodes_leave_first_and_cost_comes_before_crowding() -> None:
+def test_pods_on_crowded_nodes_are_deleted_first_but_cost_takes_precedence() -> None:
     crowded, alone = pod("crowded", node="n1", ready_for=1000), pod("alone", node="n2", ready_for=1)
     other_revision = pod("other", node="n1")
     related = [crowded, alone, other_revision]
@@ -105,5 +105,5 @@ def test_finished_pods_do_not_crowd_a_node() -> None:
         ("2147483647", 2147483647),
     ],
 )
-def test_deletion_cost_reads_what_upstream_reads(text: str, cost: int) -> None:
+def test_deletion_cost_is_parsed_as_upstream(text: str, cost: int) -> None:
     assert deletion_cost({DELETION_COST: text}) == cost

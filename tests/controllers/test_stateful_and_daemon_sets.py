@@ -39,7 +39,7 @@ def claim_template() -> dict[str, Any]:
     return {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
 
 
-def test_ordered_pods_come_one_after_the_other_with_claims() -> None:
+def test_ordered_pods_are_created_one_after_the_other_with_claims() -> None:
     with World() as world:
         document = workload(STATEFUL_SETS, "db", replicas=3, serviceName="db", volumeClaimTemplates=[claim_template()])
         world.create(STATEFUL_SETS, document)
@@ -76,7 +76,7 @@ def test_a_rolling_update_honours_the_partition_and_completes() -> None:
         assert len(world.list(CONTROLLER_REVISIONS)) == 2
 
 
-def test_parallel_pods_come_together_and_start_at_the_given_ordinal() -> None:
+def test_parallel_pods_are_created_together_from_the_start_ordinal() -> None:
     with World() as world:
         document = workload(STATEFUL_SETS, "db", replicas=3, podManagementPolicy="Parallel", ordinals={"start": 5})
         world.create(STATEFUL_SETS, document)
@@ -84,7 +84,7 @@ def test_parallel_pods_come_together_and_start_at_the_given_ordinal() -> None:
         assert names(world) == ["db-5", "db-6", "db-7"]
 
 
-def test_claims_go_with_the_pods_where_that_is_wanted() -> None:
+def test_the_retention_policy_deletes_claims_with_their_pods() -> None:
     with World() as world:
         world.apply(
             STATEFUL_SETS,
@@ -110,7 +110,7 @@ def owners(world: World) -> list[list[tuple[str, str]]]:
     ]
 
 
-def test_a_changed_retention_policy_counts_for_claims_that_are_there() -> None:
+def test_a_changed_retention_policy_applies_to_existing_claims() -> None:
     with World() as world:
         world.apply(STATEFUL_SETS, workload(STATEFUL_SETS, "db", replicas=2, volumeClaimTemplates=[claim_template()]))
         assert owners(world) == [[], []]
@@ -171,7 +171,7 @@ def test_who_owns_a_claim(
     assert all(owner["controller"] for owner in found or ())
 
 
-def test_a_pod_gets_its_name_and_its_claim_back() -> None:
+def test_the_name_label_and_claim_of_a_pod_are_restored() -> None:
     with World(nodes=0) as world:  # the pod waits, so that nothing protects the claim
         document = workload(STATEFUL_SETS, "db", replicas=1, volumeClaimTemplates=[claim_template()])
         world.apply(STATEFUL_SETS, document)
@@ -182,7 +182,7 @@ def test_a_pod_gets_its_name_and_its_claim_back() -> None:
         assert world.pods()[0]["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "db-0"
 
 
-def test_a_revision_tells_why_it_was_made() -> None:
+def test_a_revision_has_the_change_cause() -> None:
     with World() as world:
         for resource, name in ((STATEFUL_SETS, "db"), (DAEMON_SETS, "agent")):
             document = workload(resource, name)
@@ -194,7 +194,7 @@ def test_a_revision_tells_why_it_was_made() -> None:
         assert sorted(causes) == ["agent", "db"]
 
 
-def test_a_daemon_runs_on_every_node_that_wants_one() -> None:
+def test_a_daemon_runs_on_every_eligible_node() -> None:
     with World(nodes=3) as world:
         document = workload(DAEMON_SETS, "agent")
         document["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}

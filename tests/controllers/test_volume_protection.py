@@ -1,4 +1,4 @@
-"""Claims that pods use and volumes that are bound stay until they are free, and what waits for them goes on then."""
+"""Claims in use and bound volumes are kept until they are free."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _worlds_are_closed() -> Iterator[None]:
 
 
 def names(stage: Stage, resource: Resource) -> list[str]:
-    """With a mark at those that are on their way out."""
+    """Names, with a mark for objects that are being deleted."""
     found = (each["metadata"] for each in stage.world.objects(resource))
     return sorted(f"{each['name']}!" if "deletionTimestamp" in each else each["name"] for each in found)
 
@@ -64,7 +64,7 @@ def ended(stage: Stage, name: str) -> None:
     stage.world.loop.complete(run())
 
 
-def test_both_are_born_with_their_finalizer() -> None:
+def test_new_claims_and_volumes_have_a_finalizer() -> None:
     given = claim("kept", storage_class="now")
     given["metadata"]["finalizers"] = ["example.com/mine"]
     stage = Stage(*NODES, NOW, given)
@@ -76,7 +76,7 @@ def test_both_are_born_with_their_finalizer() -> None:
 
 
 @pytest.mark.parametrize("restart", ["", "controllers", "all"])
-def test_a_claim_stays_as_long_as_a_pod_on_a_node_uses_it(restart: str) -> None:
+def test_a_claim_is_kept_while_a_scheduled_pod_uses_it(restart: str) -> None:
     stage = Stage(*NODES, NOW, claim("data", storage_class="now"), pod("p", "data"), pod("q", "data"))
     assert stage.node_of("p") and stage.node_of("q")
     stage.delete(CLAIMS, "data")
@@ -103,7 +103,7 @@ def test_a_claim_without_its_finalizer_gets_it_back() -> None:
         assert not world.exists(CLAIMS, "bare")
 
 
-def test_a_pod_that_has_not_reached_our_copy_keeps_its_claim() -> None:
+def test_a_pod_missing_from_the_cache_keeps_its_claim() -> None:
     async def run() -> list[bool]:
         store = Store(registry())
         client = LocalClient(store)
@@ -133,14 +133,14 @@ def test_a_pod_that_has_not_reached_our_copy_keeps_its_claim() -> None:
     assert asyncio.run(asyncio.wait_for(run(), 30)) == [True, False]
 
 
-def test_a_pod_that_waits_for_a_node_keeps_no_claim() -> None:
+def test_an_unscheduled_pod_does_not_keep_its_claim() -> None:
     stage = Stage(*NODES, NOW, claim("data", storage_class="now"), pod("p", "data", nodeSelector={"no": "where"}))
     assert not stage.node_of("p")
     stage.delete(CLAIMS, "data")
     assert names(stage, CLAIMS) == [] and names(stage, PODS) == ["p"]
 
 
-def test_no_pod_goes_to_a_claim_on_its_way_out() -> None:
+def test_pods_with_a_terminating_claim_are_not_scheduled() -> None:
     stage = Stage(*NODES, NOW, claim("data", storage_class="now"), pod("p", "data"))
     stage.delete(CLAIMS, "data")
     stage.apply(pod("late", "data"))
@@ -149,7 +149,7 @@ def test_no_pod_goes_to_a_claim_on_its_way_out() -> None:
     assert names(stage, CLAIMS) == []
 
 
-def test_another_finalizer_still_holds_a_claim_that_is_not_used() -> None:
+def test_another_finalizer_keeps_an_unused_claim() -> None:
     held = claim("data", storage_class="now")
     held["metadata"]["finalizers"] = ["example.com/backup"]
     stage = Stage(*NODES, NOW, held)
@@ -159,7 +159,7 @@ def test_another_finalizer_still_holds_a_claim_that_is_not_used() -> None:
     assert names(stage, CLAIMS) == [] and stage.volumes() == {}
 
 
-def test_an_ephemeral_claim_stays_with_its_pod_and_goes_after_it() -> None:
+def test_an_ephemeral_claim_is_deleted_after_its_pod() -> None:
     stage = Stage(*NODES, klass("dynamic"), pod("p", ephemeral="dynamic"))
     stage.delete(CLAIMS, "p-scratch")
     assert names(stage, CLAIMS) == ["p-scratch!"] and stage.node_of("p")
@@ -182,7 +182,7 @@ def test_a_pod_and_its_ephemeral_claim_do_not_wait_for_each_other() -> None:
 
 @pytest.mark.parametrize("restart", ["", "controllers"])
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
-def test_a_bound_volume_stays_until_its_claim_is_gone(policy: str, restart: str) -> None:
+def test_a_bound_volume_is_kept_until_its_claim_is_deleted(policy: str, restart: str) -> None:
     stage = Stage(*NODES, klass("now", waits=False, reclaimPolicy=policy), claim("data", storage_class="now"))
     (name,) = stage.volumes()
     stage.delete(VOLUMES, name, "")
@@ -198,7 +198,7 @@ def test_a_bound_volume_stays_until_its_claim_is_gone(policy: str, restart: str)
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_room_is_given_back_once_whoever_deletes_the_volume(first: bool) -> None:
+def test_capacity_is_released_once_whoever_deletes_the_volume(first: bool) -> None:
     stage = Stage(*NODES, klass("dynamic"), DRIVER, pool("z1", "8Gi"), pool("z2", "1Gi"), claim("one"), pod("p", "one"))
     assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z1")["capacity"] == "3Gi"
     if first:
@@ -209,7 +209,7 @@ def test_room_is_given_back_once_whoever_deletes_the_volume(first: bool) -> None
     assert stage.volumes() == {} and stage.get(CSI_STORAGE_CAPACITIES, "pool-z1")["capacity"] == "8Gi"
 
 
-def test_volumes_that_are_free_or_released_go_at_once() -> None:
+def test_available_and_released_volumes_are_deleted_at_once() -> None:
     keep = klass("keep", waits=False, reclaimPolicy="Retain")
     stage = Stage(*NODES, LOCAL, keep, volume("free", on="a"), claim("data", storage_class="keep"))
     (kept,) = (name for name in stage.volumes() if name != "free")
@@ -227,7 +227,7 @@ def stateful(**policy: str) -> Document:
     ) | {"apiVersion": "apps/v1", "kind": "StatefulSet"}
 
 
-def test_a_numbered_pod_comes_back_with_a_new_claim_when_the_old_one_is_gone() -> None:
+def test_a_stateful_pod_is_recreated_with_a_new_claim() -> None:
     stage = Stage(*NODES, NOW, stateful())
     before = stage.claim("data-db-1")["metadata"]["uid"]
     stage.apply(pod("reader", "data-db-1"))
@@ -240,7 +240,7 @@ def test_a_numbered_pod_comes_back_with_a_new_claim_when_the_old_one_is_gone() -
     assert stage.node_of("db-1") and stage.claim("data-db-1")["metadata"]["uid"] != before
 
 
-def test_claims_that_go_with_a_scale_in_are_not_taken_by_the_next_scale_out() -> None:
+def test_claims_deleted_on_scale_in_are_not_reused_on_scale_out() -> None:
     stage = Stage(*NODES, NOW, stateful(whenScaled="Delete", whenDeleted="Delete"))
     before = stage.claim("data-db-1")["metadata"]["uid"]
 
@@ -264,8 +264,8 @@ def test_claims_that_go_with_a_scale_in_are_not_taken_by_the_next_scale_out() ->
     assert names(stage, PODS) == [] and names(stage, CLAIMS) == [] and stage.volumes() == {}
 
 
-def test_a_claim_that_belongs_to_a_former_pod_is_waited_out() -> None:
-    """Between the end of the pod and that of its claim, which the garbage collector (not here) brings about."""
+def test_a_pod_waits_for_the_deletion_of_its_predecessors_claim() -> None:
+    """The claim is deleted by the garbage collector, which does not run here, after the pod."""
     document = stateful(whenScaled="Delete")
     document["spec"]["podManagementPolicy"] = "Parallel"
     with World(controllers=["statefulset"]) as world:
@@ -286,7 +286,7 @@ def test_a_claim_that_belongs_to_a_former_pod_is_waited_out() -> None:
         assert world.get(CLAIMS, "data-db-1")["metadata"]["uid"] != before
 
 
-def test_a_namespace_ends_with_its_pods_claims_and_volumes() -> None:
+def test_deleting_a_namespace_deletes_pods_claims_and_volumes() -> None:
     there = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
     documents = [claim("data", storage_class="now"), pod("p", "data"), pod("q", ephemeral="now")]
     for each in documents:

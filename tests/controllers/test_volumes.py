@@ -1,4 +1,4 @@
-"""Claims, volumes and pods together, in virtual time: the scheduler, the binder and the provisioner as users see them."""
+"""Claims, volumes and pods in virtual time: scheduler, binder and provisioner together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _worlds_are_closed() -> Iterator[None]:
     close_worlds()
 
 
-def test_a_waiting_claim_takes_a_local_volume_where_the_pod_goes() -> None:
+def test_a_local_volume_is_bound_on_the_node_of_the_pod() -> None:
     stage = Stage(*NODES, LOCAL, volume("on-b", on="b"), claim("data", storage_class="local"))
     assert stage.volumes() == {"on-b": "Available"} and stage.claim("data")["status"]["phase"] == "Pending"
     stage.apply(pod("p", "data"))
@@ -49,7 +49,7 @@ def test_a_waiting_claim_takes_a_local_volume_where_the_pod_goes() -> None:
     assert stage.assumed() == 0
 
 
-def test_two_pods_race_for_the_last_volume_and_the_other_goes_on_when_one_comes() -> None:
+def test_the_loser_of_a_race_for_a_volume_waits_for_another_volume() -> None:
     claims = [claim("one", storage_class="local"), claim("two", storage_class="local")]
     stage = Stage(*NODES, LOCAL, volume("v", on="b"), *claims)
     stage.apply(pod("first", "one"), pod("second", "two"))
@@ -79,7 +79,7 @@ def test_a_volume_is_provisioned_for_the_node_the_scheduler_selects() -> None:
     assert stage.node_of("q") == "b"
 
 
-def test_capacity_is_honoured_used_up_and_given_back() -> None:
+def test_storage_capacity_is_honoured_used_and_released() -> None:
     stage = Stage(*NODES, klass("dynamic"), DRIVER, pool("z1", "2Gi"), pool("z2", "8Gi"), claim("one"), claim("two"))
     stage.apply(pod("p", "one"))
     assert stage.node_of("p") == "b"
@@ -93,7 +93,7 @@ def test_capacity_is_honoured_used_up_and_given_back() -> None:
     assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "3Gi"
 
 
-def test_a_volume_made_before_a_restart_is_found_and_charged_once() -> None:
+def test_a_volume_created_before_a_restart_is_counted_once() -> None:
     stage = Stage(*NODES, klass("dynamic"), DRIVER, pool("z1", "3Gi"), pool("z2", "8Gi"), claim("one"))
     uid = stage.claim("one")["metadata"]["uid"]
     # It bears the name that the provisioner will give; nothing else tells that it is the claim's.
@@ -103,7 +103,7 @@ def test_a_volume_made_before_a_restart_is_found_and_charged_once() -> None:
     assert stage.get(CSI_STORAGE_CAPACITIES, "pool-z2")["capacity"] == "8Gi"
 
 
-def test_provisioning_that_fails_returns_the_pod_to_the_queue_and_leaks_nothing() -> None:
+def test_failed_provisioning_requeues_the_pod_and_leaks_nothing() -> None:
     stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning="fail"))
     stage.apply(pod("p", "data"))
     assert stage.node_of("p") == "" and stage.volumes() == {} and stage.assumed() == 0
@@ -120,7 +120,7 @@ def test_provisioning_that_fails_returns_the_pod_to_the_queue_and_leaks_nothing(
     assert stage.node_of("p") and stage.assumed() == 0
 
 
-def test_a_scenario_can_make_provisioning_fail_so_many_times() -> None:
+def test_injected_provisioning_failures() -> None:
     stage = Stage(*NODES, klass("dynamic"), claim("data"))
     stage.fault(provision="fail", count=2)
     stage.apply(pod("p", "data"))
@@ -130,7 +130,7 @@ def test_a_scenario_can_make_provisioning_fail_so_many_times() -> None:
     assert "ProvisioningFailed" in reasons and "ProvisioningSucceeded" in reasons
 
 
-def test_a_volume_that_never_comes_times_out() -> None:
+def test_provisioning_times_out() -> None:
     slow = {"pluginConfig": [{"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 60}}]}
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -151,7 +151,7 @@ def test_a_volume_that_never_comes_times_out() -> None:
     assert stage.node_of("p") == selected
 
 
-def test_slow_volumes_do_not_keep_other_pods_from_being_bound() -> None:
+def test_slow_provisioning_does_not_block_other_pods() -> None:
     slow = [claim(f"c{index}", provisioning_time="1h") for index in range(80)]
     stage = Stage(*NODES, klass("dynamic"), *slow)
     stage.start(*(pod(f"p{index}", f"c{index}") for index in range(80)), pod("plain"))
@@ -161,7 +161,7 @@ def test_slow_volumes_do_not_keep_other_pods_from_being_bound() -> None:
     assert all(stage.node_of(f"p{index}") for index in range(80))
 
 
-def test_a_scheduler_that_starts_anew_in_the_middle_of_a_binding_goes_on() -> None:
+def test_a_restarted_scheduler_completes_a_binding() -> None:
     for part in ("scheduler", "controllers", "all"):
         stage = Stage(*NODES, klass("dynamic"), LOCAL, claim("data", provisioning_time="1m"))
         stage.apply(volume("v", on="b"), claim("static", storage_class="local"))
@@ -178,7 +178,7 @@ def test_a_scheduler_that_starts_anew_in_the_middle_of_a_binding_goes_on() -> No
         assert len(stage.volumes()) == 2  # none was made twice
 
 
-def test_a_pod_that_goes_while_its_volume_is_made_leaves_nothing_and_its_successor_is_scheduled() -> None:
+def test_a_pod_deleted_during_provisioning_leaves_nothing_behind() -> None:
     stage = Stage(*NODES, klass("dynamic"), claim("data", provisioning_time="1h"))
     stage.start(pod("p", "data"))
     stage.world.loop.complete(stage.world.advance(stage.world.loop.time() + 10))
@@ -193,7 +193,7 @@ def test_a_pod_that_goes_while_its_volume_is_made_leaves_nothing_and_its_success
     assert stage.node_of("p") and stage.assumed() == 0
 
 
-def test_claims_that_do_not_wait_are_bound_at_once() -> None:
+def test_immediate_claims_are_bound_at_once() -> None:
     now = klass("now", waits=False)
     stage = Stage(*NODES, now, volume("big", "20Gi", storage_class=""), volume("small", "6Gi", storage_class=""))
     stage.apply(claim("static", storage_class=""), claim("made", storage_class="now"))
@@ -205,7 +205,7 @@ def test_claims_that_do_not_wait_are_bound_at_once() -> None:
     assert stage.node_of("p")
 
 
-def test_pods_wait_for_claims_that_do_not_wait() -> None:
+def test_pods_wait_for_immediate_claims() -> None:
     stage = Stage(*NODES, claim("data", storage_class=""))
     stage.apply(pod("p", "data"), pod("q", "absent"))
     assert stage.why("p").startswith("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
@@ -216,7 +216,7 @@ def test_pods_wait_for_claims_that_do_not_wait() -> None:
     assert stage.node_of("q") == "a"
 
 
-def test_a_claim_without_a_class_gets_the_default_one() -> None:
+def test_a_claim_without_class_gets_the_default_class() -> None:
     stage = Stage(*NODES, claim("early", storage_class=None))
     assert stage.claim("early")["status"]["phase"] == "Pending"
     stage.apply(klass("standard", waits=False, default=True), claim("late", storage_class=None))
@@ -225,7 +225,7 @@ def test_a_claim_without_a_class_gets_the_default_one() -> None:
         assert (found["spec"]["storageClassName"], found["status"]["phase"]) == ("standard", "Bound")
 
 
-def test_volumes_are_reclaimed_when_their_claim_goes() -> None:
+def test_volumes_are_reclaimed_when_their_claim_is_deleted() -> None:
     keep = klass("keep", waits=False, reclaimPolicy="Retain")
     stage = Stage(
         *NODES, klass("drop", waits=False), keep, claim("d", storage_class="drop"), claim("k", storage_class="keep")
@@ -237,7 +237,7 @@ def test_volumes_are_reclaimed_when_their_claim_goes() -> None:
     assert stage.volumes() == {kept: "Released"}
 
 
-def test_a_claim_whose_volume_goes_is_lost() -> None:
+def test_a_claim_whose_volume_is_deleted_is_lost() -> None:
     stage = Stage(*NODES, volume("v", storage_class=""), claim("data", storage_class=""))
     stage.delete(PERSISTENT_VOLUMES, "v", "")
     stage.patch(PERSISTENT_VOLUMES, "v", {"metadata": {"finalizers": None}}, "")  # by force: it was protected
@@ -246,7 +246,7 @@ def test_a_claim_whose_volume_goes_is_lost() -> None:
     assert 'persistentvolumeclaim "data" bound to non-existent persistentvolume "v"' in stage.why("p")
 
 
-def test_ephemeral_volumes_get_a_claim_that_goes_with_the_pod() -> None:
+def test_ephemeral_volumes_get_a_claim_that_the_pod_owns() -> None:
     stage = Stage(*NODES, klass("dynamic"))
     stage.apply(pod("p", ephemeral="dynamic"))
     assert stage.node_of("p") and stage.claim("p-scratch")["status"]["phase"] == "Bound"

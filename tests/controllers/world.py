@@ -34,7 +34,7 @@ START = 1_800_000_000.0
 
 
 class Scheduler(Controller[ObjectKey]):
-    """Binds every pod to the ready node with the fewest pods, or to the one its affinity names."""
+    """Binds every pod to the ready node with the fewest pods, or to the node of its affinity."""
 
     name = "turns"
 
@@ -83,7 +83,7 @@ class Scheduler(Controller[ObjectKey]):
 
 
 class Flaky:
-    """A client whose writes fail now and then: refused before they happen, or done with the answer lost."""
+    """A client some of whose writes fail: refused, or carried out with the response lost."""
 
     def __init__(self, client: LocalClient, source: random.Random, share: float) -> None:
         self._client = client
@@ -176,7 +176,7 @@ class World:
         self._running.append(asyncio.create_task(run_controllers(self.controllers, informers)))
 
     def restart(self) -> None:
-        """Everything forgets everything, as after a crash."""
+        """Restarts all components without their state, as after a crash."""
 
         async def stop() -> None:
             for task in self._running:
@@ -198,7 +198,7 @@ class World:
         self.settle()
 
     def set_clock(self, seconds: float) -> None:
-        """The wall clock jumps; the loop's own time goes on."""
+        """Sets the wall clock without changing the time of the event loop."""
         self.clock._start += seconds
 
     def create(self, resource: Resource, document: Document, namespace: str = "default") -> Document:

@@ -1,4 +1,4 @@
-"""Small builders of nodes and pods for the engine's tests."""
+"""Builders of nodes and pods for the engine's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin can do besides filtering and scoring: a toy that promises room on a node to pods of one name."""
+"""Extension points besides filter and score, shown by a plugin that promises room on a node to a pod by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PromiseArgs(Args, frozen=True):
 
 
 class Promises(Plugin):
-    """`Promise` objects hold room by a pod that is not there; the pod of the promised name sees that room as free."""
+    """A `Promise` keeps room on a node with a placeholder pod; only the pod that it names sees the room as free."""
 
     name = "Promises"
     points = frozenset({"preFilter", "filter", "score", "reserve", "preBind", "postFilter"})
@@ -162,25 +162,25 @@ def test_the_score_outweighs_others_and_is_explained() -> None:
     assert engine.schedule(pod("vip", cpu="1")).node == "a"
 
 
-def test_kept_verdicts_of_overlaid_rows_follow_their_pods() -> None:
+def test_cached_verdicts_of_overlaid_rows_follow_their_pods() -> None:
     engine, _ = world()
     promise(engine, "vip", "a")
     engine.set_pod(pod("running", "b", cpu="2"))
     assert engine.schedule(pod("vip", cpu="2")).node == "a"
-    engine.set_pod(pod("intruder", "a", cpu="1"))  # bound by hand
+    engine.set_pod(pod("intruder", "a", cpu="1"))  # bound manually
     assert engine.schedule(pod("vip", cpu="2")).node is None
     engine.remove_pod("default", "intruder")
     assert engine.schedule(pod("vip", cpu="2")).node == "a"
 
 
-def test_what_holds_a_promise_is_not_evicted() -> None:
+def test_the_placeholder_of_a_promise_is_not_evicted() -> None:
     engine, _ = world()
     promise(engine, "vip", "a")
     promise(engine, "other-vip", "b")
     assert engine.preempt(pod("p", cpu="2", priority=10)).node is None
 
 
-def test_preemption_inside_a_promise_evicts_who_intruded() -> None:
+def test_preemption_inside_a_promise_evicts_the_intruder() -> None:
     engine, _ = world()
     promise(engine, "vip", "a")
     engine.set_pod(pod("running", "b", cpu="2", priority=50))
@@ -198,12 +198,12 @@ def test_reserving_is_undone_when_a_bind_fails_and_may_refuse() -> None:
     assert engine.annotations(first, "a") == {"example.com/promise": "a"}
     refused = engine.assume(pod("another", cpu="1"), "b")
     assert (refused.plugin, refused.message) == ("Promises", "no more promises")
-    assert engine.schedule(pod("third", cpu="2")).node == "b"  # nothing was counted for the refused one
+    assert engine.schedule(pod("third", cpu="2")).node == "b"  # the refused pod is not counted
     engine.forget(first)
     assert plugin.reserved == []
 
 
-def test_plugins_hear_of_pods_on_known_nodes_only() -> None:
+def test_plugins_are_told_of_pods_on_known_nodes_only() -> None:
     engine, plugin = world()
     engine.set_pod(pod("early", "late", cpu="1"))
     assert plugin.seen == []

@@ -1,4 +1,4 @@
-"""The front runners: whatever changes, the best is the one that a look at all values finds."""
+"""The heap of the best rows: after every change it finds the same row as a search over all values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def best_of_all(values: IntColumn) -> int:
 
 
 @pytest.mark.parametrize(("rows", "distinct"), [(1, 3), (40, 5), (700, 4), (700, 10_000), (40_000, 10_000)])
-def test_the_best_is_the_first_of_the_largest_after_every_change(rows: int, distinct: int) -> None:
+def test_the_best_row_is_the_first_with_the_largest_value_after_every_change(rows: int, distinct: int) -> None:
     choice = random.Random(rows + distinct)
     values = IntColumn(rows, WORST)
     for row in range(rows):
@@ -27,14 +27,14 @@ def test_the_best_is_the_first_of_the_largest_after_every_change(rows: int, dist
     for _ in range(2_000):
         best = front.best()
         assert best == best_of_all(values)
-        # As when pods are placed: mostly the best row falls behind; sometimes another rises, falls or drops out.
+        # As when pods are placed: mostly the value of the best row drops; sometimes another row changes or is refused.
         row = best if best >= 0 and choice.random() < 0.7 else choice.randrange(rows)
         lower = max(values.cells[row] - 1, WORST)
         values.cells[row] = choice.choice([WORST, lower, choice.randrange(distinct)])
         front.changed(row, values.cells[row])
 
 
-def test_where_nothing_can_win_there_is_no_best_until_a_row_recovers() -> None:
+def test_without_feasible_rows_there_is_no_best_row_until_one_recovers() -> None:
     values = IntColumn(3, WORST)
     front = Front(values, WORST)
     assert front.best() == -1

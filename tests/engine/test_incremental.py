@@ -1,4 +1,4 @@
-"""Whatever happens in a cluster, in whatever order: the kept answers equal those computed from nothing."""
+"""After any sequence of events, the cached answers equal those computed from scratch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SPECS: list[dict[str, Any]] = [
     },
     {"labels": {"app": "web"}, "topologySpreadConstraints": [spread(ZONE, "ScheduleAnyway")]},
     {"labels": {"app": "db"}, "affinity": preferred("podAffinity", term("web", ZONE), term("db", ZONE))},
-    {"labels": {"app": "api"}},  # selected by a service, once there is one
+    {"labels": {"app": "api"}},  # selected by the service, if it exists
     {
         "containers": [
             {"name": "c", "image": "app:v1", "ports": [{"hostPort": 80}], "resources": {"requests": {"cpu": "10m"}}}
@@ -81,13 +81,13 @@ NAMES = [f"p{index}" for index in range(12)]
 
 
 class World:
-    """The cluster as plain objects, and the engine that is told of each change."""
+    """The cluster as plain objects, and an engine that receives every change."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.assumed: set[str] = set()
-        self.forced: set[str] = set()  # nodes that others put too much on
+        self.forced: set[str] = set()  # nodes that others overcommitted
         self.others: dict[tuple[str, str], Any] = {}
         self.engine = Engine()
 
@@ -101,7 +101,7 @@ class World:
             engine.apply(kind, document)
         return engine
 
-    # events
+    # -- events
 
     def set_node(self, name: str, zone: int, disk: str, taint: int, cpu: int, cordoned: bool) -> None:
         labels = {ZONE: f"z{zone}"} if zone else {}
@@ -113,7 +113,7 @@ class World:
         made = node(name, cpu=str(cpu), labels=labels, taints=taints, unschedulable=cordoned, images=images, pods=6)
         self.nodes[name] = made
         if self._overfull(name):
-            self.forced.add(name)  # it came back or shrank with too much on it already
+            self.forced.add(name)  # its pods already request more than it has
         self.engine.set_node(made)
 
     def remove_node(self, name: str) -> None:
@@ -137,7 +137,7 @@ class World:
             self.engine.remove_pod(old.metadata.namespace, name)
 
     def schedule(self, name: str, kind: int, confirm: int) -> None:
-        """Places a pod; then the bind is confirmed (1), fails (2), or is still under way (0)."""
+        """Places a pod; then the bind is confirmed (1), fails (2), or stays in flight (0)."""
         if name in self.pods:
             return
         waiting = pod(name, **SPECS[kind])
@@ -163,7 +163,7 @@ class World:
         self.others[kind, document["metadata"]["name"]] = document
         self.engine.apply(kind, document)
 
-    # what must hold
+    # -- invariants
 
     def check(self) -> None:
         fresh = self.fresh()
@@ -171,11 +171,11 @@ class World:
             waiting = pod("waiting", **spec)
             told, anew = self.engine.explain(waiting), fresh.explain(waiting)
             assert told.document() == anew.document(), f"explanation of kind {kind}"
-            self._check_kept(waiting, {name: anew.total(name) for name in anew.scores}, kind)
+            self._check_cached(waiting, {name: anew.total(name) for name in anew.scores}, kind)
         for name in self.nodes.keys() - self.forced:
             assert not self._overfull(name), name
 
-    def _check_kept(self, waiting: Pod, totals: dict[str, int], kind: int) -> None:
+    def _check_cached(self, waiting: Pod, totals: dict[str, int], kind: int) -> None:
         decision = self.engine.schedule(waiting)
         if not totals:
             assert decision.node is None
@@ -186,12 +186,12 @@ class World:
         if answers.prepared.only is not None:
             return
         tables = self.engine.tables
-        kept = {
+        cached = {
             name: (answers.values.value.cells[row] + tables.tie_breaks.cells[row]) >> SHIFT
             for name, row in tables.row_of.items()
             if answers.values.value.cells[row] != REFUSED
         }
-        assert kept == totals, f"kept totals of kind {kind}"
+        assert cached == totals, f"cached totals of kind {kind}"
 
     def _overfull(self, name: str) -> bool:
         there = [each for each in self.pods.values() if each.spec.node_name == name]
@@ -229,7 +229,7 @@ events = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.lists(set_nodes, min_size=2, max_size=4), st.lists(events, min_size=1, max_size=14))
-def test_kept_answers_equal_fresh_ones_after_every_event(first: list[Any], then: list[Any]) -> None:
+def test_cached_answers_equal_fresh_ones_after_every_event(first: list[Any], then: list[Any]) -> None:
     world = World()
     for name, *arguments in first:
         getattr(world, name)(*arguments)
@@ -239,8 +239,8 @@ def test_kept_answers_equal_fresh_ones_after_every_event(first: list[Any], then:
         world.check()
 
 
-def test_a_zone_that_loses_its_only_pod_by_relabelling_is_open_again() -> None:
-    """The zone's key stops being shared by nodes in the very step that takes the pod out of it."""
+def test_a_zone_is_free_again_after_relabelling_takes_its_only_pod_away() -> None:
+    """The relabelling that takes the pod out of the zone also makes the zone key unique for each node."""
     world = World()
     world.set_node("n4", 1, "", 2, 4, False)
     world.set_node("n0", 1, "", 0, 4, False)

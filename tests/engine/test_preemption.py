@@ -1,4 +1,4 @@
-"""Preemption beyond the recorded cases: eligibility, nominations, budgets, and answers kept between attempts."""
+"""Preemption beyond the recorded cases: eligibility, nominations, budgets, and candidates cached between attempts."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_some_pods_may_not_preempt(spec: dict[str, Any], message: str) -> None:
     assert (result.eligible, result.message, result.node) == (False, message, None)
 
 
-def test_a_pod_that_leaves_for_another_reason_does_not_stop_preemption() -> None:
+def test_a_pod_that_terminates_for_another_reason_does_not_stop_preemption() -> None:
     engine = engine_with(node("a", cpu="2"))
     engine.set_pod(pod("leaving", "a", cpu="2", deleted=True))
     assert attempt(engine, pod("p", cpu="2", priority=10, status={"nominatedNodeName": "a"})).node == "a"
 
 
-def test_a_budget_is_broken_only_when_nothing_else_helps() -> None:
+def test_a_budget_is_violated_only_as_a_last_resort() -> None:
     engine = engine_with(node("a", cpu="2"), node("b", cpu="2"))
     engine.set_pod(pod("guarded", "a", cpu="2", labels={"app": "db"}))
     engine.set_pod(pod("free", "b", cpu="2", priority=5))
@@ -78,10 +78,12 @@ def test_a_budget_is_broken_only_when_nothing_else_helps() -> None:
     assert (result.node, victims(result)) == ("b", ["free"])
     assert result.candidates["a"].violations == 1
     engine.apply("PodDisruptionBudget", budget("db", 1, app="db"))
-    assert attempt(engine, pod("p", cpu="1", priority=10)).node == "a"  # the lower priority, now that it is allowed
+    assert (
+        attempt(engine, pod("p", cpu="1", priority=10)).node == "a"
+    )  # the pod with the lower priority, now that the budget allows it
 
 
-def test_kept_answers_follow_the_rows() -> None:
+def test_cached_candidates_follow_the_rows() -> None:
     engine = engine_with(node("a", cpu="2"), node("b", cpu="2"))
     for name in ("a", "b"):
         engine.set_pod(pod(f"on-{name}", name, cpu="2"))
@@ -98,7 +100,7 @@ def test_kept_answers_follow_the_rows() -> None:
     assert attempt(engine, pod("late", cpu="2", priority=10)).node is None
 
 
-def test_room_nominated_to_others_is_not_promised_twice_and_comes_back() -> None:
+def test_nominated_room_is_not_given_twice_and_is_released() -> None:
     engine = engine_with(node("a", cpu="2"))
     engine.set_pod(pod("running", "a", cpu="2"))
     first, second = pod("first", cpu="2", priority=10), pod("second", cpu="2", priority=10)
@@ -109,7 +111,7 @@ def test_room_nominated_to_others_is_not_promised_twice_and_comes_back() -> None
     assert attempt(engine, second).node == "a"
 
 
-def test_spreading_is_weighed_with_the_victims_gone() -> None:
+def test_spreading_is_computed_without_the_victims() -> None:
     zone = "topology.kubernetes.io/zone"
     engine = engine_with(node("a", cpu="2", labels={zone: "x"}), node("b", cpu="2", labels={zone: "y"}))
     engine.set_pod(pod("web", "a", cpu="1", labels={"app": "web"}))

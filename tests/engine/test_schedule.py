@@ -1,4 +1,4 @@
-"""Decisions: where a pod goes, what is said when it goes nowhere, and what counting a pod on a node changes."""
+"""Decisions: the chosen node, the message if there is none, and the effect of pods that are assumed or bound."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_the_emptier_node_is_chosen() -> None:
 def test_equal_nodes_take_turns_whatever_the_seed() -> None:
     for seed in (0, 1, 2):
         engine = engine_with(*(node(f"n{index}") for index in range(5)), seed=seed)
-        # Pods that ask for nothing leave all nodes equal for as long as scores are rounded.
+        # Pods without requests leave the scores of all nodes equal after rounding.
         first = [place(engine, pod(f"p{index}", requests={})) for index in range(20)]
         assert set(Counter(first).values()) == {4}
 
 
-def test_a_seed_repeats_itself_and_another_differs() -> None:
+def test_the_same_seed_gives_the_same_decisions() -> None:
     def order(seed: int) -> list[str | None]:
         engine = engine_with(*(node(f"n{index}") for index in range(20)), seed=seed)
         return [place(engine, pod(f"p{index}")) for index in range(20)]
@@ -86,7 +86,7 @@ def test_preemption_adds_its_part_to_the_message() -> None:
     )
 
 
-def test_no_nodes_is_an_error_of_its_own() -> None:
+def test_without_nodes_the_decision_is_an_error() -> None:
     assert Engine().schedule(pod("p")).message == "no nodes available to schedule pods"
 
 
@@ -104,7 +104,7 @@ def test_a_refusal_of_the_pod_as_a_whole_is_the_message() -> None:
     decision = engine.schedule(pod("p", affinity=rule))
     assert decision.message == "0/2 nodes are available: pod affinity terms conflict."
     assert decision.diagnosis is not None and decision.diagnosis.plugins == {"NodeAffinity"}
-    # As with the stock scheduler, whose DynamicResources then fails to find what it would have prepared.
+    # As in the stock scheduler, where DynamicResources then does not find the state of its PreFilter.
     assert engine.preempt(pod("p", affinity=rule), decision.diagnosis).node is None
     assert decision.message == "0/2 nodes are available: pod affinity terms conflict. not found"
 
@@ -126,12 +126,12 @@ def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (spec.resourceClaims)"),
     ],
 )
-def test_what_is_not_supported_is_said_and_never_scheduled(spec: dict[str, Any], what: str) -> None:
+def test_unsupported_pods_are_refused_with_the_reason(spec: dict[str, Any], what: str) -> None:
     decision = engine_with(node("a")).schedule(pod("p", **spec))
     assert decision.message == f"0/1 nodes are available: not supported by this scheduler: {what}."
 
 
-def test_preferences_that_cannot_be_read_matter_only_where_there_is_a_choice() -> None:
+def test_invalid_preferences_matter_only_if_several_nodes_are_feasible() -> None:
     below = {"key": "rank", "operator": "Lt", "values": ["-10"]}  # no label has such a value
     preferred = [{"weight": 1, "preference": {"matchExpressions": [below]}}]
     rule = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
@@ -144,7 +144,7 @@ def test_preferences_that_cannot_be_read_matter_only_where_there_is_a_choice() -
     assert decision.error.startswith(start)
 
 
-def test_amounts_beyond_measure_do_not_overflow() -> None:
+def test_huge_amounts_do_not_overflow() -> None:
     engine = engine_with(node("a", memory="8Ei", cpu="64", pods=500))
     for number in range(300):
         engine.set_pod(pod(f"p{number}", "a", memory="9223372036854775807"))
@@ -152,7 +152,7 @@ def test_amounts_beyond_measure_do_not_overflow() -> None:
     assert decision.message == "0/1 nodes are available: 1 Insufficient memory."
 
 
-def test_a_failed_bind_gives_the_room_back() -> None:
+def test_a_failed_bind_releases_the_room() -> None:
     engine = engine_with(node("a", cpu="1"))
     first = pod("first", cpu="1")
     assert place(engine, first) == "a"
@@ -166,18 +166,18 @@ def test_confirming_a_bind_counts_the_pod_once() -> None:
     assert place(engine, pod("p", cpu="400m")) == "a"
     engine.set_pod(pod("p", "a", cpu="400m"))
     assert engine.schedule(pod("q", cpu="600m")).node == "a"
-    engine.forget(pod("p", cpu="400m"))  # no longer assumed: nothing to take back
+    engine.forget(pod("p", cpu="400m"))  # no longer assumed, so there is nothing to undo
     assert engine.schedule(pod("q", cpu="700m")).node is None
 
 
-def test_a_pod_that_ended_takes_no_room() -> None:
+def test_a_terminated_pod_takes_no_room() -> None:
     engine = engine_with(node("a", cpu="1"))
     engine.set_pod(pod("p", "a", cpu="1"))
     engine.set_pod(pod("p", "a", cpu="1", status={"phase": "Succeeded"}))
     assert engine.schedule(pod("q", cpu="1")).node == "a"
 
 
-def test_pods_that_come_before_their_node_are_counted_when_it_comes() -> None:
+def test_pods_seen_before_their_node_are_counted_when_it_is_added() -> None:
     engine = engine_with(node("other", unschedulable=True))
     engine.set_pod(pod("early", "late", cpu="3"))
     engine.set_node(node("late"))
@@ -188,13 +188,13 @@ def test_pods_that_come_before_their_node_are_counted_when_it_comes() -> None:
     assert engine.schedule(pod("q", cpu="2")).node == "late"
 
 
-def test_room_being_made_for_a_pod_is_not_given_to_lesser_ones() -> None:
+def test_nominated_room_is_not_given_to_pods_of_lower_priority() -> None:
     engine = engine_with(node("a", cpu="2"))
     preemptor = pod("preemptor", cpu="2", priority=100)
     engine.set_nominated(preemptor, "a")
     assert engine.schedule(pod("lesser", cpu="1", priority=5)).node is None
     assert engine.schedule(pod("greater", cpu="1", priority=200)).node == "a"
-    assert engine.schedule(preemptor).node == "a"  # not against itself
+    assert engine.schedule(preemptor).node == "a"  # its own nomination does not count against it
     engine.set_nominated(preemptor, None)
     assert engine.schedule(pod("lesser", cpu="1", priority=5)).node == "a"
 
@@ -238,7 +238,7 @@ def test_gates_keep_a_pod_out_of_the_queue() -> None:
     assert (status.plugin, status.message) == ("SchedulingGates", "waiting for scheduling gates: [one two]")
 
 
-def test_a_pod_resized_in_place_counts_with_the_larger_of_wish_and_use() -> None:
+def test_a_pod_resized_in_place_counts_with_the_larger_of_spec_and_status() -> None:
     engine = engine_with(node("a", cpu="2"))
     using = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]}
     engine.set_pod(pod("shrinking", "a", cpu="200m", status=using))

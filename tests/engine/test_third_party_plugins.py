@@ -1,4 +1,4 @@
-"""Plugins of other packages: the shipped example, discovery by entry points, and what goes wrong."""
+"""Plugins of other packages: the shipped example, discovery through entry points, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fresh_registry() -> Iterator[None]:
 
 
 def install(directory: Path, *entries: str) -> None:
-    """What an installer leaves of a package that registers plugins."""
+    """Creates the metadata that an installer writes for a package that registers plugins."""
     info = directory / "thirdparty-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: thirdparty\nVersion: 1.0\n")
@@ -55,12 +55,12 @@ def test_a_plugin_is_found_by_its_entry_point(
     monkeypatch.syspath_prepend(str(tmp_path))
     found = known_plugins()
     assert "QuietRacks" in found
-    assert "QuietRacks" not in default_profile().points["filter"]  # it is not on by default
+    assert "QuietRacks" not in default_profile().points["filter"]  # it is not enabled by default
     profile = default_profile(extra=[found["QuietRacks"]])
     assert Profile(profile, Tables(), found).at["filter"][-1].name == "QuietRacks"
 
 
-def test_what_is_no_plugin_is_refused_by_name(
+def test_an_entry_point_that_is_no_plugin_is_refused_by_name(
     fresh_registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "wrong = pathlib:Path")

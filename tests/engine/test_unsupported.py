@@ -1,4 +1,4 @@
-"""What we do not schedule is told by what the pod asks for, and pods that differ only in that are not mixed up."""
+"""Pods that need unsupported features are refused, and do not share a shape with pods that do not need them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod(container: dict[str, Any], **spec: Any) -> Pod:
         ({"resources": {"requests": {"example.com/gpu": "1"}}}, {}, ""),
     ],
 )
-def test_what_is_needed_is_named(container: dict[str, Any], spec: dict[str, Any], needs: str) -> None:
+def test_the_unsupported_feature_is_named(container: dict[str, Any], spec: dict[str, Any], needs: str) -> None:
     asking = pod(container, **spec)
     found = unsupported(Shape(0, asking))
     assert [text[: len(needs)] for text in found] == ([needs] if needs else [])

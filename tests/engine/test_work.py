@@ -1,4 +1,4 @@
-"""The engine stays incremental: counts of rows computed per decision, not seconds."""
+"""The engine stays incremental. Measured in rows evaluated for each decision, not in seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NODES, WARM, PODS = 300, 40, 60
 
 
 def work_per_decision(name: str, warm: int = WARM, pods: int = PODS) -> tuple[float, float, float]:
-    """(rows filtered or scored, shapes built, totals put together) for each decision, once the shapes are known."""
+    """(rows filtered or scored, shapes built, totals combined) for each decision, once the shapes are known."""
     workload, engine = WORKLOADS[name], Engine()
     for document in workload.node_documents(NODES):
         engine.set_node(view(document, Node))
@@ -40,23 +40,23 @@ def place(engine: Engine, pod: Pod) -> None:
         ("SchedulingBasic", 1, 0),
         ("SchedulingNodeAffinity", 1, 0),
         ("MixedSchedulingBasePod", 1, 0),
-        ("SchedulingPodAntiAffinity", 1, 0),  # host names are nobody else's domain
-        ("SchedulingPodAffinity", 1 + 2 * NODES, 0),  # scores of the zone's nodes, which come out equal
+        ("SchedulingPodAntiAffinity", 1, 0),  # no two nodes share a host name
+        ("SchedulingPodAffinity", 1 + 2 * NODES, 0),  # the scores of the nodes in the zone, which are equal
         ("SchedulingPreferredPodAffinity", 1 + NODES, 1),
         ("SchedulingPreferredPodAntiAffinity", 1 + NODES, 1),
-        ("TopologySpreading", 1 + NODES, 0),  # zones close and open, scores stay
+        ("TopologySpreading", 1 + NODES, 0),  # zones become full and free again, scores do not change
         ("PreferredTopologySpreading", 1 + 2 * NODES, 1),
         ("SchedulingDaemonset", 0, 0),
     ],
 )
-def test_a_decision_computes_only_what_changed(workload: str, most_rows: float, most_totals: float) -> None:
+def test_a_decision_evaluates_only_rows_that_changed(workload: str, most_rows: float, most_totals: float) -> None:
     rows, rebuilt, totals = work_per_decision(workload)
     assert rebuilt == 0
     assert rows <= most_rows
     assert totals <= most_totals
 
 
-def test_a_shape_catches_up_with_the_rows_that_others_changed() -> None:
+def test_a_shape_catches_up_with_rows_that_pods_of_other_shapes_changed() -> None:
     rows, rebuilt, totals = work_per_decision("ManyShapes", SHAPES, SHAPES)
     assert rebuilt == 0
     assert totals == 0

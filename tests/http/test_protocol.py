@@ -1,4 +1,4 @@
-"""One connection, byte by byte: the protocol over a transport that only remembers."""
+"""The HTTP protocol on a recording transport, byte by byte."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transport:
 
 
 class Connection:
-    """A client's end."""
+    """The client side of a connection."""
 
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(
@@ -53,7 +53,7 @@ class Connection:
         self.protocol.connection_made(cast("Any", self.transport))
 
     async def say(self, data: bytes) -> bytes:
-        """What the server has said once it has nothing more to do."""
+        """The bytes written once the server is idle."""
         self.protocol.data_received(data)
         return await self.said()
 
@@ -67,7 +67,7 @@ class Connection:
 
 
 async def echo(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """Answers with what it was asked."""
+    """Echoes the request."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -91,7 +91,7 @@ def talk(app: App, scenario: Callable[[Connection], Awaitable[None]]) -> None:
 
 
 def bodies(out: bytes) -> list[bytes]:
-    """The bodies of all answers, by their lengths."""
+    """The bodies of all responses, split by content length."""
     found = []
     while out:
         head, _, rest = out.partition(b"\r\n\r\n")
@@ -112,7 +112,7 @@ def bodies(out: bytes) -> list[bytes]:
         (b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", b"PUT /  abc"),
     ],
 )
-def test_a_request_is_understood_however_it_is_cut(request_bytes: bytes, answer: bytes) -> None:
+def test_a_request_may_arrive_in_any_pieces(request_bytes: bytes, answer: bytes) -> None:
     async def whole(connection: Connection) -> None:
         assert bodies(await connection.say(request_bytes)) == [answer]
         assert not connection.transport.closed
@@ -126,7 +126,7 @@ def test_a_request_is_understood_however_it_is_cut(request_bytes: bytes, answer:
     talk(echo, byte_by_byte)
 
 
-def test_requests_sent_at_once_are_answered_in_their_order() -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     order: list[str] = []
     go = asyncio.Event()
 
@@ -148,7 +148,7 @@ def test_requests_sent_at_once_are_answered_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("request_bytes", [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"])
-def test_a_connection_that_is_to_close_closes_after_its_answer(request_bytes: bytes) -> None:
+def test_a_connection_is_closed_after_its_last_response(request_bytes: bytes) -> None:
     async def scenario(connection: Connection) -> None:
         out = await connection.say(request_bytes)
         assert b"connection: close\r\n" in out and connection.transport.closed
@@ -156,7 +156,7 @@ def test_a_connection_that_is_to_close_closes_after_its_answer(request_bytes: by
     talk(echo, scenario)
 
 
-def test_a_client_that_waits_for_a_word_gets_it_when_its_body_is_wanted() -> None:
+def test_100_continue_is_sent_when_the_body_is_read() -> None:
     async def scenario(connection: Connection) -> None:
         out = await connection.say(b"POST / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
         assert out == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -165,7 +165,7 @@ def test_a_client_that_waits_for_a_word_gets_it_when_its_body_is_wanted() -> Non
     talk(echo, scenario)
 
 
-def test_a_body_that_nobody_reads_does_not_garble_the_next_request() -> None:
+def test_an_unread_body_does_not_corrupt_the_next_request() -> None:
     async def refuse(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["method"] == "GET":
             await echo(scope, receive, send)
@@ -182,7 +182,7 @@ def test_a_body_that_nobody_reads_does_not_garble_the_next_request() -> None:
     talk(refuse, scenario)
 
 
-def test_a_body_that_is_not_read_stops_being_taken() -> None:
+def test_reading_is_paused_while_the_body_is_not_read() -> None:
     wanted = asyncio.Event()
 
     async def late(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -200,7 +200,7 @@ def test_a_body_that_is_not_read_stops_being_taken() -> None:
     talk(late, scenario)
 
 
-def test_an_answer_of_unknown_length_goes_out_in_chunks() -> None:
+def test_a_response_of_unknown_length_is_chunked() -> None:
     async def stream(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for part in (b"", b"one", b"two"):
@@ -224,7 +224,7 @@ def test_an_answer_of_unknown_length_goes_out_in_chunks() -> None:
     talk(stream, only_the_head)
 
 
-def test_writing_waits_for_a_client_that_does_not_read() -> None:
+def test_writing_waits_for_a_slow_client() -> None:
     sent: list[int] = []
 
     async def stream(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -253,7 +253,7 @@ def test_writing_waits_for_a_client_that_does_not_read() -> None:
     talk(stream, leaves)
 
 
-def test_an_application_learns_that_its_client_left() -> None:
+def test_the_application_is_notified_of_a_disconnect() -> None:
     heard: list[str] = []
 
     async def listen(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -271,7 +271,7 @@ def test_an_application_learns_that_its_client_left() -> None:
     talk(listen, scenario)
 
 
-def test_an_application_that_fails_is_an_error_or_the_end() -> None:
+def test_a_failing_application_is_a_500_or_closes_the_connection() -> None:
     async def fail(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["path"] == "/late":
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -300,7 +300,7 @@ def test_an_application_that_fails_is_an_error_or_the_end() -> None:
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * protocol.MAX_HEAD, b"431"),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_connection_ends(data: bytes, status: bytes) -> None:
+def test_malformed_requests_are_rejected_and_the_connection_closed(data: bytes, status: bytes) -> None:
     async def scenario(connection: Connection) -> None:
         for start in range(0, len(data), 65536):
             if not connection.transport.closed:
@@ -311,7 +311,7 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(data: bytes, stat
     talk(echo, scenario)
 
 
-def test_a_request_to_speak_something_else_is_answered_as_it_stands() -> None:
+def test_an_upgrade_request_is_answered_as_plain_http() -> None:
     async def scenario(connection: Connection) -> None:
         out = await connection.say(b"GET /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert out.endswith(b"GET /a  ") and connection.transport.closed
@@ -324,9 +324,7 @@ def test_a_request_to_speak_something_else_is_answered_as_it_stands() -> None:
     [(b"", False), (b"GET / HTTP/1.1\r\nX: ", True), (b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n", False)],
     ids=["idle", "half a head", "a body that is waited for"],
 )
-def test_a_head_that_does_not_come_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch, said: bytes, closes: bool
-) -> None:
+def test_an_incomplete_head_times_out(monkeypatch: pytest.MonkeyPatch, said: bytes, closes: bool) -> None:
     monkeypatch.setattr(protocol, "READ_TIMEOUT", 0.0)
     monkeypatch.setattr(protocol, "_CHECK_INTERVAL", 0.001)
 
@@ -341,7 +339,7 @@ def test_a_head_that_does_not_come_ends_the_connection(
     talk(echo, scenario)
 
 
-def test_a_server_that_stops_lets_the_request_under_way_finish() -> None:
+def test_shutdown_lets_the_current_request_finish() -> None:
     go = asyncio.Event()
 
     async def wait(scope: dict[str, Any], receive: Receive, send: Send) -> None:

@@ -30,6 +30,7 @@ def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any
     return {document["metadata"]["name"]: document for document in documents if document["kind"] == kind}
 
 
+@pytest.mark.needs_system("placement", "resource_policy", "scheduling_policy")
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -68,6 +69,7 @@ def test_only_what_is_asked_for_is_printed() -> None:
     assert not named(documents, "MutatingWebhookConfiguration")
 
 
+@pytest.mark.needs_system("scheduling_policy")
 @pytest.mark.parametrize(("arguments", "mode"), [((), "warn"), (("--enforce",), "enforce")])
 def test_policies_warn_until_the_administrator_says_otherwise(arguments: tuple[str, ...], mode: str) -> None:
     documents = printed("--components", "all", *arguments)
@@ -79,6 +81,7 @@ def test_policies_warn_until_the_administrator_says_otherwise(arguments: tuple[s
     ]
 
 
+@pytest.mark.needs_system("reservation", "scheduling_policy")
 def test_a_configuration_is_built_upon_and_restarts_what_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("reservation: {chargeQuota: true}\nschedulingPolicy: {mode: audit, schedulerIdentities: [other]}\n")
@@ -95,6 +98,7 @@ def test_a_configuration_is_built_upon_and_restarts_what_reads_it(tmp_path: Path
         assert template != named(given, "Deployment")[name]["spec"]["template"]["metadata"]
 
 
+@pytest.mark.needs_system("scheduling_policy")
 def test_roles_that_an_administrator_took_over_are_left_out() -> None:
     options = Options(chosen(["all"]), taken_over=frozenset({("ClusterRole", "sp:restricted")}))
     names = {(each["kind"], each["metadata"]["name"]) for each in manifests(options, registry())}
@@ -108,6 +112,7 @@ def test_rights_are_named_one_by_one() -> None:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], name
 
 
+@pytest.mark.needs_system("scheduling_policy")
 def test_controllers_hold_what_the_shipped_roles_grant() -> None:
     """An API server lets nobody write a role with rights that he does not hold, and they restore these."""
     roles = named(printed("--components", "all"), "ClusterRole")
@@ -116,6 +121,7 @@ def test_controllers_hold_what_the_shipped_roles_grant() -> None:
         assert not uncovered(held, view(role, ClusterRole).rules), role["metadata"]["name"]
 
 
+@pytest.mark.needs_system("reservation", "placement")
 def test_definitions_of_others_are_left_out() -> None:
     foreign = frozenset({"reservations.scheduling.koordinator.sh"})
     documents = manifests(Options(chosen(["reservation"]), foreign=foreign), registry())

@@ -1,4 +1,4 @@
-"""Plugin arguments: defaults, and what is refused with its path."""
+"""Plugin arguments: defaults, and errors with their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the stock plugins that the recorded cases do not reach, each with the answer upstream's source gives."""
+"""Rules of the stock plugins that the recorded cases do not cover, with the results of upstream's source code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def engine(nodes: list[Node], pods: list[Pod] = [], **args: dict[str, Any]) -> E
 
 
 def scores(made: Engine, waiting: Pod, plugin: str) -> dict[str, int]:
-    """The weighted scores of one plugin; no entry for a node that was refused."""
+    """The weighted scores of one plugin, for the feasible nodes."""
     explained = made.explain(waiting)
     return {name: each[plugin] for name, each in explained.scores.items() if plugin in each}
 
@@ -41,7 +41,7 @@ def strategy(kind: str, **rest: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        # 4 cpus and 8 GiB; "busy" has half of each in use, the pod brings a quarter of each.
+        # 4 cpus and 8 GiB each; half of "busy" is in use, and the pod requests a quarter.
         ({}, {"busy": 25, "idle": 75}),
         (strategy("MostAllocated"), {"busy": 75, "idle": 25}),
         (
@@ -60,7 +60,7 @@ def strategy(kind: str, **rest: Any) -> dict[str, Any]:
                 "RequestedToCapacityRatio",
                 requestedToCapacityRatio={"shape": [{"utilization": 25, "score": 10}, {"utilization": 80, "score": 1}]},
             ),
-            {"busy": 19, "idle": 100},  # 100 - 90 * 50 / 55, towards zero
+            {"busy": 19, "idle": 100},  # 100 - 90 * 50 / 55, truncated
         ),
     ],
 )
@@ -69,7 +69,7 @@ def test_scoring_strategies(args: dict[str, Any], expected: dict[str, int]) -> N
     assert scores(made, pod("p", cpu="1", memory="2Gi"), "NodeResourcesFit") == expected
 
 
-def test_extended_resources_count_in_scores_only_when_asked_for() -> None:
+def test_extended_resources_are_scored_only_if_requested() -> None:
     args = strategy("LeastAllocated", resources=[{"name": "cpu"}, {"name": "example.com/gpu", "weight": 4}])
     made = engine([node("a", resources={"example.com/gpu": "4"}), node("b")], **args)
     assert scores(made, pod("p", cpu="1"), "NodeResourcesFit") == {"a": 75, "b": 75}
@@ -138,7 +138,7 @@ def required(side: str, **rest: Any) -> dict[str, Any]:
         ({"matchLabels": {"team": "a"}}, {"a"}),
         ({"matchLabels": {"team": "b"}}, set()),
         ({}, {"a"}),  # every namespace
-        # Tried against no labels at all too, as upstream does, which this one meets: every namespace.
+        # As upstream, also matched against empty labels, which it matches: every namespace.
         ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, {"a"}),
     ],
 )
@@ -156,14 +156,14 @@ def test_namespace_selectors_of_the_incoming_pod(selector: dict[str, Any], refus
         ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["b"]}]}, set()),
     ],
 )
-def test_namespace_selectors_of_pods_that_run(selector: dict[str, Any], refused: set[str]) -> None:
+def test_namespace_selectors_of_running_pods(selector: dict[str, Any], refused: set[str]) -> None:
     affinity = required("podAntiAffinity", namespaceSelector=selector)
     made = engine([node("a"), node("b")], [pod("r", "a", namespace="one", affinity=affinity)])
     made.apply("Namespace", {"metadata": {"name": "two", "labels": {"team": "b"}}})
     assert set(reasons(made, pod("p", namespace="two", labels={"app": "web"}))) == refused
 
 
-def test_the_first_of_pods_that_want_to_be_together_is_let_in() -> None:
+def test_the_first_pod_with_affinity_to_itself_is_accepted() -> None:
     made = engine([node("a"), node("b")])
     waiting = pod("p", labels={"app": "web"}, affinity=required("podAffinity"))
     assert made.schedule(waiting).node is not None
@@ -185,7 +185,7 @@ def test_existing_preferences_can_be_ignored() -> None:
     assert scores(ignoring, waiting, "InterPodAffinity") == {}
 
 
-def test_an_unreadable_term_refuses_the_pod_as_a_whole() -> None:
+def test_an_invalid_term_refuses_the_pod_as_a_whole() -> None:
     bad = {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}, "topologyKey": HOST}
     rule = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [bad]}}
     message = engine([node("a")]).schedule(pod("p", affinity=rule)).message
@@ -206,7 +206,7 @@ def zones(*names: str) -> list[Node]:
     return [node(f"{name}{index}", labels={ZONE: name}) for index, name in enumerate(names)]
 
 
-def test_too_few_domains_make_the_smallest_count_zero() -> None:
+def test_too_few_domains_make_the_global_minimum_zero() -> None:
     made = engine(zones("x", "y"), [pod(name, on, labels={"app": "web"}) for name, on in (("r", "x0"), ("s", "y1"))])
     assert made.schedule(spread(constraint())).node is not None
     assert made.schedule(spread(constraint(minDomains=3))).node is None
@@ -217,7 +217,7 @@ def test_too_few_domains_make_the_smallest_count_zero() -> None:
 @pytest.mark.parametrize(
     ("policies", "feasible"),
     [
-        ({}, {"y1"}),  # the tainted node's zone counts, empty as it is: "x" has one too many
+        ({}, {"y1"}),  # the tainted node's zone counts as an empty domain, so "x" has one pod too many
         ({"nodeTaintsPolicy": "Honor"}, {"x0", "y1"}),
         ({"nodeAffinityPolicy": "Ignore"}, {"y1"}),
     ],
@@ -271,7 +271,7 @@ def test_default_constraints_come_from_the_workload(kind: str, selector: dict[st
     assert scores(made, waiting, "PodTopologySpread") == {}
 
 
-def test_constraints_by_default_can_be_given_and_be_hard() -> None:
+def test_default_constraints_can_be_configured_and_be_hard() -> None:
     given = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
     made = engine(
         [node("a"), node("b")],
@@ -307,7 +307,7 @@ def test_host_ports_conflict_by_address_and_protocol(wanted: dict[str, Any], fit
 
 
 @pytest.mark.parametrize("operator", ["Lt", "Gt"])
-def test_tolerations_that_compare_tolerate_nothing(operator: str) -> None:
+def test_comparing_tolerations_tolerate_nothing(operator: str) -> None:
     made = engine([node("a", taints=[{"key": "load", "value": "5", "effect": "NoSchedule"}])])
     toleration = {"key": "load", "operator": operator, "value": "5", "effect": "NoSchedule"}
     assert made.schedule(pod("p", tolerations=[toleration])).node is None
@@ -317,7 +317,7 @@ def test_tolerations_that_compare_tolerate_nothing(operator: str) -> None:
 def test_images_count_by_size_and_spread() -> None:
     images = [{"names": ["app:v1", "app@sha256:1"], "sizeBytes": 1000 * 1024 * 1024}]
     made = engine([node("a", images=images), node("b", images=images), node("c"), node("d")])
-    # Two of four nodes have it, so half its size counts: (500 - 23) of (1000 - 23) MiB.
+    # Two of four nodes have the image, so half its size counts: (500 - 23) of (1000 - 23) MiB.
     assert scores(made, pod("p"), "ImageLocality") == {"a": 48, "b": 48, "c": 0, "d": 0}
     made.remove_node("b")
     assert scores(made, pod("p"), "ImageLocality") == {"a": 31, "c": 0, "d": 0}

@@ -53,6 +53,7 @@ def test_what_can_be_played_where_it_is_said_how(fault: dict[str, Any], reason: 
     assert why_not(scenario({"fault": fault}), restarts=True, webhook=True) == reason
 
 
+@pytest.mark.needs_system("placement")
 @pytest.mark.parametrize(
     ("window", "reason"),
     [
@@ -66,6 +67,7 @@ def test_times_of_day_that_cannot_be_moved(window: dict[str, Any], reason: str) 
     assert why_not(scenario({"apply": [placement({"start": "10:00", "end": "11:00", **window})]})) == reason
 
 
+@pytest.mark.needs_system("placement", "scheduling_policy")
 def test_a_scenario_may_delete_what_it_made_and_what_our_programs_restore() -> None:
     theirs, ours = (CLUSTER_ROLES, "", "admin"), (CLUSTER_ROLES, "", "sp:restricted")
     sets = [(MANAGED_CLUSTER_SETS, "", name) for name in ("global", "theirs")]
@@ -88,6 +90,7 @@ def placement(*windows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.needs_system("placement")
 def test_times_are_moved_with_the_start_and_nothing_else_is() -> None:
     score = {
         "apiVersion": "cluster.open-cluster-management.io/v1alpha1",
@@ -114,6 +117,7 @@ def test_times_are_moved_with_the_start_and_nothing_else_is() -> None:
     assert moved.start == played.start + 86_400
 
 
+@pytest.mark.needs_system("placement")
 def test_times_of_day_are_moved_by_whole_minutes() -> None:
     played = scenario({"apply": [placement({"start": "23:50", "end": "00:10"})]}, start="2026-01-01T00:00:35Z")
     now = played.start + 7 * 86_400 + 3 * 3600 + 5 * 60 + 0.25

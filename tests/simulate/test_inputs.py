@@ -192,6 +192,7 @@ steps:
     }
 
 
+@pytest.mark.needs_system("reservation")
 def test_every_fault_of_a_configuration_is_told_at_once() -> None:
     with pytest.raises(BadInput) as caught:
         read(

@@ -1,4 +1,4 @@
-"""One suite, two back ends: `run` gives a scenario a fresh store, in memory and on disk in turn."""
+"""Fixtures that run each test with both back ends: `run` passes a new store, in memory and on disk, to a scenario."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_store(backend: str, tmp_path: Path, clock: Clock) -> Callable[..., Stor
 
 @pytest.fixture
 def run(make_store: Callable[..., Store]) -> Callable[..., Any]:
-    """Runs a scenario over a store that has the namespace `default`."""
+    """Runs a scenario with a store that contains the namespace `default`."""
 
     def runner(scenario: Scenario, **options: Any) -> Any:
         async def body() -> Any:

@@ -1,4 +1,4 @@
-"""Objects, a clock and a custom kind for the store's tests."""
+"""Objects, a clock and a custom kind for tests of the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 def _convert(document: Document, version: str) -> Document:
-    """v1 counts in spec.size what v1beta1 counts in spec.length."""
+    """The field spec.size of v1 is spec.length in v1beta1."""
     old, new = ("length", "size") if version == "v1" else ("size", "length")
     spec = dict(document.get("spec") or {})
     if old in spec:

@@ -1,4 +1,4 @@
-"""The admission chain around writes: order, what reviewers see and change, warnings, dry runs, waiting reviewers."""
+"""The admission chain: order, what reviewers see and change, warnings, dry runs, remote reviewers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., Any]
 
 
 class Reviewer:
-    """Does what it is told with config maps and widgets, and remembers what it saw."""
+    """Calls a function for config maps and widgets, and records the requests it saw."""
 
     def __init__(self, act: Callable[[Request], Review | None] = lambda request: None) -> None:
         self._act = act
@@ -36,7 +36,7 @@ def refuse(request: Request) -> Review:
     return Review(Forbidden("no"), warnings=("think again",))
 
 
-def test_reviewers_run_in_their_order_around_validation(run: Run) -> None:
+def test_reviewers_run_in_order_around_validation(run: Run) -> None:
     order: list[str] = []
 
     def note(name: str) -> Reviewer:
@@ -79,7 +79,7 @@ def test_reviewers_run_in_their_order_around_validation(run: Run) -> None:
     run(scenario, chain=chain)
 
 
-def test_what_a_mutating_reviewer_changes_is_written(run: Run) -> None:
+def test_changes_of_a_mutating_reviewer_are_written(run: Run) -> None:
     def change(request: Request) -> None:
         if request.object is not None:
             request.object["metadata"].setdefault("labels", {})["by"] = request.user.name
@@ -92,7 +92,7 @@ def test_what_a_mutating_reviewer_changes_is_written(run: Run) -> None:
     run(scenario, chain=Chain(mutating=[Reviewer(change)]))
 
 
-def test_reviewers_see_who_asks_for_what(run: Run) -> None:
+def test_reviewers_see_the_whole_request(run: Run) -> None:
     reviewer = Reviewer()
 
     async def scenario(store: Store) -> None:
@@ -113,7 +113,7 @@ def test_reviewers_see_who_asks_for_what(run: Run) -> None:
 
 
 @pytest.mark.parametrize("place", ["mutating", "validating", "final"])
-def test_a_refusal_anywhere_writes_nothing(run: Run, place: str) -> None:
+def test_a_rejection_in_any_phase_writes_nothing(run: Run, place: str) -> None:
     async def scenario(store: Store) -> None:
         before = store.version
         with pytest.raises(Forbidden, match="no"):
@@ -150,8 +150,8 @@ def test_bindings_and_evictions_are_reviewed_too(run: Run) -> None:
     run(scenario, chain=Chain(validating=[reviewer]))
 
 
-def test_a_final_reviewers_count_is_exact(run: Run) -> None:
-    """Many ask at once for the last places; no more get one than there are."""
+def test_the_count_of_a_final_reviewer_is_exact(run: Run) -> None:
+    """Many concurrent requests compete for a limited count, which is never exceeded."""
     known: list[Store] = []
 
     def quota(request: Request) -> Review | None:
@@ -174,7 +174,7 @@ def test_a_final_reviewers_count_is_exact(run: Run) -> None:
 
 
 class Meddler:
-    """Waits, and lets something else happen meanwhile, once."""
+    """A remote reviewer during whose first review another write happens."""
 
     def __init__(self) -> None:
         self.meddle: Callable[[], Any] | None = None
@@ -186,7 +186,7 @@ class Meddler:
         return PASS
 
 
-def test_a_patch_is_applied_to_what_came_in_between(run: Run) -> None:
+def test_a_patch_is_applied_to_concurrent_changes(run: Run) -> None:
     meddler = Meddler()
 
     async def scenario(store: Store) -> None:
@@ -198,7 +198,7 @@ def test_a_patch_is_applied_to_what_came_in_between(run: Run) -> None:
     run(scenario, chain=Chain(remote_validating=[meddler]))
 
 
-def test_an_update_of_a_version_conflicts_with_what_came_in_between(run: Run) -> None:
+def test_an_update_with_a_version_conflicts_with_concurrent_changes(run: Run) -> None:
     meddler = Meddler()
 
     async def scenario(store: Store) -> None:
@@ -210,7 +210,7 @@ def test_an_update_of_a_version_conflicts_with_what_came_in_between(run: Run) ->
     run(scenario, chain=Chain(remote_validating=[meddler]))
 
 
-def test_a_namespace_that_goes_in_between_takes_nothing_new(run: Run) -> None:
+def test_nothing_is_created_in_a_namespace_deleted_meanwhile(run: Run) -> None:
     meddler = Meddler()
 
     async def scenario(store: Store) -> None:
@@ -222,7 +222,7 @@ def test_a_namespace_that_goes_in_between_takes_nothing_new(run: Run) -> None:
     run(scenario, chain=Chain(remote_validating=[meddler]))
 
 
-def test_an_object_that_goes_in_between_is_not_found(run: Run) -> None:
+def test_an_object_deleted_meanwhile_is_not_found(run: Run) -> None:
     meddler = Meddler()
 
     async def scenario(store: Store) -> None:
@@ -234,7 +234,7 @@ def test_an_object_that_goes_in_between_is_not_found(run: Run) -> None:
     run(scenario, chain=Chain(remote_validating=[meddler]))
 
 
-def test_a_reviewer_is_asked_only_about_writes_that_concern_it(run: Run) -> None:
+def test_a_reviewer_sees_only_writes_that_concern_it(run: Run) -> None:
     class OfPods(Reviewer):
         def concerns(self, group: str, plural: str, subresource: str) -> bool:
             return (group, plural, subresource) == ("", "pods", "")

@@ -192,6 +192,7 @@ def test_keys_that_may_be_left_out_count_as_their_default() -> None:
     run(scenario)
 
 
+@pytest.mark.needs_system("resource_policy")
 def test_our_kinds_are_applied_by_their_schema() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.apply(RESOURCE_POLICIES, "a", spec={"units": [{"name": "u"}], "matchLabelKeys": ["k"]})

@@ -1,4 +1,4 @@
-"""Many writers at once: no update lost, no name given twice, no version out of order."""
+"""Concurrent writers: no lost updates, no duplicate names, no versions out of order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[..., Any]
 
 
 def test_no_increment_is_lost(run: Run) -> None:
-    """Read, add one, write under optimistic locking: the sum is exact, whatever the conflicts."""
+    """Read, increment and write with optimistic locking: the sum is exact despite conflicts."""
 
     async def scenario(store: Store) -> tuple[str, int]:
         await store.create(CONFIG_MAPS, config(data={"n": "0"}), "default")
@@ -77,7 +77,7 @@ def test_patches_of_different_fields_all_stay(run: Run) -> None:
     assert run(scenario) == {f"k{n}": "v" for n in range(50)}
 
 
-def test_a_cancelled_writer_disturbs_no_one(run: Run) -> None:
+def test_a_cancelled_writer_does_not_affect_others(run: Run) -> None:
     async def scenario(store: Store) -> None:
         tasks = [asyncio.create_task(store.create(CONFIG_MAPS, config(f"c{n}"), "default")) for n in range(10)]
         await asyncio.sleep(0)
@@ -92,7 +92,7 @@ def test_a_cancelled_writer_disturbs_no_one(run: Run) -> None:
     run(scenario)
 
 
-def test_a_closed_store_takes_no_writes(make_store: Callable[..., Store]) -> None:
+def test_a_closed_store_rejects_writes(make_store: Callable[..., Store]) -> None:
     async def body() -> None:
         store = make_store()
         writing = asyncio.ensure_future(store.create(NAMESPACES, {"metadata": {"name": "default"}}))

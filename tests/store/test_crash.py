@@ -1,4 +1,4 @@
-"""A writer is killed a hundred times in the middle of its work; what it was told is written is there, and whole."""
+"""A writer is killed a hundred times while writing; every acknowledged write survives intact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 class Victims:
-    """The program that forks victims."""
+    """The process that forks the writers to be killed."""
 
     def __init__(self, path: Path) -> None:
         command = [sys.executable, str(HERE / "crash_writer.py"), str(path)]
@@ -32,7 +32,7 @@ class Victims:
         )
 
     def kill_one(self, seed: int, after: float) -> dict[str, tuple[int, int]]:
-        """The last outcome of each name that one victim told before it was killed: version, and size or -1."""
+        """The last acknowledged result for each name before the writer was killed: version, and size or -1."""
         asked, told = self._program.stdin, self._program.stdout
         assert asked is not None and told is not None
         print(seed, file=asked, flush=True)
@@ -71,7 +71,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_torn(tmp_path: Path) -> Non
     before: dict[str, tuple[int, int]] = {}
     count = last = 0
     victims = Victims(path)
-    patience = 0.0  # on a busy machine a victim needs time to get anywhere
+    patience = 0.0  # on a busy machine a writer needs time to make progress
     for kill in range(KILLS):
         outcomes = victims.kill_one(kill, chance.uniform(0, 0.05) + patience)
         count += len(outcomes)
@@ -87,7 +87,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_torn(tmp_path: Path) -> Non
 def check(
     before: dict[str, tuple[int, int]], outcomes: dict[str, tuple[int, int]], found: dict[str, tuple[int, int]]
 ) -> None:
-    """Each worker has one write under way at a time: that one may have become durable untold, and no other."""
+    """Each worker has one write in progress: only that one may have become durable without acknowledgement."""
     expected = {name: state for name, state in {**before, **outcomes}.items() if state[1] >= 0}
     differing = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
     workers = [name.partition("-")[0] for name in differing]

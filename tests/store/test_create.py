@@ -1,4 +1,4 @@
-"""Creation: what the server sets, what it refuses and in which words."""
+"""Creation: the fields that the server sets, and what it rejects with which message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 Run = Callable[..., Any]
 
 
-def test_the_server_sets_identity_and_ignores_the_clients(run: Run) -> None:
+def test_the_server_sets_the_identity_and_ignores_that_of_the_client(run: Run) -> None:
     async def scenario(store: Store) -> None:
         given = pod(
             uid="mine", generation=9, creationTimestamp=None, deletionTimestamp="2020-01-01T00:00:00Z", selfLink="x"
@@ -70,7 +70,7 @@ def test_generated_names_differ_and_keep_their_prefix(run: Run) -> None:
     assert all(name.startswith("job-") and len(name) == 9 for name in names)
 
 
-def test_a_long_prefix_is_cut_so_that_the_name_fits(run: Run) -> None:
+def test_a_long_name_prefix_is_truncated(run: Run) -> None:
     async def scenario(store: Store) -> str:
         given = {"metadata": {"generateName": "x" * 100}}
         return str((await store.create(CONFIG_MAPS, given, "default")).document["metadata"]["name"])
@@ -78,7 +78,7 @@ def test_a_long_prefix_is_cut_so_that_the_name_fits(run: Run) -> None:
     assert len(run(scenario)) == 63
 
 
-def test_a_dry_run_answers_and_writes_nothing(run: Run) -> None:
+def test_a_dry_run_returns_the_object_and_writes_nothing(run: Run) -> None:
     async def scenario(store: Store) -> None:
         before = store.version
         written = await store.create(CONFIG_MAPS, config(), "default", dry_run=True)
@@ -90,7 +90,7 @@ def test_a_dry_run_answers_and_writes_nothing(run: Run) -> None:
     run(scenario)
 
 
-def test_objects_are_kept_in_the_storage_version_and_shown_in_the_one_asked_for(run: Run) -> None:
+def test_objects_are_stored_in_the_storage_version_and_returned_in_the_requested_one(run: Run) -> None:
     async def scenario(store: Store) -> None:
         written = await store.create(OLD_WIDGETS, widget(spec={"length": 3}), "default")
         assert written.document["apiVersion"] == "example.com/v1beta1"
@@ -161,7 +161,7 @@ def test_refusals(run: Run, resource: Resource, document: Any, namespace: str, c
     assert text in error.message
 
 
-def test_all_faults_come_at_once(run: Run) -> None:
+def test_all_validation_errors_are_reported_together(run: Run) -> None:
     async def scenario(store: Store) -> None:
         with pytest.raises(ApiError) as caught:
             await store.create(CONFIG_MAPS, config("A", labels={"a b": "c"}), "default")
@@ -171,7 +171,7 @@ def test_all_faults_come_at_once(run: Run) -> None:
     run(scenario)
 
 
-def test_a_namespace_given_on_a_cluster_wide_object_is_dropped(run: Run) -> None:
+def test_the_namespace_of_a_cluster_scoped_object_is_dropped(run: Run) -> None:
     async def scenario(store: Store) -> None:
         written = await store.create(NODES, {"metadata": {"name": "n", "namespace": "default"}})
         assert "namespace" not in written.document["metadata"]
@@ -179,7 +179,7 @@ def test_a_namespace_given_on_a_cluster_wide_object_is_dropped(run: Run) -> None
     run(scenario)
 
 
-def test_a_namespace_is_born_active_with_its_finalizer_and_its_name_as_label(run: Run) -> None:
+def test_a_new_namespace_is_active_with_finalizer_and_name_label(run: Run) -> None:
     async def scenario(store: Store) -> None:
         document = (await store.get(NAMESPACES, "default")).document()
         assert document["spec"] == {"finalizers": ["kubernetes"]}
@@ -200,7 +200,7 @@ def test_the_same_seed_and_clock_make_the_same_objects() -> None:
     assert asyncio.run(history()) == asyncio.run(history())
 
 
-def test_a_server_that_finds_no_free_name_says_so(run: Run) -> None:
+def test_no_unique_generated_name(run: Run) -> None:
     class Stuck(random.Random):
         def choices(self, *given: Any, **more: Any) -> list[str]:
             return ["x"] * 5
@@ -220,7 +220,8 @@ def test_a_server_that_finds_no_free_name_says_so(run: Run) -> None:
 ALIASED = Resource("extensions", "v1alpha1", "schedulingpolicies", "SchedulingPolicy", False)
 
 
-def test_an_object_made_under_another_group_of_its_kind_is_answered_in_that_group(run: Run) -> None:
+@pytest.mark.needs_system("scheduling_policy")
+def test_an_object_created_in_an_alias_group_is_returned_in_that_group(run: Run) -> None:
     async def scenario(store: Store) -> None:
         written = await store.create(ALIASED, {"metadata": {"name": "p"}, "spec": {}})
         assert written.document["apiVersion"] == ALIASED.api_version
@@ -230,8 +231,9 @@ def test_an_object_made_under_another_group_of_its_kind_is_answered_in_that_grou
     run(scenario)
 
 
+@pytest.mark.needs_system("scheduling_policy")
 @pytest.mark.parametrize("resource", [SCHEDULING_POLICIES, ALIASED])
-def test_nulls_that_mean_something_reach_validation(run: Run, resource: Resource) -> None:
+def test_significant_nulls_reach_validation(run: Run, resource: Resource) -> None:
     async def scenario(store: Store) -> None:
         policy = {"metadata": {"name": "p", "labels": None}, "spec": {"allowed": {"nodeSelectors": {"disk": None}}}}
         with pytest.raises(ApiError, match="nodeSelectors"):

@@ -1,4 +1,4 @@
-"""The data file: what it keeps over restarts, and which files are refused untouched."""
+"""The data file: what survives restarts, and which files are rejected and left unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def fill(path: Path, count: int = 50) -> dict[str, bytes]:
     return found
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_everything_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "data.db"
 
     async def body() -> None:
@@ -65,7 +65,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_an_older_copy_that_is_put_back_gives_no_version_twice(tmp_path: Path) -> None:
+def test_a_restored_older_copy_reuses_no_version(tmp_path: Path) -> None:
     path, copy = tmp_path / "data.db", tmp_path / "copy.db"
 
     async def body() -> None:
@@ -94,7 +94,7 @@ def test_an_older_copy_that_is_put_back_gives_no_version_twice(tmp_path: Path) -
     asyncio.run(body())
 
 
-def test_objects_of_kinds_that_are_not_known_yet_are_kept(tmp_path: Path) -> None:
+def test_objects_of_unknown_kinds_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
 
     async def body() -> None:
@@ -111,7 +111,7 @@ def test_objects_of_kinds_that_are_not_known_yet_are_kept(tmp_path: Path) -> Non
     asyncio.run(body())
 
 
-def test_a_second_process_is_refused_and_told_who_has_the_file(tmp_path: Path) -> None:
+def test_a_second_process_is_rejected_with_the_id_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
 
     async def body() -> None:
@@ -165,7 +165,7 @@ def truncated_to_its_head(path: Path) -> None:
 
 
 def flipped(within: bytes) -> Any:
-    """One bit of the file changed, inside the first place where these bytes stand."""
+    """Flips one bit in the first occurrence of these bytes."""
 
     def damage(path: Path) -> None:
         asyncio.run(fill(path))
@@ -216,7 +216,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("damage", "text"), REFUSED)
-def test_refused_and_left_as_it_is(tmp_path: Path, damage: Any, text: str) -> None:
+def test_a_damaged_file_is_rejected_and_left_unchanged(tmp_path: Path, damage: Any, text: str) -> None:
     path = tmp_path / "data.db"
     damage(path)
     before = path.read_bytes()
@@ -225,22 +225,22 @@ def test_refused_and_left_as_it_is(tmp_path: Path, damage: Any, text: str) -> No
     assert text in str(caught.value) and str(path) in str(caught.value)
     assert path.read_bytes() == before
     path.unlink()
-    asyncio.run(fill(path, 1))  # nothing is held: the place can be used again
+    asyncio.run(fill(path, 1))  # no lock is left behind: the path can be used again
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="cannot be opened"):
         open_store(tmp_path)
 
 
-def test_leftovers_of_a_crash_while_making_the_file_do_not_matter(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_during_creation_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
     Path(f"{path}.new").write_text("half a file")
     Path(f"{path}.lock").write_text("12345\n")
     asyncio.run(fill(path, 1))
 
 
-def test_a_write_that_cannot_be_made_durable_is_refused_and_forgotten(tmp_path: Path) -> None:
+def test_a_write_that_cannot_become_durable_is_rejected_and_rolled_back(tmp_path: Path) -> None:
     async def body() -> None:
         store = open_store(tmp_path / "data.db")
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})
@@ -282,7 +282,7 @@ def test_readers_see_a_write_only_when_it_is_durable(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-class Heard:
+class RecordingListener:
     def __init__(self) -> None:
         self.durable_up_to = 0
         self.errors: list[str] = []
@@ -294,14 +294,12 @@ class Heard:
         self.errors.append(str(error))
 
 
-def test_what_builds_on_a_failed_commit_is_dropped_until_the_failure_was_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_after_a_failure_are_dropped_until_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def row(number: int) -> Row:
         return Row(number, number, "", "configmaps", "d", f"c{number}", "u", b"{}")
 
     async def body() -> None:
-        file, heard = DataFile(tmp_path / "data.db"), Heard()
+        file, heard = DataFile(tmp_path / "data.db"), RecordingListener()
         write, go, written = file._write, threading.Event(), []
 
         def slow(rows: Sequence[Row], version: int) -> None:
@@ -338,7 +336,7 @@ def test_what_builds_on_a_failed_commit_is_dropped_until_the_failure_was_heard(
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 200])
-def test_many_rows_of_one_commit_are_all_there(tmp_path: Path, count: int) -> None:
+def test_large_commits_are_complete(tmp_path: Path, count: int) -> None:
     async def body() -> None:
         store = open_store(tmp_path / "data.db")
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})

@@ -1,4 +1,4 @@
-"""Deletion: at once, gracefully, after finalizers, under conditions; and the end of namespaces."""
+"""Deletion: immediate, graceful, with finalizers and with preconditions; termination of namespaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wharfinger.store import Store
 Run = Callable[..., Any]
 
 
-def test_most_objects_go_at_once(run: Run) -> None:
+def test_most_objects_are_removed_at_once(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(), "default")
         written = await store.delete(CONFIG_MAPS, "c", "default", grace_period=30)
@@ -29,7 +29,7 @@ def test_most_objects_go_at_once(run: Run) -> None:
 
 
 PODS_END: list[tuple[str, bool, str, int | None, int | None, int | None]] = [
-    # bound, phase, the pod's own period, the period asked for -> the period given; None: gone at once
+    # bound, phase, the pod's own period, the requested period -> the resulting period; None: removed at once
     ("not bound", False, "Pending", 30, 10, None),
     ("bound, own period", True, "Running", 25, None, 25),
     ("bound, asked period", True, "Running", 25, 10, 10),
@@ -86,7 +86,7 @@ def test_a_grace_period_can_only_be_shortened(run: Run, clock: Clock) -> None:
     run(scenario)
 
 
-def test_a_deleted_pods_name_is_free_only_when_it_is_gone(run: Run) -> None:
+def test_the_name_of_a_deleted_pod_is_free_only_after_removal(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(PODS, pod(), "default")
         await bind(store)
@@ -97,7 +97,7 @@ def test_a_deleted_pods_name_is_free_only_when_it_is_gone(run: Run) -> None:
     run(scenario)
 
 
-def test_conditions_on_uid_and_version(run: Run) -> None:
+def test_preconditions_on_uid_and_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document["metadata"]
         with pytest.raises(Conflict, match=r"the UID in the precondition .* does not match the UID in record"):
@@ -134,7 +134,7 @@ def test_propagation_sets_finalizers(run: Run, before: list[str], policy: str, a
     run(scenario)
 
 
-def test_an_unknown_policy_is_refused(run: Run) -> None:
+def test_an_unknown_propagation_policy_is_rejected(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(), "default")
         with pytest.raises(ApiError, match="propagationPolicy: Unsupported value"):
@@ -152,7 +152,7 @@ def test_a_dry_run_deletes_nothing(run: Run) -> None:
     run(scenario)
 
 
-def test_a_collection_goes_by_selectors(run: Run) -> None:
+def test_a_collection_is_deleted_by_selectors(run: Run) -> None:
     async def scenario(store: Store) -> list[str]:
         for name in ("a", "b", "c", "d"):
             await store.create(CONFIG_MAPS, config(name, labels={"odd": str(name in "ac")}), "default")
@@ -168,7 +168,7 @@ def test_a_collection_goes_by_selectors(run: Run) -> None:
     assert run(scenario) == ["b", "c", "d"]
 
 
-def test_a_namespace_ends_when_it_is_released(run: Run) -> None:
+def test_a_namespace_is_removed_when_it_is_finalized(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(NAMESPACES, {"metadata": {"name": "team"}})
         await store.create(CONFIG_MAPS, config(), "team")
@@ -196,7 +196,7 @@ def test_a_namespace_ends_when_it_is_released(run: Run) -> None:
     run(scenario)
 
 
-def test_some_namespaces_stay(run: Run) -> None:
+def test_some_namespaces_cannot_be_deleted(run: Run) -> None:
     async def scenario(store: Store) -> None:
         with pytest.raises(Forbidden, match='namespaces "default" is forbidden: this namespace may not be deleted'):
             await store.delete(NAMESPACES, "default")

@@ -1,4 +1,4 @@
-"""Lists: order, selection, pages that show one version, and which version is asked for."""
+"""Lists: order, selectors, consistent pages, and resource versions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_lists_are_in_key_order_over_namespaces(run: Run) -> None:
             await fill(store, "y", "x", namespace=namespace)
         return [(stored.namespace, stored.name) for stored in (await store.list(CONFIG_MAPS)).items]
 
-    # As etcd orders whole keys: `a-b/x` comes before `a/x`.
+    # etcd orders whole keys: `a-b/x` comes before `a/x`.
     order = [("a-b", "x"), ("a-b", "y"), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
     assert run(scenario) == order
 
 
-def test_a_namespace_is_not_taken_for_one_that_begins_alike(run: Run) -> None:
+def test_namespaces_with_a_common_prefix_are_separate(run: Run) -> None:
     async def scenario(store: Store) -> list[str]:
         for namespace in ("team", "team2", "team-a"):
             await store.create(NAMESPACES, {"metadata": {"name": namespace}})
@@ -47,7 +47,7 @@ def test_a_namespace_is_not_taken_for_one_that_begins_alike(run: Run) -> None:
     assert run(scenario) == ["of-team"]
 
 
-def test_order_survives_many_comings_and_goings(run: Run) -> None:
+def test_the_order_survives_many_additions_and_removals(run: Run) -> None:
     async def scenario(store: Store) -> None:
         expected = set()
         for number in range(300):
@@ -107,7 +107,7 @@ def test_absent_booleans_of_nodes_are_false(run: Run) -> None:
     assert run(scenario) == ["n1"]
 
 
-def test_fields_that_cannot_be_selected(run: Run) -> None:
+def test_unsupported_field_selectors(run: Run) -> None:
     async def scenario(store: Store) -> None:
         with pytest.raises(BadRequest, match=r"field label not supported: spec.x"):
             await store.list(PODS, fields=parse_field_selector("spec.x=1"))
@@ -160,7 +160,7 @@ def test_pages_over_namespaces_and_with_selectors(run: Run) -> None:
     assert run(scenario) == [f"{namespace}/c{n}" for namespace in ("default", "other") for n in (0, 2, 4)]
 
 
-def test_a_token_too_old_can_be_used_inconsistently(run: Run) -> None:
+def test_an_expired_continue_token_allows_an_inconsistent_list(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await fill(store, "a", "b", "c")
         first = await store.list(CONFIG_MAPS, "default", limit=1)
@@ -176,7 +176,7 @@ def test_a_token_too_old_can_be_used_inconsistently(run: Run) -> None:
     run(scenario, limits=Limits(most=10, least=1))
 
 
-def test_an_exact_version_is_shown_as_it_was(run: Run) -> None:
+def test_a_list_at_an_exact_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await fill(store, "a", "b")
         then = store.version
@@ -215,7 +215,7 @@ def test_refusals(run: Run, asked: dict[str, Any], kind: type[ApiError], text: s
     assert text in run(scenario).message
 
 
-def test_scan_and_peek_see_what_is_taken(run: Run) -> None:
+def test_scan_and_peek_see_accepted_writes(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await fill(store, "b", "a")
         assert [stored.name for stored in store.scan(CONFIG_MAPS, "default")] == ["a", "b"]

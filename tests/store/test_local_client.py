@@ -1,4 +1,4 @@
-"""The client in process: the whole interface over a store, as any user, with views shared by all who watch."""
+"""The in-process client: the whole interface, as any user, with views shared by all watchers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wharfinger.store import Chain, Limits, Store
 Run = Callable[..., Any]
 
 
-def test_the_whole_life_of_a_pod(run: Run) -> None:
+def test_the_life_of_a_pod(run: Run) -> None:
     async def scenario(store: Store) -> list[tuple[str, str, str]]:
         client: Client = LocalClient(store)
         seen: list[tuple[str, str, str]] = []
@@ -97,7 +97,7 @@ def test_all_watchers_share_one_view_of_an_event(run: Run) -> None:
     run(scenario)
 
 
-def test_a_watch_that_runs_out_of_time_says_where_it_stood(run: Run) -> None:
+def test_a_watch_that_times_out_ends_with_a_bookmark(run: Run) -> None:
     async def scenario(store: Store) -> None:
         client = LocalClient(store)
         start = str(store.version)
@@ -111,7 +111,7 @@ def test_a_watch_that_runs_out_of_time_says_where_it_stood(run: Run) -> None:
     run(scenario)
 
 
-def test_a_forgotten_version_is_expired(run: Run) -> None:
+def test_a_version_before_the_history_is_expired(run: Run) -> None:
     async def scenario(store: Store) -> None:
         client = LocalClient(store)
         start = str(store.version)
@@ -161,7 +161,7 @@ def test_scale_is_read_and_written(run: Run) -> None:
 
 
 def test_in_memory_no_call_suspends() -> None:
-    """A write runs to its end without an event loop, so a simulation's time stands still meanwhile."""
+    """A write completes without yielding to the event loop, so that no simulated time passes."""
     store = Store(Registry.of([Kind("", "ConfigMap", "configmaps")]))
     writing = LocalClient(store).create(CONFIG_MAPS, config(), "default")
     with pytest.raises(StopIteration):

@@ -1,4 +1,4 @@
-"""Any history, on both back ends and on a model of a few lines: the same answers, objects, lists and watches."""
+"""Random histories on both back ends and on a small model: the same results, objects, lists and watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = st.sampled_from(["x", "y"])
 
 
 class Model:
-    """What a store of config maps must hold: data, labels, finalizers, whether it is going, and its version."""
+    """The expected config maps: data, labels, finalizers, whether they are being deleted, and versions."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -65,7 +65,7 @@ class Histories(RuleBasedStateMachine):
         return self._loop.run_until_complete(work)
 
     def _both(self, act: Any, expected: str) -> None:
-        """Does the same on both stores; each must answer as the model does, and as the other."""
+        """Runs the same operation on both stores; the results must equal the model's and each other."""
         answers = []
         for store in self._stores():
             try:
@@ -88,7 +88,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=NAMES, value=VALUES, age=st.integers(0, 2))
     def update(self, name: str, value: str, age: int) -> None:
-        """An update based on the present version, or on one that is `age` versions old."""
+        """An update based on the current version, or on one that is `age` versions old."""
         present = self.model.objects.get(name)
         version = str(present["version"] - age) if present else "1"
         if present is None:
@@ -148,7 +148,7 @@ class Histories(RuleBasedStateMachine):
         self._watches[1] = self.disk.watch(CONFIG_MAPS, after=self.disk.version)
 
     def _follow(self) -> None:
-        """Both watches show the same changes, and lead to what the store holds."""
+        """Both watches report the same changes, and applying them gives the content of the store."""
         shown = []
         for watch in self._watches:
             events = []
@@ -194,7 +194,7 @@ class Histories(RuleBasedStateMachine):
 
 
 def _comparable(document: dict[str, Any]) -> dict[str, Any]:
-    # Uids differ once the store on disk was opened anew with a fresh random source.
+    # Uids differ once the store on disk was reopened with a new random source.
     return {**document, "metadata": {**document["metadata"], "uid": ""}}
 
 

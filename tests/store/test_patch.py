@@ -1,4 +1,4 @@
-"""Patches through the store: the three media types, what they may change, and how their faults are answered."""
+"""Patches: the media types, what they can change, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_each_media_type_patches_in_its_own_way(run: Run) -> None:
     run(scenario)
 
 
-def test_a_version_in_a_patch_is_a_condition(run: Run) -> None:
+def test_a_resource_version_in_a_patch_is_a_precondition(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(CONFIG_MAPS, config(), "default")).document
         version = first["metadata"]["resourceVersion"]

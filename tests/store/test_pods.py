@@ -169,7 +169,7 @@ ALLOWED: list[tuple[str, str, str, Document]] = [
 
 
 @pytest.mark.parametrize(("ready", "policy", "status"), [c[1:] for c in ALLOWED], ids=[c[0] for c in ALLOWED])
-def test_unhealthy_pods_take_nothing_from_the_budget(run: Run, ready: str, policy: str, status: Document) -> None:
+def test_unhealthy_pods_do_not_use_up_the_budget(run: Run, ready: str, policy: str, status: Document) -> None:
     async def scenario(store: Store) -> None:
         await running(store, ready=ready)
         await budget(store, policy=policy, **status)
@@ -192,7 +192,7 @@ def test_finished_pods_need_no_budget(run: Run) -> None:
     run(scenario)
 
 
-def test_several_budgets_are_more_than_an_eviction_can_take(run: Run) -> None:
+def test_an_eviction_with_several_budgets_is_an_error(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await running(store)
         await budget(store, disruptionsAllowed=1)
@@ -204,7 +204,7 @@ def test_several_budgets_are_more_than_an_eviction_can_take(run: Run) -> None:
     run(scenario)
 
 
-def test_an_eviction_may_be_conditional_and_dry(run: Run) -> None:
+def test_evictions_with_preconditions_and_dry_run(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await running(store)
         await budget(store, disruptionsAllowed=1, currentHealthy=3, desiredHealthy=2)
@@ -261,7 +261,7 @@ def test_a_pods_status_keeps_its_owner_references_and_qos_class(run: Run) -> Non
     run(scenario)
 
 
-def test_a_deletion_under_way_goes_on_with_eviction_options(run: Run) -> None:
+def test_an_eviction_may_shorten_a_deletion_in_progress(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await running(store)
         await store.delete(PODS, "p", "default", grace_period=30)

@@ -1,4 +1,4 @@
-"""Cluster IPs and node ports: given out once, kept, and refused as a real API server refuses them."""
+"""Cluster IPs and node ports: allocated once, kept, and rejected as by a real API server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def change(store: Store, name: str, **spec: Any) -> Document:
     return made
 
 
-def test_every_service_gets_an_address_of_its_own() -> None:
+def test_every_service_gets_its_own_address() -> None:
     async def play() -> None:
         store = await cluster()
         made = await asyncio.gather(*(create(store, f"s{number}", ports=PORTS) for number in range(20)))
@@ -118,7 +118,7 @@ def test_node_ports_are_kept_by_name_and_shared_by_protocols() -> None:
         ({"internalTrafficPolicy": "x"}, 'Unsupported value: "x": supported values: "Cluster", "Local"'),
     ],
 )
-def test_what_cannot_be_given_is_refused(spec: Document, text: str) -> None:
+def test_unavailable_addresses_are_rejected(spec: Document, text: str) -> None:
     async def play() -> None:
         with pytest.raises(ApiError) as refused:
             await create(await cluster(), "s", **{"ports": PORTS, **spec})

@@ -1,4 +1,4 @@
-"""Updates: optimistic locking, who may write which part, generation, and what ends with the last finalizer."""
+"""Updates: optimistic locking, subresources, generation, and removal with the last finalizer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_update_without_version_overwrites_built_in_kinds_only(run: Run) -> N
     run(scenario)
 
 
-def test_an_equal_object_is_no_write(run: Run) -> None:
+def test_an_unchanged_object_is_not_written(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = await store.create(CONFIG_MAPS, config(data={"a": "1", "b": "2"}), "default")
         before = store.version
@@ -77,7 +77,7 @@ def test_identity_cannot_be_changed(run: Run) -> None:
     run(scenario)
 
 
-def test_status_and_the_rest_are_written_apart(run: Run) -> None:
+def test_status_is_written_only_through_its_subresource(run: Run) -> None:
     async def scenario(store: Store) -> None:
         first = (await store.create(WIDGETS, widget(spec={"size": 1}), "default")).document
         both = {**first, "spec": {"size": 2}, "status": {"ready": 1}}
@@ -143,7 +143,7 @@ def test_leases_can_be_created_by_an_update_and_config_maps_cannot(run: Run) -> 
     run(scenario)
 
 
-def test_the_last_finalizer_gone_is_the_objects_end(run: Run) -> None:
+def test_removing_the_last_finalizer_removes_the_object(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config(finalizers=["a.example/x"]), "default")
         deleted = await store.delete(CONFIG_MAPS, "c", "default")
@@ -163,7 +163,7 @@ def test_the_last_finalizer_gone_is_the_objects_end(run: Run) -> None:
     run(scenario)
 
 
-def test_removing_finalizers_does_not_end_a_pods_grace(run: Run) -> None:
+def test_removing_finalizers_does_not_end_the_grace_period_of_a_pod(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(PODS, pod(finalizers=["a.example/x"]), "default")
         await bind(store)

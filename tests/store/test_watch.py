@@ -1,4 +1,4 @@
-"""Watches: resuming, selecting, bookmarks, the end of what is remembered, and nothing missed under load."""
+"""Watches: resuming, selectors, bookmarks, expiry, and no missed events under load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shown(event: StoreEvent) -> tuple[str, str]:
 
 
 async def quiet(watch: Watch) -> bool:
-    """Whether nothing is ready, however long others are let go on."""
+    """Whether no event becomes ready while other tasks run."""
     waiting = asyncio.ensure_future(watch.__anext__())
     for _ in range(20):
         await asyncio.sleep(0)
@@ -54,7 +54,7 @@ def test_every_change_is_seen_in_order_with_its_version(run: Run) -> None:
     run(scenario)
 
 
-def test_a_deletion_shows_its_version_even_where_others_are_written_in_the_object(run: Run) -> None:
+def test_a_deletion_event_has_its_own_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         text = 'before "resourceVersion":"2" after'
         await store.create(CONFIG_MAPS, config(annotations={"a": text}, data={"resourceVersion": "3"}), "default")
@@ -84,7 +84,7 @@ def test_a_watch_resumes_after_any_version_it_saw(run: Run) -> None:
     run(scenario)
 
 
-def test_other_kinds_and_namespaces_stay_unseen(run: Run) -> None:
+def test_other_kinds_and_namespaces_are_not_watched(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(NAMESPACES, {"metadata": {"name": "other"}})
         watch = store.watch(CONFIG_MAPS, "default", after=store.version)
@@ -97,7 +97,7 @@ def test_other_kinds_and_namespaces_stay_unseen(run: Run) -> None:
     run(scenario)
 
 
-def test_what_begins_or_ceases_to_match_comes_and_goes(run: Run) -> None:
+def test_objects_that_start_or_stop_matching_are_added_and_deleted(run: Run) -> None:
     async def scenario(store: Store) -> None:
         watch = store.watch(CONFIG_MAPS, after=store.version, labels=parse_label_selector("app=web"))
         await store.create(CONFIG_MAPS, config(), "default")
@@ -129,7 +129,7 @@ def test_pods_of_one_node(run: Run) -> None:
 
 
 @pytest.mark.parametrize("after", [None, 0])
-def test_without_a_version_the_present_state_comes_first(run: Run, after: int | None) -> None:
+def test_without_a_version_the_current_state_comes_first(run: Run, after: int | None) -> None:
     async def scenario(store: Store) -> list[tuple[str, str]]:
         for name in ("b", "a"):
             await store.create(CONFIG_MAPS, config(name), "default")
@@ -140,7 +140,7 @@ def test_without_a_version_the_present_state_comes_first(run: Run, after: int | 
     assert run(scenario) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
 
 
-def test_a_watch_list_marks_the_end_of_the_present_state(run: Run) -> None:
+def test_a_watch_list_marks_the_end_of_the_initial_events(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await store.create(CONFIG_MAPS, config("a", labels={"x": "y"}), "default")
         await store.create(CONFIG_MAPS, config("b"), "default")
@@ -157,7 +157,7 @@ def test_a_watch_list_marks_the_end_of_the_present_state(run: Run) -> None:
     run(scenario)
 
 
-def test_bookmarks_tell_a_quiet_watch_how_far_it_is(run: Run) -> None:
+def test_bookmarks_advance_a_quiet_watch(run: Run) -> None:
     async def scenario(store: Store) -> None:
         watch = store.watch(CONFIG_MAPS, after=store.version, bookmarks=True)
         await store.create(PODS, pod(), "default")
@@ -167,7 +167,7 @@ def test_bookmarks_tell_a_quiet_watch_how_far_it_is(run: Run) -> None:
     run(scenario, bookmark_every=0.01)
 
 
-def test_a_forgotten_version_is_expired(run: Run) -> None:
+def test_a_version_before_the_history_is_expired(run: Run) -> None:
     async def scenario(store: Store) -> None:
         start = store.version
         for number in range(30):
@@ -177,12 +177,12 @@ def test_a_forgotten_version_is_expired(run: Run) -> None:
         assert caught.value.message.startswith(f"too old resource version: {start} (")
         assert caught.value.code == 410
         assert len(await take(store.watch(CONFIG_MAPS, after=store.version - 5), 5)) == 5
-        store.watch(PODS, after=start)  # another kind's past is not crowded out
+        store.watch(PODS, after=start)  # the history of another kind is not affected
 
     run(scenario, limits=Limits(most=10, least=1))
 
 
-def test_old_changes_are_forgotten_but_for_a_few(run: Run, clock: Clock) -> None:
+def test_old_changes_are_dropped_except_the_last_few(run: Run, clock: Clock) -> None:
     async def scenario(store: Store) -> None:
         start = store.version
         for number in range(20):
@@ -234,7 +234,7 @@ def test_closing_the_store_ends_all(make_store: Callable[..., Store]) -> None:
     assert asyncio.run(body()) == []
 
 
-def test_batches_hold_what_is_ready(run: Run) -> None:
+def test_batches_contain_all_ready_events(run: Run) -> None:
     async def scenario(store: Store) -> None:
         watch = store.watch(CONFIG_MAPS, after=store.version)
         for number in range(7):
@@ -246,7 +246,7 @@ def test_batches_hold_what_is_ready(run: Run) -> None:
 
 
 def test_nothing_is_missed_under_load(run: Run) -> None:
-    """Watchers that come, go and resume at any time rebuild exactly what the store holds."""
+    """Watchers that start, stop and resume at any time rebuild exactly the content of the store."""
 
     async def scenario(store: Store) -> None:
         start, done = store.version, asyncio.Event()

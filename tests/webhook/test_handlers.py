@@ -80,6 +80,7 @@ def play(story: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.needs_system("reservation")
 def test_pods_leave_what_is_reserved_to_its_owners() -> None:
     async def story(quota: Quota) -> None:
         why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
@@ -90,6 +91,7 @@ def test_pods_leave_what_is_reserved_to_its_owners() -> None:
     play(story)
 
 
+@pytest.mark.needs_system("reservation")
 def test_what_passed_counts_before_a_watch_tells_of_it() -> None:
     async def story(quota: Quota) -> None:
         assert await quota.refused(PODS, pod("first", 1), dry_run=True) == ""  # which takes nothing
@@ -100,6 +102,7 @@ def test_what_passed_counts_before_a_watch_tells_of_it() -> None:
     play(story)
 
 
+@pytest.mark.needs_system("reservation")
 def test_reservations_keep_to_a_quota_too() -> None:
     async def story(quota: Quota) -> None:
         why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
@@ -122,6 +125,7 @@ def ask(handlers: Any, request: Request, *, mutating: bool) -> Answer:
     return asyncio.run(handler.review(request, mutating=mutating))
 
 
+@pytest.mark.needs_system("resource_class")
 @pytest.mark.parametrize(("name", "refused"), [("gold", False), ("cpu", True), ("hugepages-2mi", True)])
 def test_names_of_classes_are_checked(name: str, refused: bool) -> None:
     request = create(RESOURCE_CLASSES, {"metadata": {"name": name}, "spec": {"resourceName": "example.com/gpu"}})
@@ -129,6 +133,7 @@ def test_names_of_classes_are_checked(name: str, refused: bool) -> None:
     assert (denied is not None and "metadata.name: Invalid value" in denied.message) is refused
 
 
+@pytest.mark.needs_system("resource_class")
 def test_a_class_gets_its_alias() -> None:
     request = create(RESOURCE_CLASSES, {"metadata": {"name": "gold"}, "spec": {"resourceName": "example.com/gpu"}})
     operations = list(ask(resource_class.handlers, request, mutating=True).operations)

@@ -39,6 +39,8 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 from wharfinger.webhook.application import BODY_LIMIT, WebhookApplication
 from wharfinger.webhook.handler import WebhookContext, find_handlers
 
+pytestmark = pytest.mark.needs_system("scheduling_policy")
+
 RBAC = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS, "RoleBinding": ROLE_BINDINGS}
 
 
@@ -339,8 +341,8 @@ def broken(**changes: Any) -> bytes:
         (b"{", 400, "not an AdmissionReview"),
         (b"[]", 400, "not an AdmissionReview"),
         (b"\xff", 400, "not an AdmissionReview"),
-        (broken(apiVersion="admission.k8s.io/v1beta1"), 400, "only admission.k8s.io/v1 AdmissionReview"),
-        (broken(kind="Pod"), 400, "only admission.k8s.io/v1 AdmissionReview"),
+        (broken(apiVersion="admission.k8s.io/v1beta1"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
+        (broken(kind="Pod"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(request=None), 400, "has no request"),
         (broken(request={"uid": "u"}), 400, "missing required field"),
         (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, "'LOOK' is not one of"),

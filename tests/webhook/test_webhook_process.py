@@ -27,6 +27,8 @@ from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificat
 from wharfinger.webhook.configurations import NAME, WebhookEndpoint
 from wharfinger.webhook.server import WebhookServer, WebhookSettings
 
+pytestmark = pytest.mark.needs_system("scheduling_policy")
+
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
 NAMES = ("webhook.system.svc", "10.0.0.1")

@@ -8,6 +8,7 @@ from typing import Any
 from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document
+from wharfinger.api.taints import NO_EXECUTE
 
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
@@ -102,7 +103,7 @@ def _covers(wide: Any, narrow: Any) -> bool:
     if wide.get("effect") and wide["effect"] != narrow.get("effect", ""):
         return False
     seconds, others = wide.get("tolerationSeconds"), narrow.get("tolerationSeconds")
-    if wide.get("effect") == "NoExecute" and seconds is not None and (others is None or others > seconds):
+    if wide.get("effect") == NO_EXECUTE and seconds is not None and (others is None or others > seconds):
         return False
     if exists:
         return True

@@ -1,7 +1,7 @@
-"""Label selectors (as objects and as text), field selectors and node selectors.
+"""Label selectors (as objects and as text), field selectors, and the views of node selectors.
 
-Selectors compile to tuples of `Requirement`, which are hashable and cheap to evaluate. Compiling raises `BadSelector`
-for what Kubernetes refuses.
+Selectors are compiled to tuples of `Requirement`, which are hashable and cheap to evaluate. Compiling a selector that
+Kubernetes rejects raises `BadSelector`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wharfinger.api.names import label_value, qualified_name
 
 
 class BadSelector(ValueError):
-    """The selector cannot be evaluated; `path` is the faulty field below the selector, as in `matchExpressions[0].values`."""
+    """The selector is invalid; `path` is the invalid field within it, such as `matchExpressions[0].values`."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class SelectorExpression(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class LabelSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """`metav1.LabelSelector`. Absent and empty differ; what absent means depends on the field."""
+    """`metav1.LabelSelector`. An empty selector matches everything; what an absent one means depends on the field."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorExpression, ...] = ()
@@ -84,7 +84,7 @@ class Requirement:
                 return value is not None and self._compares(value)
 
     def _compares(self, value: str) -> bool:
-        """Compares integers; False if the label is not one, as in upstream's labels.Requirement."""
+        """Compares integers; false for any other label value, as in upstream's labels.Requirement."""
         number, bound = parse_int64(value), parse_int64(next(iter(self.values)))
         if number is None or bound is None:
             return False
@@ -99,7 +99,7 @@ def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
 
 
 def parse_int64(text: str) -> int | None:
-    """Go's strconv.ParseInt(text, 10, 64): digits with an optional sign."""
+    """As Go's strconv.ParseInt(text, 10, 64): digits with an optional sign."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return None
     number = int(text)
@@ -135,7 +135,7 @@ def requirement(expression: SelectorExpression, *, node: bool = False, path: str
 
 
 def compile_label_selector(selector: LabelSelector) -> Requirements:
-    """An empty selector compiles to no requirements and matches everything."""
+    """An empty selector has no requirements and matches everything."""
     compiled = []
     for key, value in sorted(selector.match_labels.items()):
         if faults := qualified_name(key):
@@ -167,7 +167,7 @@ _COMPARISONS = {">": Operator.GT, "<": Operator.LT}
 
 
 class _SelectorParser:
-    """After apimachinery's pkg/labels/selector.go, with its error messages."""
+    """As apimachinery's pkg/labels/selector.go, with its error messages."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.findall(text)
@@ -212,22 +212,22 @@ class _SelectorParser:
         if faults := qualified_name(key):
             raise BadSelector(f'unable to parse requirement: <nil>: Invalid value: "{key}": {faults[0]}')
         if absent:
-            return self._made(key, Operator.DOES_NOT_EXIST)
+            return self._requirement_of(key, Operator.DOES_NOT_EXIST)
         if self._next in ("", ","):
-            return self._made(key, Operator.EXISTS)
+            return self._requirement_of(key, Operator.EXISTS)
         verb = self._take()
         if verb in ("in", "notin"):
-            return self._made(key, _VERBS[verb], self._values())
+            return self._requirement_of(key, _VERBS[verb], self._values())
         if verb in _VERBS:
             value = self._take() if self._next not in ("", ",") else ""
             if value in _PUNCTUATION:
                 raise self._fail(value, "identifier")
-            return self._made(key, _VERBS[verb], (value,))
+            return self._requirement_of(key, _VERBS[verb], (value,))
         if verb in _COMPARISONS:
             value = self._take()
             if not value or value in _PUNCTUATION:
                 raise self._fail(value, "identifier")
-            return self._made(key, _COMPARISONS[verb], (value,))
+            return self._requirement_of(key, _COMPARISONS[verb], (value,))
         raise self._fail(verb, "in, notin, =, ==, !=, gt, lt")
 
     def _values(self) -> list[str]:
@@ -249,7 +249,7 @@ class _SelectorParser:
                 values.append(token)
                 expecting = False
 
-    def _made(self, key: str, operator: Operator, values: Sequence[str] = ()) -> Requirement:
+    def _requirement_of(self, key: str, operator: Operator, values: Sequence[str] = ()) -> Requirement:
         try:
             return requirement(SelectorExpression(key, operator.value, tuple(values)), node=True)
         except BadSelector as error:
@@ -271,7 +271,7 @@ class FieldRequirement:
 
 
 def parse_field_selector(text: str) -> tuple[FieldRequirement, ...]:
-    """`spec.nodeName=n1,status.phase!=Running`; the registry knows which fields a kind supports.
+    """Parses `spec.nodeName=n1,status.phase!=Running`. Whether a kind supports a field is checked by the registry.
 
     Commas, equals signs and backslashes in values are escaped with a backslash.
     """
@@ -299,7 +299,7 @@ def _unescaped(value: str) -> str:
 
 
 def field_text(document: Mapping[str, Any], path: str) -> str:
-    """The text of a dotted field; empty if absent."""
+    """The value of a dotted field as text; empty if it is absent."""
     value: Any = document
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

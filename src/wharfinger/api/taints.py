@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 NO_SCHEDULE = "NoSchedule"
+PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
+EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -16,6 +18,19 @@ MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
 PID_PRESSURE = "node.kubernetes.io/pid-pressure"
 NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
+
+DAEMON_TOLERATIONS = (
+    (NOT_READY, NO_EXECUTE),
+    (UNREACHABLE, NO_EXECUTE),
+    (DISK_PRESSURE, NO_SCHEDULE),
+    (MEMORY_PRESSURE, NO_SCHEDULE),
+    (PID_PRESSURE, NO_SCHEDULE),
+    (UNSCHEDULABLE, NO_SCHEDULE),
+)
+"""Key and effect of the taints that every daemon pod tolerates (AddOrUpdateDaemonPodTolerations of upstream's
+pkg/controller/daemon/util)."""
+HOST_NETWORK_DAEMON_TOLERATION = (NETWORK_UNAVAILABLE, NO_SCHEDULE)
+"""The one that daemon pods on the host network tolerate as well."""
 
 
 class AnyTaint(Protocol):

@@ -1,1 +1,4 @@
-"""The HTTPS front of the store: REST, watch, discovery, OpenAPI, authentication, authorization."""
+"""The embedded API server: the HTTPS front of the store, with authentication, authorization, discovery, OpenAPI and watches.
+
+A request goes through `app` (authentication, authorization, dispatch) to `resources` (the verbs) and from there to the store.
+"""

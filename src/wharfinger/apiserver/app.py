@@ -1,6 +1,6 @@
-"""The API server as an ASGI application: every request is authenticated, authorized, dispatched and answered here.
+"""The API server as an ASGI application: authenticates, authorizes and dispatches every request.
 
-Dispatch is a split of the path and look-ups in dictionaries. Whatever goes wrong becomes a Kubernetes `Status`.
+Requests are dispatched by dictionary look-ups on the parts of the path. Every error becomes a Kubernetes `Status`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRe
 from wharfinger.api.registry import Kind
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
-from wharfinger.apiserver.exchange import ClientGone, Exchange, Receive, Scope, Send
-from wharfinger.apiserver.health import ENDPOINTS, Health
+from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
+from wharfinger.apiserver.health import ENDPOINTS, HealthEndpoints
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
-from wharfinger.apiserver.resources import Resources, UnknownPath, locate, not_allowed, unknown_path
-from wharfinger.apiserver.reviews import Reviews
+from wharfinger.apiserver.request_info import RequestInfo, request_info
+from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
+from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structures
-from wharfinger.apiserver.target import Target, resource_target
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
@@ -34,14 +34,14 @@ from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
 
-KUBERNETES = ("1", "36", "v1.36.4")  # the version whose behaviour this server has
-MAX_INFLIGHT = 600  # requests at once, watches not counted: upstream's 400 reading and 200 writing
+KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
+MAX_INFLIGHT = 600  # without watches; kube-apiserver has 400 for reads and 200 for writes
 
-Handler = Callable[[Exchange], Awaitable[None]]
+Handler = Callable[[ApiExchange], Awaitable[None]]
 
 
-class Application:
-    """One for each store. `address` is where clients reach it, known once the socket listens."""
+class ApiServerApplication:
+    """One for each store. `address` is where clients reach it; set when the socket listens."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Application:
             lambda: store.version
         )
         self.watchers = Watchers(watching, now)
-        reviews = Reviews(rbac, authenticator, signer, lookup, now)
-        self._resources = Resources(store, self._structures, reviews, self.watchers, now)
-        self._health = Health(
+        reviews = VirtualResources(rbac, authenticator, signer, lookup, now)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, now)
+        self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {
                 "poststarthook/rbac/bootstrap-roles": lambda: "" if self.ready else "not finished",
@@ -121,14 +121,14 @@ class Application:
         if scope["type"] != "http":
             return
         started = time.perf_counter()
-        exchange: Exchange | None = None
-        target: Target | None = None
+        exchange: ApiExchange | None = None
+        info: RequestInfo | None = None
         counted = False
         try:
-            exchange = Exchange(scope, receive, send)
+            exchange = ApiExchange(scope, receive, send)
             exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), exchange.parts)
-            target = resource_target(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
-            if target is None or target.verb != "watch":
+            info = request_info(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
+            if info is None or info.verb != "watch":
                 if self._inflight >= self.max_inflight:
                     self._rejected.inc()
                     raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
@@ -136,29 +136,29 @@ class Application:
                 counted = True
             if exchange.impersonates:
                 exchange.user = impersonated(exchange.user, scope["headers"], self._rbac)
-            await self._dispatch(exchange, target)
+            await self._dispatch(exchange, info)
         except ApiError as error:
-            await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), error)
+            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error)
         except RecursionError:
             deep = BadRequest("the object provided is nested too deeply")
-            await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), deep)
+            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), deep)
         except ClientGone:
             pass
         except TimeoutError:
-            log.info("%s: the client does not read its watch; dropped", scope["path"])
+            log.info("%s: watch dropped because the client does not read it", scope["path"])
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if exchange is None or not exchange.status:
                 failure = InternalError("Internal error occurred: the server log has the details")
-                await self._refuse(exchange or Exchange({**scope, "query_string": b""}, receive, send), failure)
+                await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), failure)
         finally:
             if counted:
                 self._inflight -= 1
-            self._count(exchange, target, time.perf_counter() - started)
+            self._count(exchange, info, time.perf_counter() - started)
 
-    async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
-        if exchange.status:  # the answer has begun; nothing else can be said
-            log.warning("%s %s broke off: %s", exchange.method, exchange.path, error)
+    async def _refuse(self, exchange: ApiExchange, error: ApiError) -> None:
+        if exchange.status:  # the response has started; it cannot become an error
+            log.warning("%s %s aborted: %s", exchange.method, exchange.path, error)
             return
         if isinstance(error, UnknownPath) and self._is_outside(exchange.parts):
             await exchange.answer(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -166,34 +166,34 @@ class Application:
         await exchange.error(error)
 
     def _is_outside(self, parts: list[str]) -> bool:
-        """Whether a path is of no API that is served; there Kubernetes answers as a plain web server does."""
+        """Whether a path belongs to no API; for these, kube-apiserver's 404 is plain text."""
         if parts[:1] == ["apis"]:
             return len(parts) > 1 and self._discovery.group(parts[1]) is None
         return parts[:1] != ["api"]
 
-    def _count(self, exchange: Exchange | None, target: Target | None, seconds: float) -> None:
+    def _count(self, exchange: ApiExchange | None, info: RequestInfo | None, seconds: float) -> None:
         code = str(exchange.status) if exchange is not None else "400"
-        if target is None:
+        if info is None:
             self._requests[exchange.method if exchange else "", "", "", "", "", code].inc()
             return
-        kind = self.store.registry.of_plural(target.group, target.plural)
-        if kind is not None and target.version in kind.versions:
-            group, version, plural = target.group, target.version, target.plural
-            subresource = target.subresource if code < "4" else ""
+        kind = self.store.registry.of_plural(info.group, info.plural)
+        if kind is not None and info.version in kind.versions:
+            group, version, plural = info.group, info.version, info.plural
+            subresource = info.subresource if code < "4" else ""
         else:
-            # What does not exist has no name of its own here: names come from clients and would grow without bound.
+            # Not labelled by name: clients could create any number of series by asking for unknown resources.
             group = version = plural = subresource = ""
-        verb = target.verb.upper()
+        verb = info.verb.upper()
         self._requests[verb, group, version, plural, subresource, code].inc()
         if verb != "WATCH":
             self._seconds[verb, group, plural].observe(seconds)
 
-    async def _dispatch(self, exchange: Exchange, target: Target | None) -> None:
-        if target is not None:
-            self._authorize_resource(exchange, target)
-            if not target.verb:
+    async def _dispatch(self, exchange: ApiExchange, info: RequestInfo | None) -> None:
+        if info is not None:
+            self._authorize_resource(exchange, info)
+            if not info.verb:
                 raise not_allowed()
-            await self._resources.serve(exchange, locate(self.store.registry, target))
+            await self._resources.serve(exchange, locate(self.store.registry, info))
             return
         self._authorize_path(exchange)
         first = exchange.parts[0] if exchange.parts else ""
@@ -202,32 +202,32 @@ class Application:
         if first in ("api", "apis"):
             await self._discover(exchange)
         elif not first:
-            await exchange.json(written_out({"paths": self._openapi.root_paths()}))
+            await exchange.json(indented({"paths": self._openapi.root_paths()}))
         elif first in self._paths:
             await self._paths[first](exchange)
         else:
             raise unknown_path()
 
-    def _authorize_resource(self, exchange: Exchange, target: Target) -> None:
+    def _authorize_resource(self, exchange: ApiExchange, info: RequestInfo) -> None:
         asked = Attributes(
             exchange.user,
-            target.verb,
-            target.group,
-            target.plural,
-            target.subresource,
-            target.name,
-            target.namespace,
+            info.verb,
+            info.group,
+            info.plural,
+            info.subresource,
+            info.name,
+            info.namespace,
         )
         if not self._rbac.allowed(asked).allowed:
             raise asked.forbidden()
 
-    def _authorize_path(self, exchange: Exchange) -> None:
+    def _authorize_path(self, exchange: ApiExchange) -> None:
         asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
         if not self._rbac.allowed(asked).allowed:
             error = asked.forbidden()
             raise ApiError(f"forbidden: {asked.denial()}", code=error.code, reason=error.reason)
 
-    async def _discover(self, exchange: Exchange) -> None:
+    async def _discover(self, exchange: ApiExchange) -> None:
         parts, accepted = exchange.parts, accept(exchange.header(b"accept"))
         found: dict[str, Any] | None
         if len(parts) == 1 and accepted.shown_as == DISCOVERY:
@@ -250,10 +250,10 @@ class Application:
             raise unknown_path()
         await exchange.json(found, media=accepted.media)
 
-    async def _version(self, exchange: Exchange) -> None:
+    async def _version(self, exchange: ApiExchange) -> None:
         major, minor, text = KUBERNETES
         await exchange.json(
-            written_out(
+            indented(
                 {
                     "major": major,
                     "minor": minor,
@@ -268,13 +268,13 @@ class Application:
             )
         )
 
-    async def _metrics(self, exchange: Exchange) -> None:
+    async def _metrics(self, exchange: ApiExchange) -> None:
         await exchange.answer(200, exposition(self.metrics), CONTENT_TYPE)
 
-    async def _serve_openapi(self, exchange: Exchange) -> None:
+    async def _serve_openapi(self, exchange: ApiExchange) -> None:
         await self._openapi.serve(exchange)
 
-    async def _issuer(self, exchange: Exchange) -> None:
+    async def _issuer(self, exchange: ApiExchange) -> None:
         if exchange.parts[1:] != ["openid-configuration"]:
             raise unknown_path()
         document = {
@@ -286,22 +286,22 @@ class Application:
         }
         await exchange.json(document)
 
-    async def _keys(self, exchange: Exchange) -> None:
+    async def _keys(self, exchange: ApiExchange) -> None:
         if exchange.parts[1:] != ["v1", "jwks"]:
             raise unknown_path()
         await exchange.json(self._signer.keys(), media="application/jwk-set+json")
 
     def kind_changed(self, kind: Kind) -> None:
-        """A kind came, changed or went: what was made of it is made anew."""
+        """Drops what was derived from a kind that was added, changed or removed."""
         self._structures.forget(kind)
         self._openapi.forget()
 
     def stop(self) -> None:
-        """Ends all watches, so that clients go elsewhere or come back."""
+        """Ends all watches, so that clients reconnect."""
         self.stopping = True
         self.watchers.close()
 
 
-def written_out(document: Any) -> bytes:
-    """JSON for people, as Kubernetes answers where they look by hand."""
+def indented(document: Any) -> bytes:
+    """Indented JSON, which kube-apiserver returns for the paths that people request by hand."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2)

@@ -1,4 +1,4 @@
-"""Who is asking: bearer tokens, the anonymous few paths, and impersonation."""
+"""Authentication: bearer tokens, anonymous access to a few paths, and impersonation."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from wharfinger.apiserver.tokens import AUDIENCE, InvalidToken, Lookup, TokenSig
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
-# Without credentials only this can be asked, as with upstream's anonymous authentication limited to paths.
-_OPEN = frozenset(("healthz", "livez", "readyz", "version"))
-_REMEMBERED = 4096  # signed tokens whose signature need not be checked again
+# Paths open to anonymous requests; compare `AnonymousAuthConfig.conditions` of kube-apiserver.
+_ANONYMOUS_PATHS = frozenset(("healthz", "livez", "readyz", "version"))
+_CACHED_TOKENS = 4096  # with verified signatures
 
 
 class Authenticator:
-    """Knows static tokens and those our own key signed."""
+    """Accepts static tokens and tokens signed by this server."""
 
     def __init__(
         self, static: Mapping[str, User], signer: TokenSigner, lookup: Lookup, now: Callable[[], float]
     ) -> None:
-        # Tokens are found by digest, so that the time a look-up takes says nothing about them.
+        # Keyed by digest, so that the duration of a look-up reveals nothing about tokens.
         self._static = {_digest(token): user for token, user in static.items()}
         self._signer = signer
         self._lookup = lookup
@@ -35,19 +35,19 @@ class Authenticator:
         self._signed: OrderedDict[bytes, dict[str, Any]] = OrderedDict()
 
     def authenticate(self, authorization: str, parts: Sequence[str]) -> User:
-        """The user of an `Authorization` header; Unauthorized when it says nothing valid."""
+        """The user of an `Authorization` header. Raises Unauthorized."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             user = self.user_of(token.strip())
             if user is None:
                 raise Unauthorized("Unauthorized")
             return user
-        if authorization or not (parts and parts[0] in _OPEN):
+        if authorization or not (parts and parts[0] in _ANONYMOUS_PATHS):
             raise Unauthorized("Unauthorized")
         return ANONYMOUS
 
     def user_of(self, token: str) -> User | None:
-        """The user of a token meant for this server."""
+        """The user of a token for this server; None if it is invalid."""
         digest = _digest(token)
         if (user := self._static.get(digest)) is not None:
             return user
@@ -58,7 +58,7 @@ class Authenticator:
         return verified.user if AUDIENCE in verified.audiences else None
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, tuple[str, ...]]:
-        """The user of a token and those of the wanted audiences it is meant for; InvalidToken says why there is none."""
+        """The user of a token, and those of the audiences that it is valid for. Raises InvalidToken."""
         digest = _digest(token)
         wanted = tuple(audiences) or (AUDIENCE,)
         if (user := self._static.get(digest)) is not None:
@@ -79,7 +79,7 @@ class Authenticator:
         if claims is None:
             claims = self._signer.claims(token)
             self._signed[digest] = claims
-            if len(self._signed) > _REMEMBERED:
+            if len(self._signed) > _CACHED_TOKENS:
                 self._signed.popitem(last=False)
         return check_claims(claims, now=self._now(), lookup=self._lookup)
 
@@ -89,7 +89,7 @@ def _digest(token: str) -> bytes:
 
 
 def impersonated(user: User, headers: Iterable[tuple[bytes, bytes]], rbac: RbacIndex) -> User:
-    """The user that `Impersonate-…` headers ask for, if the real one may be it; else Forbidden."""
+    """The user in the `Impersonate-…` headers. Raises Forbidden if `user` may not impersonate it."""
     name, uid = "", ""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
@@ -109,9 +109,9 @@ def impersonated(user: User, headers: Iterable[tuple[bytes, bytes]], rbac: RbacI
         if uid or groups or extra:
             raise BadRequest("requested impersonation of groups, uid or extras without impersonating a user")
         return user
-    for asked in _questions(user, name, uid, groups, extra):
-        if not rbac.allowed(asked).allowed:
-            raise asked.forbidden()
+    for check in _impersonation_checks(user, name, uid, groups, extra):
+        if not rbac.allowed(check).allowed:
+            raise check.forbidden()
     if not groups and name.startswith("system:serviceaccount:") and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
         groups = list(service_account(namespace, account).groups)
@@ -121,7 +121,9 @@ def impersonated(user: User, headers: Iterable[tuple[bytes, bytes]], rbac: RbacI
     return User(name, tuple(groups), uid, {key: tuple(values) for key, values in extra.items()})
 
 
-def _questions(user: User, name: str, uid: str, groups: list[str], extra: dict[str, list[str]]) -> Iterable[Attributes]:
+def _impersonation_checks(
+    user: User, name: str, uid: str, groups: list[str], extra: dict[str, list[str]]
+) -> Iterable[Attributes]:
     if name.startswith("system:serviceaccount:") and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
         yield Attributes(user, "impersonate", "", "serviceaccounts", name=account, namespace=namespace)

@@ -1,4 +1,4 @@
-"""What every cluster holds from its first start: namespaces, priority classes, roles and bindings."""
+"""Objects that every cluster has: system namespaces, priority classes, roles and role bindings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MANAGER = "wharfinger-bootstrap"
 
 
 async def bootstrap(store: Store) -> None:
-    """Creates what is missing, and restores default roles that lost something."""
+    """Creates missing objects, and restores permissions that default roles have lost."""
     for name in _NAMESPACES:
         await _ensure(store, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for document in system_classes():
@@ -41,5 +41,5 @@ async def _reconcile(store: Store, resource: Resource, wanted: Document) -> None
         return
     merged = reconciled(wanted, found.document())
     if merged is not None:
-        with contextlib.suppress(Conflict, NotFound):  # an administrator was faster; the next start looks again
+        with contextlib.suppress(Conflict, NotFound):  # changed at the same moment; the next start reconciles it again
             await store.update(resource, merged, name=name, field_manager=_MANAGER)

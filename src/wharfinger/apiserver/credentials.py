@@ -1,6 +1,6 @@
-"""Who may talk to the server from its first start: the static tokens, and the kubeconfigs made of them.
+"""Static tokens of the administrator and of the components, and the kubeconfigs with them.
 
-`tokens.csv` has the form of Kubernetes' static token file (token, user, uid, "groups"); an administrator may add lines.
+`tokens.csv` has the format of Kubernetes' static token file (token, user, uid, "groups"); administrators may add lines.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def component_users() -> dict[str, User]:
 
 
 class BadTokenFile(ValueError):
-    """The token file cannot be read; the message names file and line."""
+    """The token file is malformed; the message has file and line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class StaticCredentials:
     """The static tokens of one data directory."""
 
     directory: Path
@@ -45,7 +45,7 @@ class Credentials:
     tokens: dict[str, str]  # the token of the administrator ("admin") and of each component
 
     def write_kubeconfigs(self, server: str, authority: Path) -> Path:
-        """Writes the kubeconfigs for where the server now listens; returns the administrator's."""
+        """Writes the kubeconfigs with the server's address; returns the path of the administrator's."""
         certificate = authority.read_bytes()
         private_directory(self.directory / "kubeconfigs")
         for component in component_users():
@@ -60,8 +60,8 @@ def component_kubeconfig(directory: Path, component: str) -> Path:
     return directory / "kubeconfigs" / f"{component}.kubeconfig"
 
 
-def load_credentials(directory: Path) -> Credentials:
-    """Reads the tokens; makes those that are missing."""
+def load_credentials(directory: Path) -> StaticCredentials:
+    """Reads the tokens and creates missing ones."""
     private_directory(directory)
     path = directory / "tokens.csv"
     rows = _read(path) if path.exists() else []
@@ -76,7 +76,7 @@ def load_credentials(directory: Path) -> Credentials:
         tokens[name] = token
     if len(users) > len(rows):
         write_private(path, _render(users))
-    return Credentials(directory, users, tokens)
+    return StaticCredentials(directory, users, tokens)
 
 
 def _read(path: Path) -> list[tuple[str, User]]:
@@ -101,7 +101,7 @@ def _render(users: dict[str, User]) -> str:
 
 
 def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
-    """A kubeconfig with one context, as JSON, which every reader of YAML takes."""
+    """A kubeconfig with one context, as JSON, which is valid YAML."""
     name = f"{user}@wharfinger"
     document = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A CustomResourceDefinition as a kind: names, scope, versions, schema, columns and subresources."""
+"""Builds the `Kind` of a CustomResourceDefinition: names, scope, versions, schema, columns and subresources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANYTHING: Document = {"type": "object", PRESERVE: True}
 
 
 def kind_of(definition: Document) -> Kind | None:
-    """The kind that a definition describes; None while no version of it is served."""
+    """The kind of a definition; None while no version is served."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     served = [version for version in spec.get("versions") or [] if version.get("served")]
@@ -98,7 +98,7 @@ def _columns(version: Document) -> tuple[Column, ...]:
 
 
 class DefinitionReviewer:
-    """Validating: definitions whose rules do not compile are refused."""
+    """Validating: rejects definitions whose validation rules do not compile."""
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return (group, plural) == (CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.plural)

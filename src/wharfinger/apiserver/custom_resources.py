@@ -1,7 +1,7 @@
-"""Keeps the registry in step with the CustomResourceDefinitions that users create, change and delete.
+"""Adds, updates and removes kinds in the registry as CustomResourceDefinitions are created, changed and deleted.
 
-A definition whose kind the server has anyway (one of ours, or Koordinator's) is accepted and changes nothing. When a
-definition goes, its objects go first.
+A definition of a kind that the server has built in is accepted without effect. When a definition is deleted, its objects are
+deleted first.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ log = logging.getLogger(__name__)
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _MANAGER = "wharfinger-apiextensions"
-_SWEEP = 1.0  # seconds between looks at objects that are slow to go
+_SWEEP = 1.0  # seconds between attempts to delete the remaining objects
 
 Changed = Callable[[Kind], None]
-"""Told of every kind that came, changed or went."""
+"""Called for every kind that was added, changed or removed."""
 
 
 class CustomResources:
     def __init__(self, store: Store, changed: Changed) -> None:
         self._store = store
         self._changed = changed
-        self._own: dict[str, Kind] = {}  # by the name of the definition
+        self._own: dict[str, Kind] = {}  # by name of the definition
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         listing = await self._store.list(CUSTOM_RESOURCE_DEFINITIONS)
         for stored in listing.items:
-            await self._take(stored.document())
-        self._spawn(self._follow(listing.version))
+            await self._apply(stored.document())
+        self._spawn(self._watch(listing.version))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -53,7 +53,7 @@ class CustomResources:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _follow(self, version: int) -> None:
+    async def _watch(self, version: int) -> None:
         while True:
             watch = self._store.watch(CUSTOM_RESOURCE_DEFINITIONS, after=version)
             try:
@@ -64,25 +64,25 @@ class CustomResources:
                     if event.type == DELETED:
                         self._drop(event.object.name)
                     else:
-                        await self._take(event.object.document())
+                        await self._apply(event.object.document())
                 return
             except ApiError as error:
-                log.warning("definitions of custom resources: %s; reading them all again", error)
+                log.warning("watch of CustomResourceDefinitions failed, relisting: %s", error)
                 listing = await self._store.list(CUSTOM_RESOURCE_DEFINITIONS)
                 for name in set(self._own) - {stored.name for stored in listing.items}:
                     self._drop(name)
                 for stored in listing.items:
-                    await self._take(stored.document())
+                    await self._apply(stored.document())
                 version = listing.version
             finally:
                 watch.close()
 
-    async def _take(self, definition: Document) -> None:
-        """Serves what a definition describes, says so in its status, or begins its end."""
+    async def _apply(self, definition: Document) -> None:
+        """Serves the kind and writes the status of a definition, or starts its deletion."""
         name = definition["metadata"]["name"]
         if definition["metadata"].get("deletionTimestamp"):
             if CLEANUP in (definition["metadata"].get("finalizers") or []):
-                self._spawn(self._end(name))
+                self._spawn(self._terminate(name))
             return
         conflict = self._conflict(definition)
         kind = kind_of(definition)
@@ -90,16 +90,16 @@ class CustomResources:
             self._own[name] = kind
             self._store.registry.add(kind)
             self._changed(kind)
-        with contextlib.suppress(Conflict, NotFound):  # a newer version of it is on its way to us
+        with contextlib.suppress(Conflict, NotFound):  # a newer version will arrive with the watch
             await self._acknowledge(definition, conflict)
 
     def _is_free(self, name: str, kind: Kind) -> bool:
-        """Whether the kind is not one that the server has by itself."""
+        """Whether the kind is not built in."""
         found = self._store.registry.of_plural(kind.group, kind.plural)
         return found is None or found is self._own.get(name)
 
     def _conflict(self, definition: Document) -> tuple[str, str] | None:
-        """The reason and message when a name is taken by another definition of the group."""
+        """Reason and message if another definition of the group uses one of the names."""
         spec = definition["spec"]
         names, own = spec["names"], definition["metadata"]["name"]
         for name, kind in self._own.items():
@@ -156,8 +156,8 @@ class CustomResources:
                 field_manager=_MANAGER,
             )
 
-    async def _end(self, name: str) -> None:
-        """Deletes all objects of a definition's kind; when the last is gone, the definition may go."""
+    async def _terminate(self, name: str) -> None:
+        """Deletes all objects of the kind, then removes the finalizer from the definition."""
         kind = self._own.get(name)
         while kind is not None:
             await self._store.delete_collection(kind.storage)

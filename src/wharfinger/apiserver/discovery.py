@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources are served, in the older form and in the aggregated one."""
+"""Discovery documents, legacy and aggregated: which groups, versions and resources are served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from wharfinger.api.registry import Document, Kind, Registry
 
-# Upstream's order: where a short name is found twice, the group that stands first wins.
+# kube-apiserver's order. If two groups have the same short name, the first one wins.
 _ORDER = (
     "apps",
     "events.k8s.io",
@@ -39,7 +39,7 @@ _SUBRESOURCE_VERBS = {"finalize": ("update",)}
 
 
 def version_priority(version: str) -> tuple[int, int, int]:
-    """Sorts versions as Kubernetes prefers them: v2 before v1 before v1beta1 before v1alpha1."""
+    """Sort key for the Kubernetes version order: v2, v1, v1beta1, v1alpha1."""
     match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
     if match is None:
         return (3, 0, 0)
@@ -54,7 +54,7 @@ class Discovery:
         self._registry = registry
 
     def groups(self) -> dict[str, list[str]]:
-        """Every group but the core one with its versions, the preferred one first, in order of precedence."""
+        """All groups except the core group in order of precedence, with their versions, the preferred one first."""
         found: dict[str, set[str]] = {}
         for kind in self._registry:
             for group in (kind.group, *kind.alias_groups):
@@ -71,7 +71,7 @@ class Discovery:
         kinds = [kind for kind in self._registry if group in (kind.group, *kind.alias_groups)]
         return sorted(kinds, key=lambda kind: kind.plural)
 
-    # The older form
+    # Legacy discovery
 
     def core_versions(self, server: str) -> Document:
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": server}]
@@ -125,7 +125,7 @@ class Discovery:
         group_version = f"{group}/{version}" if group else version
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
 
-    # The aggregated form
+    # Aggregated discovery
 
     def aggregated(self, version: str, *, core: bool) -> Document:
         groups = {"": ["v1"]} if core else self.groups()
@@ -177,7 +177,7 @@ class Discovery:
 
 
 def _short_names(kind: Kind, group: str) -> list[str]:
-    """A short name leads to one group of our kinds only: kubectl would call it ambiguous otherwise."""
+    """Our kinds have short names in one group only; kubectl would reject them as ambiguous otherwise."""
     return list(kind.short_names) if group == kind.group or not kind.ours else []
 
 

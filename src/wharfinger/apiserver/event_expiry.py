@@ -1,7 +1,7 @@
-"""Events end an hour after they were last written, as in Kubernetes.
+"""Events expire one hour after they were last written, as in Kubernetes.
 
-Versions tell the time: what is not newer than the version of an hour ago was last written before then. Of events found at
-the start that is not known; their own times count.
+The age of an event follows from its resource version: the store's version is recorded every minute, and everything up to the
+version of an hour ago has expired. For events from before the start of the server, their own timestamps are used.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from wharfinger.store.objects import StoredObject
 from wharfinger.store.store import Store
 
 LIFETIME = 3600.0
-_EVERY = 60.0
-_AT_ONCE = 500  # events looked at or removed before others get their turn
+_INTERVAL = 60.0  # seconds
+_BATCH = 500  # events handled before other tasks get to run
 
 
-class _Metadata(msgspec.Struct):
+class _EventMetadata(msgspec.Struct):
     creationTimestamp: str = ""  # noqa: N815 - as on the wire
 
 
-class _Series(msgspec.Struct):
+class _EventSeries(msgspec.Struct):
     lastObservedTime: str | None = None  # noqa: N815
 
 
-class _Times(msgspec.Struct):
-    metadata: _Metadata
+class _EventTimes(msgspec.Struct):
+    metadata: _EventMetadata
     lastTimestamp: str | None = None  # noqa: N815
-    series: _Series | None = None
+    series: _EventSeries | None = None
 
 
-_decode = msgspec.json.Decoder(_Times).decode
+_decode = msgspec.json.Decoder(_EventTimes).decode
 
 
 class EventExpiry:
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._found = store.version  # events up to this version were there at the start
-        self._marks: deque[tuple[float, int]] = deque()  # times, and the versions then
+        self._initial = store.version  # events up to this version existed before the start
+        self._marks: deque[tuple[float, int]] = deque()  # times with the store's version at that time
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -58,33 +58,33 @@ class EventExpiry:
     async def _run(self) -> None:
         while True:
             await self.sweep()
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_INTERVAL)
 
     async def sweep(self) -> int:
-        """Removes what has expired; how many events that were."""
+        """Removes expired events; returns their number."""
         now = self._now()
         self._marks.append((now, self._store.version))
-        old = 0  # up to this version, everything was last written more than a lifetime ago
+        old = 0  # everything up to this version was written more than a lifetime ago
         while self._marks and self._marks[0][0] <= now - LIFETIME:
             old = self._marks.popleft()[1]
         if old:
             self._marks.appendleft((now - LIFETIME, old))
-        gone = 0
-        held = list(self._store.scan(EVENTS))
-        for start in range(0, len(held), _AT_ONCE):
-            expired = [one for one in held[start : start + _AT_ONCE] if self._expired(one, old, now)]
-            gone += await self._store.expire(EVENTS, expired)
+        removed = 0
+        events = list(self._store.scan(EVENTS))
+        for start in range(0, len(events), _BATCH):
+            expired = [one for one in events[start : start + _BATCH] if self._expired(one, old, now)]
+            removed += await self._store.expire(EVENTS, expired)
             await asyncio.sleep(0)
-        return gone
+        return removed
 
     def _expired(self, event: StoredObject, old: int, now: float) -> bool:
         if event.version <= old:
             return True
-        return event.version <= self._found and _last_written(event, now) <= now - LIFETIME
+        return event.version <= self._initial and _last_written(event, now) <= now - LIFETIME
 
 
 def _last_written(event: StoredObject, now: float) -> float:
-    """The latest of an event's own times that has passed."""
+    """The latest of an event's timestamps that is not in the future."""
     times = _decode(event.data)
     texts = (times.metadata.creationTimestamp, times.lastTimestamp, times.series and times.series.lastObservedTime)
     found = []

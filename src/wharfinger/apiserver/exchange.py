@@ -1,4 +1,4 @@
-"""One HTTP exchange: the request as handlers see it, and the answer as it goes out. All knowledge of ASGI is here."""
+"""One HTTP request and its response, for the handlers of the API server. Only this module deals with ASGI."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
 from wharfinger.apiserver.protobuf import decode_protobuf
-from wharfinger.apiserver.target import Query
+from wharfinger.apiserver.request_info import QueryParameters
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 * 1024 * 1024
-_GZIP_FROM = 128 * 1024  # bytes; smaller answers cost more to pack than to send
-_READ_SECONDS = 60.0  # a body that takes longer is not coming
+_GZIP_FROM = 128 * 1024  # bytes; compressing smaller responses costs more than it saves
+_READ_SECONDS = 60.0  # limit for receiving a body
 
-_WARNINGS, _WARNING = 4096, 256  # characters of all warnings, and of each where they are more
-_MOST_WARNINGS = 50  # Python's own HTTP client takes no more than a hundred headers
-_DEEPEST = 200  # levels of a YAML body
-_MOST_ALIASES = 1000
-_MOST_NODES = 1_000_000
-_SHOWN = 30  # bytes of a body that cannot be read
+_WARNINGS, _WARNING = 4096, 256  # limits in characters: of all warnings, and of each one if that is exceeded
+_MAX_WARNINGS = 50  # Python's HTTP client accepts at most 100 headers
+_MAX_DEPTH = 200  # of a YAML body
+_MAX_ALIASES = 1000
+_MAX_NODES = 1_000_000
+_EXCERPT = 30  # bytes of a malformed body in messages
 
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
 
@@ -42,8 +42,8 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class Exchange:
-    """A request being answered."""
+class ApiExchange:
+    """A request and its response."""
 
     __slots__ = (
         "_receive",
@@ -65,7 +65,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.parts: list[str] = [part for part in self.path.split("/") if part]
-        self.query = Query(scope["query_string"])
+        self.query = QueryParameters(scope["query_string"])
         headers: dict[bytes, bytes] = {}
         self.impersonates = False
         for name, value in scope["headers"]:
@@ -75,14 +75,14 @@ class Exchange:
         self.headers = headers
         self.user = NOBODY
         self.warnings: list[str] = []
-        self.status = 0  # of the answer, once it went out
+        self.status = 0  # of the response, once it is sent
 
     def header(self, name: bytes, default: str = "") -> str:
         value = self.headers.get(name)
         return default if value is None else value.decode("latin-1")
 
     async def body(self) -> bytes:
-        """The whole body, bounded in size and time."""
+        """The whole body. Raises ApiError if it is too large or too slow."""
         declared = self.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > MAX_BODY:
             raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
@@ -136,7 +136,7 @@ class Exchange:
     async def json(
         self, document: Any, status: int = 200, media: str = JSON, headers: dict[str, str] | None = None
     ) -> None:
-        """Answers with a document, or with JSON bytes of one."""
+        """Responds with a document, or with its JSON."""
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
         if media == YAML:
             data = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=False).encode()
@@ -170,36 +170,36 @@ _LISTS = frozenset((b"accept", b"impersonate-group", b"accept-encoding"))
 
 
 def _refuse_encoding() -> bytes:
-    raise BadRequest("a body with a content encoding is not supported")
+    raise BadRequest("content encodings of request bodies are not supported")
 
 
 def bounded(warnings: list[str]) -> list[str]:
-    """Each warning once, and no more than clients bear: long ones are cut when all together are too long, as upstream."""
+    """The unique warnings, shortened and limited in number like kube-apiserver's if they are too long in total."""
     unique = list(dict.fromkeys(warnings))
-    if len(unique) <= _MOST_WARNINGS and sum(map(len, unique)) <= _WARNINGS:
+    if len(unique) <= _MAX_WARNINGS and sum(map(len, unique)) <= _WARNINGS:
         return unique
     kept: list[str] = []
     total = 0
     for warning in unique:
         total += len(warning[:_WARNING])
-        if total > _WARNINGS or len(kept) == _MOST_WARNINGS:
+        if total > _WARNINGS or len(kept) == _MAX_WARNINGS:
             break
         kept.append(warning[:_WARNING])
     return kept
 
 
 def warning_header(text: str) -> bytes:
-    """`299 - "text"`: quotes and backslashes escaped, no control characters, at most 4 KiB, as Kubernetes sends them."""
+    """`299 - "text"` as Kubernetes sends it: escaped, without control characters, at most 4 KiB."""
     clean = "".join(character if character.isprintable() else " " for character in text)[:4000]
     escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{escaped}"'.encode()
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: times stay text."""
+class _KubernetesLoader(yaml.CSafeLoader):
+    """Keeps timestamps as strings, as Kubernetes does."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_KubernetesLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
@@ -207,7 +207,7 @@ _Loader.yaml_implicit_resolvers = {
 
 @dataclass(slots=True)
 class Body:
-    """A decoded body, with the JSON it came from or would have come from."""
+    """A decoded body and its JSON."""
 
     value: Any
     data: bytes
@@ -215,7 +215,7 @@ class Body:
 
 
 def decode(data: bytes, media: str, kind: str = "object") -> Any:
-    """JSON, YAML or protobuf to a document; `kind` is what messages say it should be."""
+    """Decodes JSON, YAML or protobuf; `kind` is the expected kind in error messages."""
     if media == PROTOBUF:
         return decode_protobuf(data)
     unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
@@ -234,18 +234,18 @@ def _unreadable(unrecognized: str, why: str, data: bytes) -> BadRequest:
 
 
 def _summary(data: bytes) -> str:
-    """How a body begins, for messages."""
+    """The beginning of a body, for error messages."""
     if not data:
         return "<empty>"
-    start = data[:_SHOWN].decode("utf-8", "replace") if data.startswith(b"{") else data[:_SHOWN].hex()
-    return f"{start} ..." if len(data) > _SHOWN else start
+    start = data[:_EXCERPT].decode("utf-8", "replace") if data.startswith(b"{") else data[:_EXCERPT].hex()
+    return f"{start} ..." if len(data) > _EXCERPT else start
 
 
 def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
-    """YAML to a document; `before` and `after` stand around what is wrong with it."""
+    """Decodes YAML; error messages are put between `before` and `after`."""
     try:
         _check_yaml(data)
-        return _plain(yaml.load(data, _Loader), [_MOST_NODES])
+        return _plain(yaml.load(data, _KubernetesLoader), [_MAX_NODES])
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     except yaml.MarkedYAMLError as error:
@@ -256,7 +256,7 @@ def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
 
 
 def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
-    """As Go's YAML reader says it, which counts lines from nought except while it tells words apart."""
+    """The message of Go's YAML decoder, whose line numbers start at 0 except in scanner errors."""
     marks = (error.context_mark, error.problem_mark)
     line = next((mark.line for mark in marks if mark is not None and mark.line), 0)
     if line and isinstance(error, yaml.scanner.ScannerError):
@@ -265,21 +265,21 @@ def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
 
 
 def _check_yaml(data: bytes) -> None:
-    """The C loader overflows its stack on deep input, and references inside a document can make a small one enormous."""
+    """Rejects deep nesting, on which the C loader overflows its stack, and many aliases, which can expand without bound."""
     depth = aliases = 0
-    for event in yaml.parse(data, _Loader):
+    for event in yaml.parse(data, _KubernetesLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
-        if depth > _DEEPEST or aliases > _MOST_ALIASES:
+        if depth > _MAX_DEPTH or aliases > _MAX_ALIASES:
             raise BadRequest("the body is nested too deeply or refers to itself too often")
 
 
 def _plain(value: Any, left: list[int]) -> Any:
-    """What JSON can hold: keys are text, as sigs.k8s.io/yaml makes them. `left` counts the values that may still come."""
+    """Converts to JSON types with string keys, as sigs.k8s.io/yaml does. `left` is the remaining budget of values."""
     left[0] -= 1
     if left[0] < 0:
         raise BadRequest("the body holds too many values")
@@ -289,7 +289,7 @@ def _plain(value: Any, left: list[int]) -> Any:
         return [_plain(item, left) for item in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    raise ValueError(f"a {type(value).__name__} has no form in JSON")
+    raise ValueError(f"a {type(value).__name__} cannot be represented in JSON")
 
 
 def _key(key: Any) -> str:
@@ -297,14 +297,14 @@ def _key(key: Any) -> str:
         return "true" if key else "false"
     if isinstance(key, str | int | float):
         return str(key)
-    raise ValueError("a key must be text")
+    raise ValueError("keys must be strings")
 
 
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 
 
-async def object_body(exchange: Exchange, kind: str) -> Body:
-    """The body as a JSON object; what kind it is, the caller looks at."""
+async def object_body(exchange: ApiExchange, kind: str) -> Body:
+    """The body as a JSON object; the caller checks its kind."""
     media = content_type(exchange.header(b"content-type"))
     require_content(media, JSON, YAML, PROTOBUF)
     data = await exchange.body()

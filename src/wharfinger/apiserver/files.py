@@ -1,4 +1,4 @@
-"""Private files of the data directory: written whole or not at all, readable by their owner only."""
+"""Files of the data directory: written atomically and readable by their owner only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def private_directory(path: Path) -> Path:
-    """Makes the directory for its owner alone; an existing one loses what others were allowed."""
+    """Creates the directory with mode 0700, or changes the mode of an existing one."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
     return path
 
 
 def write_private(path: Path, content: bytes | str) -> None:
-    """Replaces the file in one step, so that a reader sees the old or the new content and a crash leaves no half."""
+    """Replaces the file atomically: readers, also after a crash, see either the old or the new content."""
     data = content.encode() if isinstance(content, str) else content
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

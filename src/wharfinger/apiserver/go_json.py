@@ -1,4 +1,4 @@
-"""What Go's JSON decoder says about bytes that are no JSON. Only asked once something else found them so."""
+"""Error messages of Go's JSON decoder for malformed JSON. Used only after decoding has failed."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ _DIGITS = b"0123456789"
 _HEX = b"0123456789abcdefABCDEF"
 
 
-class _Fault(Exception):
+class _SyntaxError(Exception):
     pass
 
 
 def syntax_error(data: bytes) -> str:
-    """The text of the syntax error; empty where Go finds none."""
+    """The message for the first syntax error; empty if Go accepts the data."""
     try:
-        reader = _Reader(data)
+        reader = _GoJsonReader(data)
         reader.value()
         reader.space()
         if reader.at < len(data):
             reader.refuse("after top-level value")
-    except _Fault as fault:
+    except _SyntaxError as fault:
         return str(fault)
     except RecursionError:
         return "exceeded max depth"
     return ""
 
 
-class _Reader:
+class _GoJsonReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
 
     def refuse(self, where: str) -> None:
         if self.at >= len(self._data):
-            raise _Fault(_END)
+            raise _SyntaxError(_END)
         byte = self._data[self.at]
         shown = {0x27: "'\\''", 0x22: "'\"'"}.get(byte) or _quoted(byte)
-        raise _Fault(f"invalid character {shown} {where}")
+        raise _SyntaxError(f"invalid character {shown} {where}")
 
     def _peek(self) -> bytes:
         return self._data[self.at : self.at + 1]
@@ -160,7 +160,7 @@ _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "
 
 
 def _quoted(byte: int) -> str:
-    """A byte taken for a character, as `%q` writes it."""
+    """A byte as Go's `%q` formats it."""
     if byte in _ESCAPES:
         return f"'{_ESCAPES[byte]}'"
     if byte < 0x20 or byte == 0x7F:

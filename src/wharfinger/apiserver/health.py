@@ -1,25 +1,25 @@
-"""`/healthz`, `/livez` and `/readyz`, each with named checks, in the plain text that probes and people read."""
+"""`/healthz`, `/livez` and `/readyz` with named checks, in the plain-text format of kube-apiserver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from wharfinger.apiserver.exchange import Exchange
+from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.resources import unknown_path
 
 Check = Callable[[], str]
-"""Empty when all is well, else what is wrong."""
+"""Returns an error message; empty if the check passes."""
 
 ENDPOINTS = frozenset(("healthz", "livez", "readyz"))
 TEXT = "text/plain; charset=utf-8"
 
 
-class Health:
+class HealthEndpoints:
     def __init__(self, checks: dict[str, Check], ready: dict[str, Check]) -> None:
         self._live = checks
         self._ready = {**checks, **ready}
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ApiExchange) -> None:
         endpoint, *rest = exchange.parts
         checks = self._ready if endpoint == "readyz" else self._live
         if rest:
@@ -31,9 +31,9 @@ class Health:
         for name, check in checks.items():
             if name == excluded:
                 lines.append(f"[+]{name} excluded: ok")
-            elif wrong := check():
+            elif error := check():
                 failed.append(name)
-                lines.append(f"[-]{name} failed: {wrong}")
+                lines.append(f"[-]{name} failed: {error}")
             else:
                 lines.append(f"[+]{name} ok")
         if failed:

@@ -1,4 +1,4 @@
-"""Content negotiation: in which form the client wants its answer, and which form its body has."""
+"""Content negotiation: the media type and representation of responses, and the media type of bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DISCOVERY_VERSIONS = ("v2", "v2beta1")
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The best form we can give: media type, and what the object is to be shown as."""
+    """The negotiated media type, and the representation (`as=Table` and others) with its version."""
 
     media: str = JSON
     shown_as: str = PLAIN
@@ -29,7 +29,7 @@ _ANY = Accepted()
 
 @lru_cache(maxsize=512)
 def accept(header: str, *, stream: bool = False) -> Accepted:
-    """The first clause of the header that we can serve, by descending `q`."""
+    """The first clause of the `Accept` header that can be served, by descending `q`. Raises NotAcceptable."""
     if not header.strip():
         return _ANY
     clauses = []
@@ -73,7 +73,7 @@ def _serve(media: str, parameters: dict[str, str], *, stream: bool) -> Accepted 
 
 @lru_cache(maxsize=512)
 def content_type(header: str) -> str:
-    """The media type of a body, without parameters; none means JSON."""
+    """The media type without parameters; JSON by default."""
     return header.partition(";")[0].strip().lower() or JSON
 
 

@@ -18,7 +18,7 @@ from wharfinger.api.registry import Document, Kind, Registry
 from wharfinger.api.schema.definitions import META, PREFIX, definition_name, definitions
 from wharfinger.apiserver import openapi_protobuf
 from wharfinger.apiserver.discovery import Discovery, subresources
-from wharfinger.apiserver.exchange import Exchange
+from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.negotiation import JSON, accept
 from wharfinger.apiserver.openapi_paths import THREE, TWO, Flavour, operations
 from wharfinger.apiserver.resources import unknown_path
@@ -47,7 +47,7 @@ class OpenApi:
         paths.update(f"/openapi/v3/{path}" for path in self._group_versions())
         return sorted(paths)
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, exchange: ApiExchange) -> None:
         rest = exchange.parts[1:]
         if rest == ["v2"] and openapi_protobuf.accepted(exchange.header(b"accept")):
             await self._cached(exchange, "v2 protobuf", self._v2, openapi_protobuf.encode, openapi_protobuf.MEDIA)
@@ -63,7 +63,7 @@ class OpenApi:
         else:
             raise unknown_path()
 
-    def _check_accept(self, exchange: Exchange) -> None:
+    def _check_accept(self, exchange: ApiExchange) -> None:
         try:
             accept(exchange.header(b"accept"), stream=True)
         except NotAcceptable:
@@ -72,7 +72,7 @@ class OpenApi:
 
     async def _cached(
         self,
-        exchange: Exchange,
+        exchange: ApiExchange,
         key: str,
         make: Callable[[], Document],
         encode: Callable[[Document], bytes] = msgspec.json.encode,

@@ -1,4 +1,4 @@
-"""The options of requests: what query parameters and DeleteOptions bodies ask for, refused as Kubernetes refuses them."""
+"""Options of requests from query parameters and DeleteOptions bodies, validated as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import msgspec
 from wharfinger.api.errors import BadRequest, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, too_long
 from wharfinger.api.registry import Document
-from wharfinger.apiserver.target import Query
+from wharfinger.api.requests import DeleteOptions
+from wharfinger.apiserver.request_info import QueryParameters
 
 _META = "meta.k8s.io"
-_OURS = "wharf/"  # how the user agents of our own components begin
+_OWN_AGENTS = "wharf/"  # prefix of the user agents of our own components
 _VALIDATIONS = ("", "Ignore", "Warn", "Strict")
 _PROPAGATIONS = ("Foreground", "Background", "Orphan")
 _MATCHES = ("Exact", "NotOlderThan")
@@ -27,8 +28,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-def write_options(query: Query, kind: str, user_agent: str, *, apply: bool = False) -> WriteOptions:
-    """`kind` is CreateOptions, UpdateOptions or PatchOptions, for messages."""
+def write_options(query: QueryParameters, kind: str, user_agent: str, *, apply: bool = False) -> WriteOptions:
+    """`kind` is CreateOptions, UpdateOptions or PatchOptions; used in error messages."""
     if query.empty and not apply:
         return _plain_options(user_agent)
     faults: list[FieldError] = []
@@ -52,13 +53,13 @@ def write_options(query: Query, kind: str, user_agent: str, *, apply: bool = Fal
 
 @lru_cache(1024)
 def _plain_options(user_agent: str) -> WriteOptions:
-    """Those of a request without a query, which most are."""
+    """Options of a request without query parameters, the common case."""
     return WriteOptions(False, _manager("", user_agent, False), "Warn")
 
 
 def _manager(given: str, user_agent: str, apply: bool) -> str:
-    """Under which name fields are owned. Our own components write without one: see `wharfinger.store.apply`."""
-    if user_agent.startswith(_OURS) and not apply:
+    """The field manager. Our own components write without one; see `wharfinger.store.apply`."""
+    if user_agent.startswith(_OWN_AGENTS) and not apply:
         return ""
     return given or user_agent.partition("/")[0][:128] or "unknown"
 
@@ -71,16 +72,13 @@ def _dry_run(value: str, faults: list[FieldError]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a delete asks for, from its body or, without one, from its query."""
+    """Options of a delete, from its body or, without one, from its query parameters."""
 
-    dry_run: bool = False
-    grace_period: int | None = None
-    propagation: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    options: DeleteOptions
+    dry_run: bool
 
 
-def deletion(query: Query, body: Document | None) -> Deletion:
+def deletion(query: QueryParameters, body: Document | None) -> Deletion:
     options: dict[str, Any]
     if body:
         options = body
@@ -108,16 +106,15 @@ def deletion(query: Query, body: Document | None) -> Deletion:
         )
     grace = options.get("gracePeriodSeconds")
     if grace is not None and grace < 0:
-        # Upstream reads a negative period as the shortest one.
+        # kube-apiserver treats a negative grace period as 1.
         grace = 1
     if faults:
         raise invalid_object(_META, "DeleteOptions", "", faults)
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     preconditions = options.get("preconditions") or {}
-    return Deletion(
-        dry_run, grace, propagation, preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
-    )
+    uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+    return Deletion(DeleteOptions(grace, propagation, uid, version), dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ class ListOptions:
     initial_events: bool | None
 
 
-def list_options(query: Query, *, watch: bool) -> ListOptions:
+def list_options(query: QueryParameters, *, watch: bool) -> ListOptions:
     version, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
     continue_token = query.text("continue")
     initial = query.flag("sendInitialEvents") if query.has("sendInitialEvents") else None

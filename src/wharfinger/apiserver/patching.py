@@ -1,5 +1,4 @@
-"""Patches as they come over HTTP: their bytes, whether what they make has the structure of its kind, and how Kubernetes
-words what is wrong with either. How they change a document is the store's."""
+"""Decoding of patches and checks of their results, with the error messages of kube-apiserver. The store applies patches."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.structure import Structure
 
 Finish = Callable[[Document], None]
-"""Looks at what a patch made, and may refuse or change it."""
+"""Checks the result of a patch; may raise or change it."""
 
 _MAP = "map[string]interface {}"
 
@@ -64,36 +63,36 @@ def _check_operations(patch: Any, prefix: str) -> None:
 
 
 def checked_result(structure: Structure, validation: str, warnings: list[str]) -> Finish:
-    """For operations, which can put anything anywhere: what they make must have the structure of the kind."""
+    """For JSON patches, which can produce anything: the result must have the structure of the kind."""
 
     def finish(document: Document) -> None:
         before = msgspec.json.encode(document)
         try:
             unknown = structure.walk(document)
         except WrongType as error:
-            raise refused(_sorted(before), str(error)) from None
+            raise invalid_patch(_sorted(before), str(error)) from None
         if unknown and validation == "Strict":
-            raise refused(_sorted(before), f"strict decoding error: {', '.join(unknown)}")
+            raise invalid_patch(_sorted(before), f"strict decoding error: {', '.join(unknown)}")
         if validation == "Warn":
             warnings.extend(unknown)
 
     return finish
 
 
-def refused_result(why: str) -> Finish:
+def rejecting(why: str) -> Finish:
     def finish(document: Document) -> None:
-        raise refused(_sorted(msgspec.json.encode(document)), why)
+        raise invalid_patch(_sorted(msgspec.json.encode(document)), why)
 
     return finish
 
 
-def refused(shown: str, why: str) -> Invalid:
-    """What a patch made, or the patch itself where it is merged strategically, and what is wrong with it."""
+def invalid_patch(shown: str, why: str) -> Invalid:
+    """The error for an invalid result of a patch or, for strategic merge patches, for the patch itself."""
     return invalid_object("", "", "", [invalid("patch", shown, why)])
 
 
-def refused_merge(patch: Document, why: str) -> ApiError:
-    return refused(plain(patch), why)
+def invalid_merge(patch: Document, why: str) -> ApiError:
+    return invalid_patch(plain(patch), why)
 
 
 def _sorted(data: bytes) -> str:
@@ -101,8 +100,8 @@ def _sorted(data: bytes) -> str:
     return msgspec.json.encode({name: document[name] for name in sorted(document)}).decode()
 
 
-def restored(error: WrongType) -> str:
-    """A wrong type in a strategic merge patch, whose values are assigned rather than decoded."""
+def restore_error(error: WrongType) -> str:
+    """The message for a wrong type in a strategic merge patch, whose values are assigned rather than decoded."""
     if error.go_type is None:
         return str(error)
     kinds = {bool: "bool", str: "string", int: "int64", float: "float64", list: "slice", dict: "map"}

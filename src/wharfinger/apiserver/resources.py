@@ -1,4 +1,4 @@
-"""The verbs on resources: from a negotiated request to a call of the store and back to bytes."""
+"""The verbs on resources: from a request to calls of the store and back to a response."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
-from wharfinger.api.requests import ApiRequest, DeleteOptions, PatchType, Verb
+from wharfinger.api.requests import ApiRequest, PatchType, Verb
 from wharfinger.api.schema.decoding import OutOfRange, WrongType
 from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.selectors import FieldRequirement
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import subresources
-from wharfinger.apiserver.exchange import Body, Exchange, decode, object_body
+from wharfinger.apiserver.exchange import ApiExchange, Body, decode, object_body
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
-from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, refused_merge, refused_result, restored
-from wharfinger.apiserver.reviews import Reviews
+from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
+from wharfinger.apiserver.request_info import RequestInfo
+from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structure, Structures
-from wharfinger.apiserver.target import Target
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import StoredObject, Written
@@ -34,7 +34,7 @@ _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEven
 
 
 class UnknownPath(NotFound):
-    """There is nothing under this path, whoever asks."""
+    """Nothing is served under this path."""
 
 
 def unknown_path() -> NotFound:
@@ -46,43 +46,43 @@ def not_allowed() -> MethodNotAllowed:
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A target that exists: the kind, and the resource in the group and version asked for."""
+    """A request for a resource that exists: its kind, and the resource in the requested group and version."""
 
-    target: Target
+    info: RequestInfo
     kind: Kind
     resource: Resource
 
 
-def locate(registry: Registry, target: Target) -> Located:
-    """Finds what a target names; 404 for what is not served, 405 for verbs that it does not have."""
-    kind = registry.of_plural(target.group, target.plural)
-    if kind is None or target.version not in kind.versions:
+def locate(registry: Registry, info: RequestInfo) -> Located:
+    """Finds the kind of a request. Raises NotFound (404), or MethodNotAllowed (405) for a verb that it does not support."""
+    kind = registry.of_plural(info.group, info.plural)
+    if kind is None or info.version not in kind.versions:
         raise unknown_path()
-    inside = bool(target.namespace) and target.plural != "namespaces"
+    inside = bool(info.namespace) and info.plural != "namespaces"
     if inside and not kind.namespaced:
         raise unknown_path()
-    if kind.namespaced and not target.namespace:
-        if target.name:
+    if kind.namespaced and not info.namespace:
+        if info.name:
             raise unknown_path()
-        if target.verb not in ("list", "watch"):
+        if info.verb not in ("list", "watch"):
             raise not_allowed()
-    if target.subresource:
-        known = subresources(kind, target.group, target.version).get(target.subresource)
+    if info.subresource:
+        known = subresources(kind, info.group, info.version).get(info.subresource)
         if known is None:
             raise unknown_path()
-        if target.verb not in known[3]:
+        if info.verb not in known[3]:
             raise not_allowed()
-    elif target.verb not in kind.verbs or ((target.verb in _ON_ONE) != bool(target.name) and target.verb != "watch"):
+    elif info.verb not in kind.verbs or ((info.verb in _ON_ONE) != bool(info.name) and info.verb != "watch"):
         raise not_allowed()
-    return Located(target, kind, kind.resource(target.version, target.group))
+    return Located(info, kind, kind.resource(info.version, info.group))
 
 
-class Resources:
+class ResourceHandler:
     def __init__(
         self,
         store: Store,
         structures: Structures,
-        reviews: Reviews,
+        reviews: VirtualResources,
         watchers: Watchers,
         now: Callable[[], float],
     ) -> None:
@@ -91,7 +91,7 @@ class Resources:
         self._reviews = reviews
         self._watchers = watchers
         self._now = now
-        self._verbs: dict[str, Callable[[Exchange, Located], Any]] = {
+        self._verbs: dict[str, Callable[[ApiExchange, Located], Any]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -102,24 +102,24 @@ class Resources:
             "deletecollection": self._delete_collection,
         }
 
-    async def serve(self, exchange: Exchange, located: Located) -> None:
+    async def serve(self, exchange: ApiExchange, located: Located) -> None:
         if located.kind.deprecated:
             exchange.warnings.append(located.kind.deprecated)
-        await self._verbs[located.target.verb](exchange, located)
+        await self._verbs[located.info.verb](exchange, located)
 
     # Reading
 
-    async def _get(self, exchange: Exchange, at: Located) -> None:
+    async def _get(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         namespace = _namespace(at)
-        if at.target.subresource == "scale":
-            document = await self._store.get_subresource(at.resource, at.target.name, namespace, "scale")
+        if at.info.subresource == "scale":
+            document = await self._store.get_subresource(at.resource, at.info.name, namespace, "scale")
             await exchange.json(document, media=accepted.media)
             return
-        stored = await self._store.get(at.resource, at.target.name, namespace)
+        stored = await self._store.get(at.resource, at.info.name, namespace)
         await self._show(exchange, at, stored, accepted)
 
-    async def _show(self, exchange: Exchange, at: Located, stored: StoredObject, accepted: Accepted) -> None:
+    async def _show(self, exchange: ApiExchange, at: Located, stored: StoredObject, accepted: Accepted) -> None:
         if accepted.shown_as == TABLE:
             await exchange.json(self._table(exchange, at, [stored], accepted, {"resourceVersion": str(stored.version)}))
         elif accepted.shown_as == PARTIAL:
@@ -127,7 +127,7 @@ class Resources:
         else:
             await exchange.json(stored.data, media=accepted.media)
 
-    async def _list(self, exchange: Exchange, at: Located) -> None:
+    async def _list(self, exchange: ApiExchange, at: Located) -> None:
         query = exchange.query
         accepted = accept(exchange.header(b"accept"))
         options = list_options(query, watch=False)
@@ -156,20 +156,20 @@ class Resources:
             await exchange.json(_list_of(at, listing.items, metadata), media=accepted.media)
 
     def _table(
-        self, exchange: Exchange, at: Located, items: list[StoredObject], accepted: Accepted, metadata: Document
+        self, exchange: ApiExchange, at: Located, items: list[StoredObject], accepted: Accepted, metadata: Document
     ) -> Document:
         columns, now = tables.columns_of(at.kind), self._now()
         include = exchange.query.text("includeObject", "Metadata")
         rows = [tables.row(columns, item.document(), now, accepted.version, include) for item in items]
         return tables.table(accepted.version, tables.definitions(columns), rows, metadata)
 
-    async def _watch(self, exchange: Exchange, at: Located) -> None:
+    async def _watch(self, exchange: ApiExchange, at: Located) -> None:
         query = exchange.query
         accepted = accept(exchange.header(b"accept"), stream=True)
         options = list_options(query, watch=True)
         fields = query.fields()
-        if at.target.name:
-            fields = (*fields, FieldRequirement("metadata.name", at.target.name))
+        if at.info.name:
+            fields = (*fields, FieldRequirement("metadata.name", at.info.name))
         after = int(options.version) if options.version not in ("", "0") else None
         if options.initial_events is False and after is None:
             after = self._store.version
@@ -192,7 +192,7 @@ class Resources:
 
     # Writing
 
-    async def _create(self, exchange: Exchange, at: Located) -> None:
+    async def _create(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
@@ -200,7 +200,7 @@ class Resources:
         _check_kind(self._store.registry, body.value, at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
-        namespace, name, subresource = _namespace(at), at.target.name, at.target.subresource
+        namespace, name, subresource = _namespace(at), at.info.name, at.info.subresource
         if not at.kind.stored and at.kind.kind != "Binding":
             body.value.setdefault("kind", at.kind.kind)
             body.value.setdefault("apiVersion", at.resource.api_version)
@@ -215,7 +215,7 @@ class Resources:
         )
         await self._written(exchange, at, written, accepted, 201)
 
-    async def _update(self, exchange: Exchange, at: Located) -> None:
+    async def _update(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "UpdateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
@@ -229,7 +229,7 @@ class Resources:
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
-    async def _patch(self, exchange: Exchange, at: Located) -> None:
+    async def _patch(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         media = content_type(exchange.header(b"content-type"))
         require_content(media, *_PATCHES)
@@ -251,7 +251,7 @@ class Resources:
         elif type is PatchType.JSON:
             finish = checked_result(structure, options.validation, exchange.warnings)
         elif type is PatchType.APPLY:
-            if at.target.subresource:
+            if at.info.subresource:
                 await self._must_exist(at)
             exchange.warnings += self._check_applied(at, patch, structure, options)
         else:
@@ -259,12 +259,12 @@ class Resources:
                 faults = structure.walk(patch, patch=True)
                 why = f"strict decoding error: {', '.join(faults)}" if faults and options.validation == "Strict" else ""
             except WrongType as error:
-                faults, why = [], restored(error) if type is PatchType.STRATEGIC else str(error)
+                faults, why = [], restore_error(error) if type is PatchType.STRATEGIC else str(error)
             if why and type is PatchType.STRATEGIC:
                 await self._must_exist(at)
-                raise refused_merge(decode_patch(data, type), why)
+                raise invalid_merge(decode_patch(data, type), why)
             if why:
-                patch, finish = decode_patch(data, type), refused_result(why)
+                patch, finish = decode_patch(data, type), rejecting(why)
             elif options.validation == "Warn":
                 exchange.warnings += faults
         request = _write(
@@ -280,16 +280,16 @@ class Resources:
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
     def _check_applied(self, at: Located, patch: Document, structure: Structure, options: WriteOptions) -> list[str]:
-        if at.target.subresource in ("", "status"):
-            # Whether it is an object of its type comes before what decoding finds.
-            Applied(at.resource, at.kind, patch, options.manager, options.force).check(at.target.name)
+        if at.info.subresource in ("", "status"):
+            # kube-apiserver checks the type and name of the object before it decodes it.
+            Applied(at.resource, at.kind, patch, options.manager, options.force).check(at.info.name)
         try:
             faults = structure.walk(patch, patch=True)
         except OutOfRange as error:
             raise BadRequest(f"error decoding patch: {error}") from None
         except WrongType as error:
             what = f"{at.resource.group}/{at.resource.version}, Kind={at.kind.kind}"
-            name = f"{(patch.get('metadata') or {}).get('namespace') or ''}/{at.target.name}"
+            name = f"{(patch.get('metadata') or {}).get('namespace') or ''}/{at.info.name}"
             text = f"failed to convert new object ({name}; {what}) to proper version: "
             text += f"unable to convert unstructured object to {what}: {error}"
             raise ApiError(text, code=500, reason="") from None
@@ -298,9 +298,11 @@ class Resources:
         return faults if options.validation == "Warn" else []
 
     async def _must_exist(self, at: Located) -> None:
-        await self._store.get(at.resource, at.target.name, _namespace(at))
+        await self._store.get(at.resource, at.info.name, _namespace(at))
 
-    async def _written(self, exchange: Exchange, at: Located, written: Written, accepted: Accepted, code: int) -> None:
+    async def _written(
+        self, exchange: ApiExchange, at: Located, written: Written, accepted: Accepted, code: int
+    ) -> None:
         exchange.warnings += written.warnings
         if accepted.shown_as and "metadata" in written.document and written.document.get("kind") == at.kind.kind:
             if accepted.shown_as == TABLE:
@@ -315,20 +317,18 @@ class Resources:
             return
         await exchange.json(written.data, code, accepted.media)
 
-    async def _delete(self, exchange: Exchange, at: Located) -> None:
+    async def _delete(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        options = DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version)
-        written = await self._store.send(
-            _write(at, Verb.DELETE, delete_options=options, dry_run=asked.dry_run), user=exchange.user
-        )
+        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
+        written = await self._store.send(request, user=exchange.user)
         if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
             return
         await self._written(exchange, at, written, accepted, 200)
 
-    async def _delete_collection(self, exchange: Exchange, at: Located) -> None:
+    async def _delete_collection(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         query = exchange.query
         asked = await self._deletion(exchange)
@@ -337,14 +337,14 @@ class Resources:
             _namespace(at),
             labels=query.labels(),
             fields=query.fields(),
-            options=DeleteOptions(asked.grace_period, asked.propagation, asked.uid, asked.resource_version),
+            options=asked.options,
             user=exchange.user,
             dry_run=asked.dry_run,
         )
         metadata = {"resourceVersion": str(self._store.version)}
         await exchange.json(_list_of(at, gone, metadata), media=accepted.media)
 
-    async def _deletion(self, exchange: Exchange) -> Deletion:
+    async def _deletion(self, exchange: ApiExchange) -> Deletion:
         data = await exchange.body()
         if not data.strip():
             return deletion(exchange.query, None)
@@ -357,29 +357,32 @@ class Resources:
         return deletion(exchange.query, body.value)
 
     def _structure(self, at: Located) -> Structure | None:
-        if at.target.subresource:
-            group, version, kind, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
+        if at.info.subresource:
+            group, version, kind, _ = subresources(at.kind, at.info.group, at.info.version)[at.info.subresource]
             return self._structures.of(group, version, kind)
         return self._structures.of_resource(at.resource)
 
 
 def _namespace(at: Located) -> str:
-    return at.target.namespace if at.kind.namespaced else ""
+    return at.info.namespace if at.kind.namespaced else ""
 
 
 def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequest[Document]:
-    target = at.target
-    return ApiRequest(verb, at.resource, _namespace(at), target.name, target.subresource, body, **options)
+    info = at.info
+    return ApiRequest(verb, at.resource, _namespace(at), info.name, info.subresource, body, **options)
 
 
 def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> bytes:
-    """A list of a kind. Items of Kubernetes' own kinds do not repeat what they are; custom resources do."""
+    """A list of a kind. As in Kubernetes, items of built-in kinds have no apiVersion and kind; custom resources have."""
     kind, version = f"{at.kind.kind}List", at.resource.api_version
     if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:
         return list_bytes(kind, version, metadata, [item.data for item in items])
-    head = b'{"apiVersion":"%s","kind":"%s",' % (version.encode(), at.kind.kind.encode())  # as stored objects begin
+    head = b'{"apiVersion":"%s","kind":"%s",' % (
+        version.encode(),
+        at.kind.kind.encode(),
+    )  # the beginning of stored objects
     start = len(head)
-    chunks = (  # of few items each, so that the memory of what is cut is used again
+    chunks = (  # few items in each, so that memory is reused
         b",".join(
             [
                 b"{" + item.data[start:] if item.data.startswith(head) else item.data
@@ -397,15 +400,15 @@ def list_bytes(kind: str, api_version: str, metadata: Document, items: Iterable[
 
 
 def _wanted(at: Located) -> tuple[str, str]:
-    """The kind that a body is of, and its apiVersion."""
-    if at.target.subresource:
-        group, served, kind, _ = subresources(at.kind, at.target.group, at.target.version)[at.target.subresource]
+    """The kind and apiVersion that the body must have."""
+    if at.info.subresource:
+        group, served, kind, _ = subresources(at.kind, at.info.group, at.info.version)[at.info.subresource]
         return kind, f"{group}/{served}" if group else served
     return at.kind.kind, at.resource.api_version
 
 
 def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located) -> str:
-    """Why upstream cannot make one kind of another; it knows its own kinds, their lists, and those of all groups."""
+    """kube-apiserver's reason why one kind cannot be converted to another; it knows built-in kinds and their lists."""
     if not at.kind.builtin:
         return ""
     version = api_version.rpartition("/")[2]
@@ -419,16 +422,16 @@ def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located)
 
 
 def _check_kind(registry: Registry, document: Document, at: Located) -> None:
-    """A body of another kind than the path serves is refused before its structure is looked at."""
+    """Rejects a body of another kind than the path serves. This comes before the check of its structure."""
     kind, version = document.get("kind"), document.get("apiVersion")
     wanted, api_version = _wanted(at)
     if (kind and not isinstance(kind, str)) or (version and not isinstance(version, str)):
-        raise BadRequest("the object provided is unrecognized: apiVersion and kind are text")
+        raise BadRequest("the object provided is unrecognized: apiVersion and kind must be strings")
     if kind and kind != wanted:
         shown = (version or api_version).rpartition("/")[2]
         why = _unconvertible(registry, version or api_version, kind, at)
         raise BadRequest(f'{kind} in version "{shown}" cannot be handled as a {wanted}{why}')
-    if version and version != api_version and not at.target.subresource:
+    if version and version != api_version and not at.info.subresource:
         raise BadRequest(
             f"the API version in the data ({version}) does not match the expected API version ({api_version})"
         )

@@ -1,4 +1,4 @@
-"""Questions that look like objects: token and access reviews, and requests for service-account tokens."""
+"""Virtual resources that are answered, not stored: token and access reviews, and token requests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from wharfinger.apiserver.tokens import AUDIENCE, InvalidToken, Lookup, TokenSig
 _AUTHORIZATION = "authorization.k8s.io"
 _MINIMUM_SECONDS = 10 * 60
 _DEFAULT_SECONDS = 60 * 60
-_LONGEST = 1 << 32
+_MAXIMUM_SECONDS = 1 << 32
 
 
-class Reviews:
-    """Answers reviews; a question is a document, the answer is the same document with its status."""
+class VirtualResources:
+    """Answers reviews with the same document and its status."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Reviews:
         }
 
     def token_request(self, document: Document, namespace: str, account_name: str) -> Document:
-        """A TokenRequest for a service account, answered with the token."""
+        """Answers a TokenRequest for a service account."""
         account = self._lookup("serviceaccount", namespace, account_name)
         if account is None:
             raise not_found("", "serviceaccounts", account_name)
@@ -93,7 +93,7 @@ class Reviews:
         faults: list[FieldError] = []
         if seconds < _MINIMUM_SECONDS:
             faults.append(invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes"))
-        if seconds > _LONGEST:
+        if seconds > _MAXIMUM_SECONDS:
             faults.append(
                 invalid("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
             )
@@ -148,7 +148,7 @@ def _user_info(user: User) -> Document:
 
 
 def _faults(kind: str, spec: Document, namespace: str) -> list[FieldError]:
-    """What is wrong with an access review, as upstream's validation words it."""
+    """Validation errors of an access review."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     faults = []
     if resource is not None and path is not None:

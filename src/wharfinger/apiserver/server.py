@@ -1,4 +1,4 @@
-"""The embedded server as a process: the data directory, the store, TLS, and uvicorn around the application."""
+"""Runs the API server: opens the data directory and the store, and serves the application with TLS on uvicorn."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from wharfinger.api.registry import Document
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
-from wharfinger.apiserver.app import Application
+from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
-from wharfinger.apiserver.credentials import Credentials, load_credentials
+from wharfinger.apiserver.credentials import StaticCredentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
-from wharfinger.apiserver.rbac_keeper import RbacKeeper
+from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
@@ -52,25 +52,25 @@ _BOUND_KINDS = {"serviceaccount": SERVICE_ACCOUNTS, "pod": PODS, "secret": SECRE
 
 
 class CannotServe(Exception):
-    """The server cannot start here; the message says why and what to do."""
+    """The server cannot start; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ApiServerSettings:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 6443
-    free_port: bool = False  # take another port when this one is in use
+    free_port: bool = False  # use another port if this one is taken
     configuration: Configuration = field(default_factory=Configuration)
 
 
 @asynccontextmanager
 async def open_application(
-    store: Store, credentials: Credentials, signer: TokenSigner, configuration: Configuration
-) -> AsyncIterator[Application]:
-    """An application over a store: what must exist is made, and the index of roles follows the store."""
+    store: Store, credentials: StaticCredentials, signer: TokenSigner, configuration: Configuration
+) -> AsyncIterator[ApiServerApplication]:
+    """The application for a store, with its bootstrap objects created and its background tasks running."""
     now = SystemClock().now
-    keeper = RbacKeeper(store)
+    keeper = RbacSync(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
     store.chain.validating += [
         EscalationReviewer(keeper.index),
@@ -84,7 +84,7 @@ async def open_application(
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
-    application = Application(
+    application = ApiServerApplication(
         store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
     )
     mutating = WebhookReviewer(store, keeper.index.allowed, mutating=True)
@@ -114,8 +114,8 @@ def _lookup(store: Store) -> Lookup:
     return lookup
 
 
-async def serve(settings: Settings, started: Callable[[str, Path], None]) -> None:
-    """Serves until a signal ends it. `started` is told the address and the administrator's kubeconfig."""
+async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None]) -> None:
+    """Serves until a signal arrives. `started` is called with the address and the administrator's kubeconfig."""
     directory = private_directory(settings.data_dir)
     listener = listen(settings)
     try:
@@ -135,24 +135,24 @@ async def serve(settings: Settings, started: Callable[[str, Path], None]) -> Non
                     ssl_keyfile=str(certificates.key),
                 )
                 settle_heap()
-                await Server(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
+                await ApiServer(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
         finally:
             await store.close()
     finally:
         listener.close()
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which says when it listens and ends watches before it waits for requests to finish."""
+class ApiServer(uvicorn.Server):
+    """Reports when it listens, and ends watches before it waits for requests to finish."""
 
-    def __init__(self, config: uvicorn.Config, application: Application, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, application: ApiServerApplication, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._application = application
         self._started = started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the server and nothing more: uvicorn would raise them again and cut short what must be closed."""
+        """Signals only stop the server. uvicorn would raise them again, before the store is closed."""
         loop = asyncio.get_running_loop()
         main = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
@@ -174,14 +174,14 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def listen(settings: Settings) -> socket.socket:
-    """A socket on the loopback interface: the server is for this machine only."""
+def listen(settings: ApiServerSettings) -> socket.socket:
+    """A listening socket on the loopback interface; the server is not reachable from other machines."""
     try:
         address = ipaddress.ip_address(settings.host)
     except ValueError:
         raise CannotServe(f"{settings.host} is not an address; use 127.0.0.1 or ::1") from None
     if not address.is_loopback:
-        raise CannotServe(f"{settings.host} is not a loopback address: the server is for this machine only")
+        raise CannotServe(f"{settings.host} is not a loopback address: the server only serves this machine")
     listener = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -194,14 +194,14 @@ def listen(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise CannotServe(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; another --port (0 for any free one) helps"
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another --port (0 for any free port)"
         ) from error
     listener.setblocking(False)
     return listener
 
 
-def run(settings: Settings, started: Callable[[str, Path], None]) -> None:
-    """Runs the server on uvloop where there is one. No file it makes is for others to read."""
+def run(settings: ApiServerSettings, started: Callable[[str, Path], None]) -> None:
+    """Runs the server, on uvloop if it is installed. Its files are readable by their owner only."""
     os.umask(0o077)
     with contextlib.suppress(ImportError):
         import uvloop

@@ -1,4 +1,4 @@
-"""Tables and metadata-only views: how `kubectl get` sees objects."""
+"""The representations Table, for `kubectl get`, and PartialObjectMetadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NONE, _METADATA, _OBJECT = "None", "Metadata", "Object"
 
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
-    """The columns of a kind: the name leads unless the kind places it; one without columns of its own shows its age."""
+    """The columns of a kind. Name comes first unless the kind lists it; Age is the default."""
     columns = kind.columns or (AGE,)
     if not any(column.name.lower() == "name" for column in columns):
         columns = (NAME, *columns)
@@ -34,7 +34,7 @@ def definitions(columns: Sequence[Column]) -> list[Document]:
     return [
         {
             "name": column.name,
-            # An age is computed here, so that to the client it is text, as upstream's own tables have it.
+            # The server computes the age, so the type is string for clients, as in kube-apiserver's tables.
             "type": "string" if column.type == "date" and column.name == "Age" else column.type,
             "format": "name" if column.name.lower() == "name" else "",
             "description": column.description or column.name,
@@ -100,7 +100,7 @@ _readers: dict[str, Callable[[Document], list[Any]]] = {}
 
 
 def _reader(path: str) -> Callable[[Document], list[Any]]:
-    """A reader of a JSON path of the kind printer columns use: `.status.conditions[?(@.type=="Ready")].status`."""
+    """Evaluates a JSON path as in printer columns: `.status.conditions[?(@.type=="Ready")].status`."""
     if path not in _readers:
         steps = [_step(match) for match in _STEP.finditer(path)]
 
@@ -144,6 +144,6 @@ _head = msgspec.json.Decoder(_Head)
 
 
 def partial(data: bytes, version: str) -> bytes:
-    """An object as PartialObjectMetadata; its metadata is not decoded on the way."""
+    """An object as PartialObjectMetadata, without decoding its metadata."""
     meta = bytes(_head.decode(data).metadata)
     return b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%s","metadata":%s}' % (version.encode(), meta)

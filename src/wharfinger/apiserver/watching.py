@@ -1,4 +1,4 @@
-"""Watches over HTTP: a stream of JSON lines, as whole objects, rows of a table, or metadata only."""
+"""Watches over HTTP: streams of JSON lines with whole objects, table rows or metadata."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from prometheus_client import Gauge
 from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document, Kind, Resource
 from wharfinger.apiserver import tables
-from wharfinger.apiserver.exchange import Exchange
+from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted
 from wharfinger.apiserver.options import ListOptions
 from wharfinger.store.objects import BOOKMARK, StoredObject, StoreEvent
 from wharfinger.store.watch import Watch
 
-_SHORTEST, _LONGEST = (
-    1800.0,
-    3600.0,
-)  # seconds a watch lasts when the client does not say; spread, so that not all end at once
-_STUCK = 30.0  # seconds a client may leave its end of the connection full before it is dropped
+_TIMEOUT = (1800.0, 3600.0)  # seconds; random in this range unless the client sets one, so that not all end at once
+_STUCK = 30.0  # seconds without reading after which a client is dropped
 
 Encode = Callable[[StoreEvent], bytes]
 
@@ -33,7 +30,7 @@ class Closable(Protocol):
 
 
 class Watchers:
-    """All watches being served, so that a stopping server can end them."""
+    """All open watches, so that they can be ended when the server stops."""
 
     def __init__(self, gauge: Gauge, now: Callable[[], float]) -> None:
         self._open: set[Closable] = set()
@@ -47,21 +44,21 @@ class Watchers:
 
     async def serve(
         self,
-        exchange: Exchange,
+        exchange: ApiExchange,
         resource: Resource,
         kind: Kind,
         watch: Watch | ApiError,
         options: ListOptions,
         accepted: Accepted,
     ) -> None:
-        """Streams until the client leaves, its time is up or the server stops. A watch that cannot begin where it was
-        asked to is an error inside the stream, as upstream's watch cache has it."""
+        """Streams until the client disconnects, the timeout expires or the server stops. A watch that cannot start at its
+        resource version is an error event in the stream, as with kube-apiserver's watch cache."""
         await exchange.start_stream("application/json")
         if isinstance(watch, ApiError):
             await exchange.stream(_error_line(watch), more=False)
             return
         encode = self._encoder(exchange, resource, kind, accepted)
-        seconds = options.timeout if options.timeout else random.uniform(_SHORTEST, _LONGEST)
+        seconds = options.timeout if options.timeout else random.uniform(*_TIMEOUT)
         timer = asyncio.get_running_loop().call_later(seconds, watch.close)
         leaving = asyncio.ensure_future(exchange.gone())
         leaving.add_done_callback(lambda _: watch.close())
@@ -69,16 +66,16 @@ class Watchers:
         series = self._gauge.labels(resource.group, resource.version, resource.kind)
         series.inc()
         try:
-            # Headers go out at once: a client waits for them before it believes in its watch.
+            # Send the headers immediately: clients wait for them.
             await exchange.stream(b"")
             while events := await watch.batch():
                 if leaving.done():
                     return
                 async with asyncio.timeout(self.stuck):
                     await exchange.stream(b"".join(map(encode, events)))
-            if not leaving.done():  # a watch with bookmarks has ended with one
+            if not leaving.done():  # a watch with bookmarks has sent its last one
                 await exchange.stream(b"", more=False)
-        except ApiError as error:  # fell behind what is kept
+        except ApiError as error:  # the watch fell behind the history of the store
             async with asyncio.timeout(self.stuck):
                 await exchange.stream(_error_line(error), more=False)
         finally:
@@ -88,7 +85,7 @@ class Watchers:
             leaving.cancel()
             watch.close()
 
-    def _encoder(self, exchange: Exchange, resource: Resource, kind: Kind, accepted: Accepted) -> Encode:
+    def _encoder(self, exchange: ApiExchange, resource: Resource, kind: Kind, accepted: Accepted) -> Encode:
         if accepted.shown_as == TABLE:
             include = exchange.query.text("includeObject", "Metadata")
             return _TableEncoder(resource, kind, accepted.version, include, self._now)
@@ -97,8 +94,8 @@ class Watchers:
         return _plain_encoder(resource)
 
 
-class _Lines:
-    """The lines of whole objects. The last one is kept: mostly many watchers are told of a change one after another."""
+class _LineCache:
+    """Encodes events with whole objects, and caches the last one: usually many watches send the same change in a row."""
 
     def __init__(self) -> None:
         self._type = ""
@@ -111,7 +108,7 @@ class _Lines:
         return self._last
 
 
-_lines = _Lines()
+_lines = _LineCache()
 
 
 def _plain_encoder(resource: Resource) -> Encode:
@@ -134,7 +131,7 @@ def _partial_encoder(version: str) -> Encode:
 
 
 class _TableEncoder:
-    """Rows one by one; only the first event carries the columns."""
+    """One row in each event; only the first event has the column definitions."""
 
     def __init__(self, resource: Resource, kind: Kind, version: str, include: str, now: Callable[[], float]) -> None:
         self._columns = tables.columns_of(kind)

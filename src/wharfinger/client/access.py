@@ -35,7 +35,7 @@ class Certificate:
     key: bytes = field(repr=False)
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     async def token(self) -> str:
         """Returns the current bearer token; empty for none."""
         ...
@@ -269,7 +269,7 @@ class ClusterAccess:
     proxy: str = ""
     namespace: str = "default"  # the default of commands
     context: str = ""
-    credentials: Credentials = field(default_factory=FixedCredentials)
+    credentials: CredentialSource = field(default_factory=FixedCredentials)
     impersonate: Impersonation = Impersonation()
 
     def ssl_context(self, certificate: Certificate | None) -> ssl.SSLContext:

@@ -45,22 +45,19 @@ SENDERS = 4
 TRIES = 12
 COMBINED = "(combined from similar events): "
 
+_REFERENCE_FIELDS = ("name", "namespace", "uid", "resourceVersion")
+
 
 def reference(resource: Resource, item: Any) -> Document:
     """Returns an object reference to a view or a document of `resource`."""
     if isinstance(item, dict):
         metadata = item.get("metadata", {})
-        fields = {name: metadata.get(name, "") for name in ("name", "namespace", "uid", "resourceVersion")}
+        values = [metadata.get(name) for name in _REFERENCE_FIELDS]
     else:
         found = item.metadata
-        fields = {
-            "name": found.name,
-            "namespace": found.namespace,
-            "uid": found.uid,
-            "resourceVersion": found.resource_version,
-        }
-    set_fields = {name: value for name, value in fields.items() if value}
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **set_fields}
+        values = [found.name, found.namespace, found.uid, found.resource_version]
+    fields = {name: value for name, value in zip(_REFERENCE_FIELDS, values) if value}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
 
 
 class _RecentEntries(Generic[V]):

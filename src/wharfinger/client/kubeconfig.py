@@ -24,7 +24,7 @@ from wharfinger.api.views import strip_nulls
 from wharfinger.client.access import (
     Certificate,
     ClusterAccess,
-    Credentials,
+    CredentialSource,
     ExecCredentials,
     ExecPlugin,
     FileCredentials,
@@ -61,18 +61,18 @@ class _Exec(msgspec.Struct, rename="camel"):
 class _User(msgspec.Struct, rename="kebab"):
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
+    exec: _Exec | None = None
+    auth_provider: dict[str, Any] | None = None
     username: str = ""
     password: str = ""
-    client_certificate: str = ""
-    client_certificate_data: str = ""
-    client_key: str = ""
-    client_key_data: str = ""
     as_user: str = msgspec.field(default="", name="as")
     as_uid: str = ""
     as_groups: list[str] = []
     as_user_extra: dict[str, list[str]] = {}
-    exec: _Exec | None = None
-    auth_provider: dict[str, Any] | None = None
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
 
 
 class _Cluster(msgspec.Struct, rename="kebab"):
@@ -303,7 +303,7 @@ def _proxy(at: _Entry, url: str, server: str, env: Mapping[str, str]) -> str:
     return "" if bypass else proxies[parts.scheme]
 
 
-def _credentials(at: _Entry, user: _User, cluster: _Cluster, server: str, ca: bytes) -> Credentials:
+def _credentials(at: _Entry, user: _User, cluster: _Cluster, server: str, ca: bytes) -> CredentialSource:
     if user.username or user.password:
         raise at.fault("username", "basic authentication is not supported; Kubernetes has none since 1.19")
     if user.auth_provider is not None:

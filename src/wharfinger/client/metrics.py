@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from wharfinger.client.serving import SideServer
 from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
 
 
@@ -34,7 +34,7 @@ class ControllerMetrics:
         self._seconds[controller, outcome].observe(seconds)
 
 
-class HealthServer:
+class HealthServer(SideServer):
     """Serves `/metrics`, `/healthz`, `/livez` and `/readyz`. A check returns what is wrong, or nothing."""
 
     def __init__(
@@ -46,11 +46,9 @@ class HealthServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.port = port  # the real one after `start`
+        super().__init__(host, port)
         self._registry = registry
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
-        self._host = host
-        self._runner: Any = None
 
     async def start(self) -> None:
         from aiohttp import web
@@ -66,11 +64,4 @@ class HealthServer:
         app.router.add_get("/metrics", metrics)
         for path in self._checks:
             app.router.add_get(path, check)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self.serve(app)

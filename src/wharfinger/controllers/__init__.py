@@ -1,1 +1,4 @@
-"""Reconcilers, one a file, as asyncio tasks over the client: workloads, garbage collection, quotas, and our systems'."""
+"""The stock controllers: workloads, volumes, node lifecycle, quota and garbage collection.
+
+Decisions are pure functions (`rules` and the like); controllers do the I/O through the client.
+"""

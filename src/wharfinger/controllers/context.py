@@ -1,19 +1,22 @@
-"""What a controller is given: the client, the shared informers, the event recorder, the clock and the configuration."""
+"""What all controllers share: client, informers, event recorder, clock and configuration."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.client.controller import Observer
+from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -21,21 +24,30 @@ class ControllerContext:
     client: Client
     informers: InformerSet
     recorder: EventRecorder | ComponentRecorder
-    registry: Registry  # the kinds whose objects are collected and emptied out of namespaces
+    registry: Registry  # the kinds that garbage collection and namespace deletion cover
     clock: Clock = field(default_factory=SystemClock)
     configuration: Configuration = field(default_factory=Configuration)
     random: random.Random = field(default_factory=random.Random)
     observer: Observer | None = None
-    implicit_heartbeats: bool = False  # simulation: nodes are taken to be alive until they are said to be down
+    implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
-    unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot names but does not hold
+    unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
 
     def now(self) -> float:
         return self.clock.now()
 
     def documents(self, resource: Resource) -> Informer[Document]:
-        """The shared informer of whole documents, for kinds whose templates controllers copy."""
+        """The shared informer of documents, for kinds whose templates are copied."""
         return self.informers.of(resource, _DOCUMENT)
+
+
+class ContextController(Controller[K]):
+    """The base class of controllers that are made from a context."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        super().__init__(observer=context.observer)
+        self.context = context
+        self.client = context.client
 
 
 _DOCUMENT: type[dict[str, Any]] = dict

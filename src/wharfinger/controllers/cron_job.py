@@ -1,4 +1,4 @@
-"""CronJobs: a job at every time of a schedule, within the limits of concurrency and history."""
+"""The CronJob controller: creates a job at every scheduled time and limits the history of finished jobs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from wharfinger.api.object_meta import controller_of, controller_reference, crea
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import CronJob, Job, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.job.rules import COMPLETE, FAILED, finished
 from wharfinger.controllers.ownership import document_owner_index
 from wharfinger.controllers.status_patches import patch_status
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-DELTA = 0.1  # seconds after the moment itself, so that a clock that is a little behind has it past
+DELTA = 0.1  # seconds after the scheduled time, to be safe against small clock differences
 
 
-class CronJobController(Controller[ObjectKey]):
+class CronJobController(ContextController[ObjectKey]):
     name = "cronjob"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.cron_jobs = context.documents(CRON_JOBS)
         self.jobs = context.documents(JOBS)
         self.jobs_by_owner = document_owner_index(self.jobs)
@@ -46,7 +43,7 @@ class CronJobController(Controller[ObjectKey]):
         jobs = [view(each, Job) for each in self.jobs_by_owner.get(document["metadata"]["uid"])]
         listed = _listed(document)
         if any(not finished(job) and job.metadata.uid not in listed for job in jobs):
-            # Made by us a moment ago, most likely: our own view of the status is behind.
+            # Most likely we have just created it, and the status in the cache is stale.
             fresh = await self._fresh(document)
             if fresh is None:
                 return
@@ -69,8 +66,8 @@ class CronJobController(Controller[ObjectKey]):
         return found if found["metadata"]["uid"] == metadata["uid"] else None
 
     async def _status(self, document: Document, jobs: list[Job], removed: set[str]) -> Document:
-        """The jobs that were started and still run, in that order, and when one last succeeded. Jobs that others made are
-        told of, but not counted."""
+        """The active jobs in order of creation, and when a job last succeeded. Jobs that we did not create are reported by
+        an event, but not listed."""
         old = document.get("status") or {}
         by_uid = {job.metadata.uid: job for job in jobs}
         listed = _listed(document)
@@ -84,7 +81,7 @@ class CronJobController(Controller[ObjectKey]):
             if reference.get("uid") in removed:
                 continue
             if listed_job is None:
-                if await self._is_there(reference, document["metadata"].get("namespace") or ""):
+                if await self._exists(reference, document["metadata"].get("namespace") or ""):
                     active.append(reference)
                 else:
                     self._event(document, "Normal", "MissingJob", f"Active job went missing: {reference.get('name')}")
@@ -100,8 +97,8 @@ class CronJobController(Controller[ObjectKey]):
             status["lastSuccessfulTime"] = latest
         return status
 
-    async def _is_there(self, reference: Document, namespace: str) -> bool:
-        """Whether a job that the informer does not show exists."""
+    async def _exists(self, reference: Document, namespace: str) -> bool:
+        """Whether a job that the cache lacks exists."""
         try:
             await self.client.get(JOBS, str(reference.get("name")), namespace)
         except NotFound:
@@ -109,7 +106,7 @@ class CronJobController(Controller[ObjectKey]):
         return True
 
     def _parse(self, document: Document, cron: CronJob) -> Schedule | None:
-        """The schedule; None where it makes no sense, which an event tells."""
+        """The schedule; None if it is invalid, which an event reports."""
         text, zone = cron.spec.schedule, cron.spec.time_zone
         try:
             zone_of(zone)
@@ -137,7 +134,7 @@ class CronJobController(Controller[ObjectKey]):
         deadline = cron.spec.starting_deadline_seconds
         if deadline is not None:
             after = max(after, now - deadline)
-        moment, missed = latest_missed(schedule, after, now)
+        scheduled, missed = latest_missed(schedule, after, now)
         if missed > MISSED_LIMIT:
             self._event(
                 document,
@@ -145,19 +142,19 @@ class CronJobController(Controller[ObjectKey]):
                 "TooManyMissedTimes",
                 "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
             )
-        if moment is not None:
-            await self._start(document, cron, moment, now, status)
+        if scheduled is not None:
+            await self._start(document, cron, scheduled, now, status)
         following = schedule.next(now)
         if following is not None:
             self.queue.add_after(key, following - now + DELTA, background=True)
 
-    async def _start(self, document: Document, cron: CronJob, moment: float, now: float, status: Document) -> None:
+    async def _start(self, document: Document, cron: CronJob, scheduled: float, now: float, status: Document) -> None:
         deadline = cron.spec.starting_deadline_seconds
-        if deadline is not None and now > moment + deadline:
-            message = f"Missed scheduled time to start a job: {format_datetime(datetime.fromtimestamp(moment, UTC))}"
+        if deadline is not None and now > scheduled + deadline:
+            message = f"Missed scheduled time to start a job: {format_datetime(datetime.fromtimestamp(scheduled, UTC))}"
             self._event(document, "Warning", "MissSchedule", message)
             return
-        if any(each.get("name") == _job_name(cron, moment) for each in status["active"]):
+        if any(each.get("name") == _job_name(cron, scheduled) for each in status["active"]):
             return
         if status["active"] and cron.spec.concurrency_policy == "Forbid":
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -167,12 +164,12 @@ class CronJobController(Controller[ObjectKey]):
             for running in status["active"]:
                 await self._delete(document, running["name"], cron.metadata.namespace)
             status["active"] = []
-        job = _job(cron, moment)
+        job = _job(cron, scheduled)
         try:
             created = await self.client.create(JOBS, job, cron.metadata.namespace)
             self._event(document, "Normal", "SuccessfulCreate", f"Created job {created['metadata']['name']}")
         except AlreadyExists:
-            # Ours from before a crash, whose status was not written; or another's, who answers for it.
+            # Created by us before a crash, and the status was not written; or not ours.
             created = await self.client.get(JOBS, job["metadata"]["name"], cron.metadata.namespace)
             controller = view(created, Job).metadata.controller
             if controller is None or controller.uid != cron.metadata.uid:
@@ -183,10 +180,10 @@ class CronJobController(Controller[ObjectKey]):
             self._event(document, "Warning", "FailedCreate", f"Error creating job: {error}")
             raise
         status["active"].append(_reference(created))
-        status["lastScheduleTime"] = format_time(moment)
+        status["lastScheduleTime"] = format_time(scheduled)
 
     async def _limit_history(self, document: Document, cron: CronJob, jobs: list[Job]) -> set[str]:
-        """Deletes the oldest jobs beyond the limits; gives their uids."""
+        """Deletes the oldest jobs beyond the limits; returns their uids."""
         removed: set[str] = set()
         for kind, limit in (
             (COMPLETE, cron.spec.successful_jobs_history_limit),
@@ -207,7 +204,7 @@ class CronJobController(Controller[ObjectKey]):
             return
         self._event(document, "Normal", "SuccessfulDelete", f"Deleted job {name}")
 
-    # Events of informers
+    # Informer events
 
     def _event(self, document: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(CRON_JOBS, document, type, reason, message)
@@ -226,25 +223,25 @@ def _listed(document: Document) -> set[str]:
 
 
 def _ending(job: Job) -> str:
-    """How a job ended; empty while it has not."""
+    """The type of the final condition; empty for an unfinished job."""
     return next((c.type for c in job.status.conditions if c.type in (COMPLETE, FAILED) and c.status == "True"), "")
 
 
-def _job_name(cron: CronJob, moment: float) -> str:
-    """It follows from the moment, so that two tries make one job."""
-    return f"{cron.metadata.name}-{int(moment) // 60}"
+def _job_name(cron: CronJob, scheduled: float) -> str:
+    """The name is derived from the scheduled time, so that a retry does not create a second job."""
+    return f"{cron.metadata.name}-{int(scheduled) // 60}"
 
 
-def _job(cron: CronJob, moment: float) -> Document:
-    """The job of one moment."""
+def _job(cron: CronJob, scheduled: float) -> Document:
+    """The job for a scheduled time."""
     template = cron.spec.job_template
     metadata = template.get("metadata") or {}
-    local = datetime.fromtimestamp(moment, zone_of(cron.spec.time_zone)).isoformat().replace("+00:00", "Z")
+    local = datetime.fromtimestamp(scheduled, zone_of(cron.spec.time_zone)).isoformat().replace("+00:00", "Z")
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
         "metadata": {
-            "name": _job_name(cron, moment),
+            "name": _job_name(cron, scheduled),
             "namespace": cron.metadata.namespace,
             "labels": dict(metadata.get("labels") or {}),
             "annotations": {**(metadata.get("annotations") or {}), SCHEDULED_AT: local},

@@ -1,4 +1,5 @@
-"""All collections whose objects can be deleted: those of the registry, and those of CustomResourceDefinitions as they come."""
+"""All resources whose objects can be listed and deleted: those of the registry, and those of established
+CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _IGNORED = {("", "events"), ("events.k8s.io", "events")}
 
 
 class DeletableResources:
-    """`on_change` is told of every collection that comes (True) or goes (False) after the start."""
+    """Callbacks passed to `on_change` are called when a resource is added (True) or removed (False)."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._known: dict[tuple[str, str], Resource] = {}

@@ -1,4 +1,4 @@
-"""The status of PodDisruptionBudgets: how many pods should be healthy, how many are, and how many may be disturbed."""
+"""The disruption controller: the status of PodDisruptionBudgets, and stale DisruptionTarget conditions."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 
-DELETION_TIMEOUT = 120.0  # how long an evicted pod may take to show its deletion
-STALE_TARGET = 120.0  # how long a DisruptionTarget condition may stand on a pod that is not being deleted
+DELETION_TIMEOUT = 120.0  # seconds until an eviction whose deletion was not observed is forgotten
+STALE_TARGET = 120.0  # seconds until the DisruptionTarget condition of a pod that is not deleted is reset
 
 
 class NoExpectedCount(Exception):
-    """The pods' owners do not say how many there should be."""
+    """The expected number of pods is unknown: an owner does not exist or has no scale."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class DisruptionCounts:
     current_healthy: int
     desired_healthy: int
     expected: int
@@ -49,7 +48,7 @@ class Numbers:
 
 
 def needs_scale(budget: PodDisruptionBudget) -> bool:
-    """Whether the owners must be asked; an absolute minAvailable speaks for itself."""
+    """Whether the sizes of the owners are needed, which an absolute minAvailable does not."""
     return budget.spec.max_unavailable is not None or isinstance(budget.spec.min_available, str)
 
 
@@ -63,7 +62,7 @@ def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
 
 
 def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str], now: float) -> int:
-    """Ready pods that nobody has promised away."""
+    """The number of ready pods that are not being deleted or evicted."""
     return sum(
         pod.ready
         and not pod.terminating
@@ -73,7 +72,7 @@ def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str], now: float) -> in
 
 
 def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: float) -> dict[str, str]:
-    """The entries that stand for evictions whose deletion has not been seen, until they are too old."""
+    """The entries of `disruptedPods` whose deletion was not observed and that have not timed out."""
     return {
         pod.metadata.name: disrupted[pod.metadata.name]
         for pod in pods
@@ -83,14 +82,12 @@ def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: floa
     }
 
 
-class DisruptionController(Controller[ObjectKey]):
+class DisruptionController(ContextController[ObjectKey]):
     name = "disruption"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.budgets = context.documents(POD_DISRUPTION_BUDGETS)
         self.pods = context.informers.of(PODS, Pod)
         self.by_namespace = self.pods.index("namespace", lambda pod: (pod.metadata.namespace,))
@@ -139,15 +136,15 @@ class DisruptionController(Controller[ObjectKey]):
             self._event(document, "NoPods", "No matching pods found", type="Normal")
         expected = await self._expected(document, pods) if needs_scale(budget) else len(pods)
         disrupted = still_disrupted(pods, budget.status.disrupted_pods, now)
-        numbers = Numbers(healthy(pods, disrupted, now), desired_healthy(budget, expected), expected)
-        enough = numbers.allowed > 0
+        counts = DisruptionCounts(healthy(pods, disrupted, now), desired_healthy(budget, expected), expected)
+        enough = counts.allowed > 0
         reason = "SufficientPods" if enough else "InsufficientPods"
         generation = budget.metadata.generation
         status: Document = {
-            "currentHealthy": numbers.current_healthy,
-            "desiredHealthy": numbers.desired_healthy,
-            "expectedPods": numbers.expected,
-            "disruptionsAllowed": numbers.allowed,
+            "currentHealthy": counts.current_healthy,
+            "desiredHealthy": counts.desired_healthy,
+            "expectedPods": counts.expected,
+            "disruptionsAllowed": counts.allowed,
             "observedGeneration": generation,
             "conditions": self._conditions(document, generation, "True" if enough else "False", reason, ""),
         }
@@ -171,7 +168,7 @@ class DisruptionController(Controller[ObjectKey]):
         return [pod for pod in pods if matches(requirements, pod.metadata.labels)]
 
     async def _expected(self, document: Document, pods: Sequence[Pod]) -> int:
-        """The sum of the sizes that the pods' owners ask for, each owner once. Pods without one do not count."""
+        """The sum of the sizes of the pods' owners, each counted once. Unmanaged pods do not count."""
         scales: dict[str, int] = {}
         seen: set[str] = set()
         unmanaged = False
@@ -229,7 +226,7 @@ class DisruptionController(Controller[ObjectKey]):
         return set_condition((document.get("status") or {}).get("conditions") or (), condition)
 
     async def _clear_stale_target(self, key: ObjectKey) -> None:
-        """An eviction that was announced and never carried out must not stand on the pod for ever."""
+        """Resets the DisruptionTarget condition of a pod that was not deleted after all."""
         pod = self.pods.get(key[1], key[0])
         left = stale_target_in(pod, self.context.now()) if pod is not None else None
         if left is None:
@@ -248,7 +245,7 @@ class DisruptionController(Controller[ObjectKey]):
             subresource="status",
         )
 
-    # Events of informers
+    # Informer events
 
     def _event(self, document: Document, reason: str, message: str, *, type: EventKind = "Warning") -> None:
         self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, type, reason, message)
@@ -274,10 +271,10 @@ class DisruptionController(Controller[ObjectKey]):
                     if selector is not None and matches(selector.compile(), labels):
                         self.queue.add_after((namespace, document["metadata"]["name"]), BATCH_WINDOW)
                 except BadSelector:
-                    continue  # its status says so already
+                    continue  # its status reports that
 
     def _owner_updated(self, old: Document, new: Document) -> None:
-        """A resized owner changes what is expected."""
+        """The expected count depends on the size of the owners."""
         if (old.get("spec") or {}).get("replicas") == (new.get("spec") or {}).get("replicas"):
             return
         namespace = new["metadata"].get("namespace") or ""
@@ -287,7 +284,7 @@ class DisruptionController(Controller[ObjectKey]):
 
 
 def _in_go(document: Document) -> str:
-    """The selector as upstream's messages print it."""
+    """The selector as Go prints it in upstream's message."""
     selector = document["spec"].get("selector") or {}
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
     expressions = "".join(
@@ -300,7 +297,7 @@ def _in_go(document: Document) -> str:
 
 
 def stale_target_in(pod: Pod, now: float) -> float | None:
-    """Seconds until a DisruptionTarget condition counts as stale; None where there is none."""
+    """Seconds until the DisruptionTarget condition is stale; None without one."""
     condition = pod.status.condition("DisruptionTarget")
     if condition is None or condition.status != "True" or pod.terminating or pod.terminal:
         return None

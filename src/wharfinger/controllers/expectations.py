@@ -1,7 +1,7 @@
-"""Expectations: what a controller has asked for and not yet seen, so that it does not ask twice on a stale view.
+"""Expectations: creations and deletions that a controller has requested and its informers have not shown yet.
 
-As upstream's ControllerExpectations: creations are counted, deletions remembered by name; after five minutes an
-expectation counts as met, since a lost event must not stop a controller for ever.
+As in upstream's ControllerExpectations, a controller does not act again on a stale cache. Creations are counted, deletions
+kept by name. Expectations expire after five minutes, so that a lost event does not block a controller forever.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Expectations:
         self._by_key[key] = _Expected(now, creations, set(names))
 
     def creation_observed(self, key: Hashable, count: int = 1) -> None:
-        """Also called for creations that failed or were never tried: nothing will be seen of them."""
+        """Also for creations that failed or were skipped: there will be no event for them."""
         expected = self._by_key.get(key)
         if expected is not None:
             expected.creations -= count

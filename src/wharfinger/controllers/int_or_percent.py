@@ -1,4 +1,4 @@
-"""Counts that may be percentages, rounded as Kubernetes rounds them."""
+"""Counts or percentages (upstream's intstr), and the limits of rolling updates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wharfinger.api.views.workloads import IntOrPercent
 
 
 def scaled(value: IntOrPercent, total: int, *, round_up: bool) -> int:
-    """The count that `3` or `25%` means of `total`. Raises ValueError for any other text."""
+    """The number that `3` or `25%` stands for, given the `total`. Raises ValueError for any other text."""
     if isinstance(value, int):
         return value
     if not re.fullmatch(r"\d+%", value):
@@ -20,10 +20,10 @@ def scaled(value: IntOrPercent, total: int, *, round_up: bool) -> int:
 def surge_and_unavailable(
     surge: IntOrPercent | None, unavailable: IntOrPercent | None, desired: int
 ) -> tuple[int, int]:
-    """Both limits of a rolling update; surge rounds up, unavailability down, and they are never both nothing."""
+    """Both limits of a rolling update. Surge is rounded up, unavailability down; they are never both 0."""
     most_surge = scaled(surge if surge is not None else 0, desired, round_up=True)
     most_unavailable = scaled(unavailable if unavailable is not None else 0, desired, round_up=False)
     if most_surge == 0 and most_unavailable == 0:
-        # Validation forbids two plain zeros, but percentages may round to them; the update must be able to move.
+        # Validation rejects two zeros, but percentages may be rounded to them; the update must make progress.
         most_unavailable = 1
     return most_surge, most_unavailable

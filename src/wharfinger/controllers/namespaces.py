@@ -1,4 +1,4 @@
-"""The end of a namespace: its contents are deleted, pods first, and when nothing is left the namespace is released."""
+"""The namespace controller: deletes the contents of a terminating namespace, pods first, and then finalizes it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from wharfinger.api.errors import ApiError, Conflict, MethodNotAllowed, NotFound
 from wharfinger.api.kinds.builtin import NAMESPACES, PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Metadata
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
 from wharfinger.controllers.status_patches import patch_status
 
 FINALIZER = "kubernetes"
-FIRST_WAIT, LONGEST_WAIT = 1.0, 32.0
+FIRST_WAIT, MAX_WAIT = 1.0, 32.0  # seconds
 
 
 @dataclass(slots=True)
 class Remains:
-    """What is left in a namespace: objects by collection, finalizers by how many objects wait for them, and failures."""
+    """What is left in a namespace: number of objects by resource, number of objects by finalizer, and failures."""
 
     objects: dict[str, int] = field(default_factory=dict)
     finalizers: dict[str, int] = field(default_factory=dict)
@@ -32,15 +31,13 @@ class Remains:
         return not self.objects and not self.failures
 
 
-class NamespaceController(Controller[str]):
+class NamespaceController(ContextController[str]):
     name = "namespace"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
-        self.collections = DeletableResources(context)
+        super().__init__(context)
+        self.resources = DeletableResources(context)
         self.namespaces = context.documents(NAMESPACES)
         self._waits: dict[str, float] = {}
         self.namespaces.add_handler(self._seen, lambda old, new: self._seen(new))
@@ -58,17 +55,17 @@ class NamespaceController(Controller[str]):
             await self._release(namespace)
             return
         wait = self._waits.get(key, FIRST_WAIT)
-        self._waits[key] = min(LONGEST_WAIT, wait * 2)
-        # What is held by finalizers for long is somebody else's to release: a simulation need not wait for it.
-        self.queue.add_after(key, wait, background=wait >= LONGEST_WAIT)
+        self._waits[key] = min(MAX_WAIT, wait * 2)
+        # Finalizers that take long belong to others: a simulation does not wait for them.
+        self.queue.add_after(key, wait, background=wait >= MAX_WAIT)
 
     async def _empty(self, name: str) -> Remains:
-        """Deletes what can be deleted. As long as pods are left, only pods: what they use goes after them."""
+        """Deletes the contents. Only pods while there are any: what they use is deleted after them."""
         remains = Remains()
         await self._delete_all(PODS, name, remains)
         if remains.objects:
             return remains
-        for resource in self.collections.all():
+        for resource in self.resources.all():
             if resource.namespaced and resource != PODS:
                 await self._delete_all(resource, name, remains)
         return remains
@@ -80,7 +77,7 @@ class NamespaceController(Controller[str]):
             await self.client.delete_collection(resource, name)
             left = await self._left(resource, name)
         except (NotFound, MethodNotAllowed):
-            return  # not served here
+            return  # not served
         except ApiError as error:
             remains.failures.append(f"{resource.group_plural}: {error}")
             return
@@ -122,7 +119,7 @@ class NamespaceController(Controller[str]):
 
 
 def conditions_for(remains: Remains) -> list[tuple[str, str, str, str]]:
-    """Type, status, reason and message of every condition of a namespace that ends."""
+    """Type, status, reason and message of each condition of a terminating namespace."""
     counts = ", ".join(f"{name} has {count} resource instances" for name, count in sorted(remains.objects.items()))
     held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(remains.finalizers.items()))
     failures = ", ".join(sorted(remains.failures))

@@ -15,32 +15,30 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import LEASES, NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
+from wharfinger.api.taints import NO_SCHEDULE
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Lease, Node, Pod
-from wharfinger.client.controller import Controller
-from wharfinger.client.pod_status import patch_pod_status
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.client.pods import index_by_node, patch_pod_status
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.node_taints import is_managed, wanted_taints
 
-GRACE = 50.0  # seconds without a sign of life; kube-controller-manager's --node-monitor-grace-period
+GRACE = 50.0  # seconds without heartbeat until a node is Unknown; kube-controller-manager's --node-monitor-grace-period
 LEASE_NAMESPACE = "kube-node-lease"
 DOWN = "wharfinger.dev/down"
-_FORMER_LABELS = (("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
+_DEPRECATED_LABELS = (("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
 _KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class NodeLifecycleController(Controller[str]):
+class NodeLifecycleController(ContextController[str]):
     name = "nodelifecycle"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
-        self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self._alive_at: dict[str, float] = {}  # by node: when we last saw a sign of life
+        self.pods_by_node = index_by_node(self.pods)
+        self._alive_at: dict[str, float] = {}  # by node: when the last heartbeat was observed
         self.nodes.add_handler(self._node_added, self._node_updated, self._node_deleted)
         if not context.implicit_heartbeats:
             leases = context.informers.of(LEASES, Lease, namespace=LEASE_NAMESPACE)
@@ -52,21 +50,21 @@ class NodeLifecycleController(Controller[str]):
             return
         now = self.context.now()
         left = self._alive_at.setdefault(key, _elapsed()) + GRACE - _elapsed()
-        if self._watched(node) and self._says_alive(node):
+        if self._watched(node) and self._is_known(node):
             if left <= 0:
                 await self._declare_unknown(node, now)
-                return  # the echo brings us back, to the taints
+                return  # the event of this write leads to the taints
             self.queue.add_after(key, left, background=not self.context.implicit_heartbeats)
         await self._mark_pods(node, now)
         await self._label(node)
         await self._taint(node, now)
 
     def _watched(self, node: Node) -> bool:
-        """Whether silence counts: always with real heartbeats, else only of a node that is said to be down."""
+        """Whether missing heartbeats count: always with real heartbeats, otherwise only for nodes marked as down."""
         return not self.context.implicit_heartbeats or _is_down(node)
 
     @staticmethod
-    def _says_alive(node: Node) -> bool:
+    def _is_known(node: Node) -> bool:
         ready = node.status.condition("Ready")
         return ready is None or ready.status != "Unknown"
 
@@ -87,7 +85,7 @@ class NodeLifecycleController(Controller[str]):
         await self._patch_node(node, {"status": {"conditions": conditions}}, subresource="status")
 
     async def _mark_pods(self, node: Node, now: float) -> None:
-        """Pods of a node that is not ready are not ready either; their kubelet says otherwise when it is back."""
+        """Marks the pods of an unready node as not ready; the kubelet reverts that when it is back."""
         ready = node.status.condition("Ready")
         if ready is None or ready.status == "True":
             return
@@ -111,18 +109,18 @@ class NodeLifecycleController(Controller[str]):
             for taint in node.spec.taints
             if not is_managed(taint) or (taint.key, taint.effect) in wanted
         ]
-        missing = sorted(wanted - present, key=lambda each: (each[1] != "NoSchedule", each))
+        missing = sorted(wanted - present, key=lambda each: (each[1] != NO_SCHEDULE, each))
         added = [_document(key, "", effect, format_time(now)) for key, effect in missing]
         taints = kept + added or None
         change = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
         await self._patch_node(node, change, merge=True)
 
     async def _label(self, node: Node) -> None:
-        """The former names of two labels follow the present ones: old manifests select by them."""
+        """Keeps the deprecated beta labels for OS and architecture equal to the present ones."""
         if self.context.implicit_heartbeats:
-            return  # in a simulation nodes are what they are given as
+            return  # a simulation does not change the labels of nodes
         labels = node.metadata.labels
-        late = {old: labels[new] for new, old in _FORMER_LABELS if new in labels and labels.get(old) != labels[new]}
+        late = {old: labels[new] for new, old in _DEPRECATED_LABELS if new in labels and labels.get(old) != labels[new]}
         if late:
             await self._patch_node(node, {"metadata": {"labels": late}}, merge=True)
 
@@ -138,7 +136,7 @@ class NodeLifecycleController(Controller[str]):
         except NotFound:
             return
 
-    # Events of informers
+    # Informer events
 
     def _node_added(self, node: Node) -> None:
         self._alive_at[node.metadata.name] = _elapsed()
@@ -180,7 +178,7 @@ def _is_down(node: Node) -> bool:
 
 
 def _heartbeat(node: Node) -> tuple[str, str]:
-    """What the kubelet itself writes on the Ready condition; what we wrote ourselves is no sign of life."""
+    """Status and heartbeat time of the Ready condition as the kubelet wrote it; our own Unknown is no heartbeat."""
     ready = node.status.condition("Ready")
     if ready is None or ready.status == "Unknown":
         return "", ""

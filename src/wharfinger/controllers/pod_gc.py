@@ -1,4 +1,4 @@
-"""Pod garbage collection: pods whose node is gone, pods deleted before they were scheduled, and too many finished ones."""
+"""Pod garbage collection: pods of deleted nodes, unscheduled pods that are being deleted, and finished pods beyond a limit."""
 
 from __future__ import annotations
 
@@ -11,30 +11,27 @@ from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.object_meta import created_at
 from wharfinger.api.taints import OUT_OF_SERVICE
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.controller import Controller
-from wharfinger.client.pod_status import patch_pod_status
+from wharfinger.client.pods import patch_pod_status
 from wharfinger.client.timers import background_sleep
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 
-QUARANTINE = 40.0  # seconds a node must be gone before its pods are
-SWEEP = 20.0
+QUARANTINE = 40.0  # seconds between the deletion of a node and that of its pods
+SWEEP = 20.0  # seconds
 FINISHED_LIMIT = 12_500
 
 
-class PodGarbageCollector(Controller[ObjectKey]):
-    """Keys are pods; those that look abandoned come from events and from a sweep."""
+class PodGarbageCollector(ContextController[ObjectKey]):
+    """Keys are pods that may have to be deleted: from events, and from a periodic sweep."""
 
     name = "podgc"
     workers = 2
 
     def __init__(self, context: ControllerContext, *, finished_limit: int = FINISHED_LIMIT) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.finished_limit = finished_limit
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
-        self._missing: dict[str, float] = {}  # nodes that pods name and that are not there: since when
+        self._missing: dict[str, float] = {}  # nodes of pods that do not exist: since when
         self._surplus: set[ObjectKey] = set()
         self.nodes.add_handler(on_add=self._node_came, on_delete=self._node_gone)
         self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new))
@@ -82,7 +79,7 @@ class PodGarbageCollector(Controller[ObjectKey]):
             await self._remove(pod, "PodGC: node no longer exists")
 
     async def _remove(self, pod: Pod, why: str) -> None:
-        """Deletes without grace. A pod that had not finished fails first, so that its owner sees how it ended."""
+        """Deletes without grace period. An unfinished pod is marked as failed first, for its owner."""
         metadata = pod.metadata
         try:
             if not pod.terminal and pod.spec.node_name:
@@ -96,7 +93,7 @@ class PodGarbageCollector(Controller[ObjectKey]):
             return
 
     async def _sweep(self) -> None:
-        """Keeps the number of finished pods below the limit, the oldest going first."""
+        """Deletes the oldest finished pods beyond the limit, periodically."""
         while True:
             finished = [pod for pod in self.pods if pod.terminal and not pod.terminating]
             if self.finished_limit > 0 and len(finished) > self.finished_limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
@@ -12,10 +13,9 @@ from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.views import ObjectMeta, Pod
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.batches import slow_start
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.expectations import Expectations
 from wharfinger.controllers.ownership import ORPHANS, claim, owner_index, selector_of
 
@@ -24,22 +24,33 @@ BATCH_WINDOW = 0.01
 reconciling grows with the number of pods."""
 
 
-class PodOwner(Controller[ObjectKey]):
+class PodOwner(ContextController[ObjectKey]):
     """Watches its own kind and pods. Pods are indexed by the uid of their controller, orphans by namespace."""
 
     resource: Resource
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.owners = context.documents(self.resource)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_owner = owner_index(self.pods)
         self.expectations = Expectations()
         self.owners.add_handler(self.enqueue, lambda old, new: self.enqueue(new), self.enqueue)
         self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
+
+    async def reconcile(self, key: ObjectKey) -> None:
+        document = self.owners.get(key[1], key[0])
+        if document is None:
+            self.expectations.forget(key)
+            return
+        selector = selector_of(document)
+        if selector is not None:
+            await self.sync(key, document, selector)
+
+    @abstractmethod
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
+        """Reconciles an owner that exists and has a selector."""
 
     def enqueue(self, document: Document) -> None:
         self.queue.add(object_key(document))

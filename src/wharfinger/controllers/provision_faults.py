@@ -1,16 +1,16 @@
-"""Provisioning that fails on purpose: so many times for whichever claim comes, or always, by an annotation."""
+"""Injected faults of the simulated provisioner: the next n provisionings fail, or those with an annotation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PROVISIONING = "wharfinger.dev/provisioning"  # on a claim or its class: `fail`
-PROVISIONING_TIME = "wharfinger.dev/provisioning-time"  # on a claim or its class: how long it takes; `never` ends it
+PROVISIONING_TIME = "wharfinger.dev/provisioning-time"  # on a claim or its class: a duration, or `never`
 
 
 @dataclass(slots=True)
 class ProvisionFaults:
-    """What is still to go wrong; shared between a scenario and the provisioner."""
+    """How many provisionings are still to fail. Shared by a scenario and the provisioner."""
 
     failures: int = 0
 

@@ -1,7 +1,7 @@
-"""The controllers that run: one line each. Simulation, `wharf up` and `wharf controllers` all start from this list.
+"""The list of controllers that the simulation, `wharf up` and `wharf controllers` run.
 
-A factory takes the context and gives something with an async `run()` and a work queue; it connects its informers when it
-is made, before they start.
+A factory takes the context and returns a controller. Controllers add their informer handlers on construction, before the
+informers start.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _STOCK: dict[str, Factory] = {
 
 @cache
 def factories() -> dict[str, Factory]:
-    """All controllers by name: the stock ones, and those of the systems."""
+    """All controllers by name: the stock controllers and those of the systems."""
     found = dict(_STOCK)
     for system in systems():
         found.update(system.controllers())
@@ -71,7 +71,7 @@ def factories() -> dict[str, Factory]:
 
 
 BY_NAME_ONLY = frozenset({"reservedquota"})
-"""Not among `*`: for clusters whose own controllers do not do what ours of all do."""
+"""Not included in `*`: they run beside the stock controllers of a real cluster, in place of one of ours."""
 SPEAKERS = {
     "replicaset": "replicaset-controller",
     "replicationcontroller": "replication-controller",
@@ -88,16 +88,16 @@ SPEAKERS = {
     "ephemeral-volume": "ephemeral_volume",
     "ttlafterfinished": "ttl-after-finished-controller",
 }
-"""Whom events name as their source, where a kube-controller-manager has such a controller."""
+"""The event source of controllers that kube-controller-manager has too."""
 
 
 class UnknownController(ValueError):
-    """A name that is not in the list."""
+    """There is no controller of that name."""
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """The controllers that `names` select: `*` is all of them, but for those that must be named; `-name` takes one away,
-    as kube-controller-manager reads it."""
+    """The controllers that `names` selects, as kube-controller-manager's --controllers: `*` is all except those of
+    BY_NAME_ONLY, `-name` disables one."""
     wanted = [name.strip() for name in names if name.strip()] or ["*"]
     for name in wanted:
         if name != "*" and name.lstrip("-") not in factories():
@@ -108,29 +108,29 @@ def chosen(names: Iterable[str]) -> list[str]:
 
 
 def make_controllers(context: ControllerContext, names: Iterable[str] = ("*",)) -> list[Controller[Any]]:
-    """The chosen controllers; each waits only for the informers that it asked for itself."""
+    """The chosen controllers. Each waits only for the informers that it uses itself."""
     made = []
     for name in chosen(names):
-        informers = _Noting(context.informers)
+        informers = _RecordingInformers(context.informers)
         recorder = context.recorder
         if name in SPEAKERS and isinstance(recorder, EventRecorder):
             recorder = ComponentRecorder(recorder, SPEAKERS[name])
         controller = factories()[name](replace(context, informers=informers, recorder=recorder))
-        controller.needs = informers.asked
+        controller.needs = informers.used
         made.append(controller)
     return made
 
 
-class _Noting(InformerSet):
-    """The shared informers, as one controller sees them: notes which of them it asks for."""
+class _RecordingInformers(InformerSet):
+    """The shared informers, with a record of those that one controller uses."""
 
     def __init__(self, shared: InformerSet) -> None:
         super().__init__(shared.client)
-        self.asked: list[Informer[Any]] = []
+        self.used: list[Informer[Any]] = []
         self._shared = shared
 
     def of(self, resource: Resource, view: type[T], **selectors: str) -> Informer[T]:
         informer = self._shared.of(resource, view, **selectors)
-        if informer not in self.asked:
-            self.asked.append(informer)
+        if informer not in self.used:
+            self.used.append(informer)
         return informer

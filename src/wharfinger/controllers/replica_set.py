@@ -1,4 +1,4 @@
-"""ReplicaSets and ReplicationControllers: as many pods as they ask for, and which go when there are too many."""
+"""The ReplicaSet controller, which also serves ReplicationControllers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,7 @@ class ReplicaSetController(PodOwner):
         super().__init__(context)
         self._siblings = document_owner_index(self.owners)
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         metadata = view(document["metadata"], ObjectMeta)
         satisfied = self.expectations.satisfied(key, self.context.now())
         everything = self.candidates(metadata)
@@ -75,7 +68,7 @@ class ReplicaSetController(PodOwner):
         return await self.delete_pods(key, document, leaving)
 
     def _related(self, document: Document) -> list[Pod]:
-        """All pods of the sets that share our controller: a node with pods of an older revision is crowded too."""
+        """The pods of all sets of the same controller: pods of older revisions count for the spread over nodes too."""
         controller = view(document["metadata"], ObjectMeta).controller
         siblings = self._siblings.get(controller.uid) if controller is not None else [document]
         found: dict[str, Pod] = {}
@@ -123,7 +116,7 @@ class ReplicationControllerController(ReplicaSetController):
 
 
 def replica_status(document: Document, pods: Sequence[Pod], failure: Exception | None, now: float) -> dict[str, Any]:
-    """The status a set should show for its active pods (replica_set_utils.go calculateStatus)."""
+    """The status of a set, given its active pods (calculateStatus in replica_set_utils.go)."""
     spec = document["spec"]
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     seconds = int(spec.get("minReadySeconds") or 0)

@@ -1,4 +1,4 @@
-"""The status of ResourceQuotas: what the objects of the namespace use of each limited name."""
+"""The ResourceQuota controller: computes `status.used` from the objects of the namespace."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
-from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Index, Informer
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.system import systems
@@ -40,16 +39,14 @@ _PLAIN = {
 }
 
 
-class ResourceQuotaController(Controller[ObjectKey]):
-    """Informers of counted kinds are started when the first quota names them."""
+class ResourceQuotaController(ContextController[ObjectKey]):
+    """The informer of a kind other than pods is started when a quota first counts that kind."""
 
     name = "resourcequota"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.quotas = context.documents(RESOURCE_QUOTAS)
         self.pods = context.informers.of(PODS, Pod)
         self.pods_by_namespace = _by_namespace(self.pods)
@@ -78,7 +75,7 @@ class ResourceQuotaController(Controller[ObjectKey]):
             self.queue.add_after(key, again, background=True)
 
     async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
-        """All that is used, and in how many seconds a pod that is being deleted stops to count."""
+        """The usage, and in how many seconds a pod that is being deleted stops counting."""
         now = self.context.now()
         aliases = self._extension.aliases()
         namespace = quota.metadata.namespace
@@ -100,7 +97,7 @@ class ResourceQuotaController(Controller[ObjectKey]):
         return total, again
 
     def _resources(self, quota: ResourceQuota) -> Iterable[Resource]:
-        """The kinds beside pods that the quota counts."""
+        """The kinds other than pods that the quota counts."""
         found: dict[Resource, None] = {}
         for name in quota.spec.hard:
             if name.startswith("count/"):
@@ -165,7 +162,7 @@ def _document_namespace(document: Document) -> tuple[str]:
 
 
 def _equal(old: Any, new: dict[str, str]) -> bool:
-    """Whether both say the same amounts, however written."""
+    """Whether both have the same amounts, however they are written."""
     return (
         isinstance(old, dict)
         and old.keys() == new.keys()

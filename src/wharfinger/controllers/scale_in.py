@@ -1,4 +1,4 @@
-"""Which pods leave first when there are too many: upstream's ActivePodsWithRanks (controller_utils.go). Pure."""
+"""The order in which pods are deleted on scale-in: upstream's ActivePodsWithRanks (controller_utils.go). Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 def deletion_cost(annotations: Mapping[str, str]) -> int:
-    """The cost the annotation gives; 0 where it is absent or not an int32 in upstream's canonical writing."""
+    """The pod deletion cost; 0 if the annotation is absent or not an int32."""
     text = annotations.get(DELETION_COST)
-    # No plus sign and no leading zeros: the API server refuses those too (pkg/apis/core/helper).
+    # No plus sign and no leading zeros: the API server rejects those too (pkg/apis/core/helper).
     if text is None or not re.fullmatch(r"0|[1-9][0-9]*|-[0-9]+", text):
         return 0
     cost = int(text)
@@ -28,7 +28,7 @@ def deletion_cost(annotations: Mapping[str, str]) -> int:
 
 
 def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now: float) -> list[Pod]:
-    """The `count` of `pods` that should go; `related` are all pods of the same owner, to find crowded nodes."""
+    """The `count` pods to delete first. `related` are all pods of the same owner; nodes with many of them come first."""
     if count >= len(pods):
         return list(pods)
     crowding = Counter(pod.spec.node_name for pod in related if is_active(pod))
@@ -36,20 +36,20 @@ def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now:
 
 
 def in_deletion_order(pods: Sequence[Pod], ranks: Mapping[str, int], now: float) -> list[Pod]:
-    """All pods, the first to be deleted first. `ranks` gives by uid how many related pods share the pod's node."""
+    """The pods in order of deletion. `ranks` has, by uid, the number of related pods on the pod's node."""
     traits = [_Traits(pod, ranks[pod.metadata.uid], now) for pod in pods]
     return [each.pod for each in sorted(traits, key=cmp_to_key(_compare))]
 
 
 class _Traits:
-    """What the comparison reads of a pod, read once. Times come with their place on the logarithmic scale."""
+    """What the comparison needs of a pod, computed once."""
 
     __slots__ = ("created", "first", "pod", "ready", "restarts", "uid")
 
     def __init__(self, pod: Pod, rank: int, now: float) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
-        # Rules 1 to 5; of each, the smaller value goes first.
+        # Criteria 1 to 5; the pod with the smaller value is deleted first.
         self.first = (
             bool(pod.spec.node_name),
             _PHASES.get(pod.status.phase, 0),
@@ -64,6 +64,8 @@ class _Traits:
 
 
 class _Age:
+    """A time with its age on the logarithmic scale."""
+
     __slots__ = ("moment", "scale")
 
     def __init__(self, moment: float | None, now: float) -> None:
@@ -84,9 +86,10 @@ def _compare(ours: _Traits, theirs: _Traits) -> int:
 
 
 def _compare_ages(first: _Age, second: _Age, ours: _Traits, theirs: _Traits) -> int:
-    """The younger first on a logarithmic scale, equals by uid, so that equivalent pods go in no particular order.
+    """The younger first. Ages are compared on a logarithmic scale, and by uid if they are equal there, so that pods of
+    about the same age are deleted in no particular order.
 
-    0 means that the times are the same and the next rule decides. An unknown time counts as the youngest.
+    0 if both times are the same: the next criterion decides. An unknown time is the youngest.
     """
     if first.moment == second.moment:
         return 0
@@ -103,7 +106,7 @@ def _logarithm(seconds: float) -> int:
 
 
 def _restarts(pod: Pod) -> tuple[int, int]:
-    """The most restarts of a container, and of a sidecar."""
+    """The largest number of restarts of a container, and of a sidecar."""
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
     return (
         max((status.restart_count for status in pod.status.container_statuses), default=0),

@@ -1,22 +1,20 @@
-"""A service account `default` in every namespace."""
+"""Creates the service account `default` in every namespace."""
 
 from __future__ import annotations
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.kinds.builtin import NAMESPACES, SERVICE_ACCOUNTS
 from wharfinger.api.views import Namespace, ServiceAccount
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 
 NAME = "default"
 
 
-class ServiceAccountController(Controller[str]):
+class ServiceAccountController(ContextController[str]):
     name = "serviceaccount"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         self._namespaces = context.informers.of(NAMESPACES, Namespace)
         self._accounts = context.informers.of(SERVICE_ACCOUNTS, ServiceAccount)
         self._namespaces.add_handler(self._seen, lambda old, new: self._seen(new))
@@ -28,7 +26,7 @@ class ServiceAccountController(Controller[str]):
             return
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": key}}
         try:
-            await self._client.create(SERVICE_ACCOUNTS, account, key)
+            await self.client.create(SERVICE_ACCOUNTS, account, key)
         except (AlreadyExists, NotFound):
             return
         except ApiError as error:

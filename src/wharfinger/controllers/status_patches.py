@@ -1,8 +1,8 @@
-"""Writing status, only when it changed, as a merge patch on the status subresource; and lists of conditions."""
+"""Writing the status of an object, if it changed, as a merge patch to the status subresource."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from wharfinger.api.registry import Document, Resource
@@ -29,11 +29,11 @@ _SHOWN_OF_KIND = {
     "ReplicationController": {"replicas"},
     "StatefulSet": {"replicas", "availableReplicas"},
 }
-"""Counts that Kubernetes writes even when they are nothing, of every kind and of some; others it leaves out."""
+"""Counts that Kubernetes writes even if they are 0, for all kinds and by kind. It omits others (`omitempty`)."""
 
 
-def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether any member of `new` is not so in `old`; a count of 0, or nothing, equals absence."""
+def _differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether any member of `new` differs in `old`. Zero and empty values equal absent ones."""
     return any(
         old.get(key) != value and not (key not in old and value in (0, None, "", [], {})) for key, value in new.items()
     )
@@ -42,12 +42,13 @@ def differs(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 async def patch_status(
     client: Client, resource: Resource, document: Document, status: Mapping[str, Any], *, locked: bool = False
 ) -> Document | None:
-    """Writes `status` if it differs from the document's, and returns what was stored. `locked` refuses a stale document.
+    """Writes `status` if it differs from that of the document, and returns the stored object. With `locked` the write fails
+    if the document is stale.
 
-    All members are written together even where only one differs: the document may be stale, and numbers of two moments
-    must not mix. None removes a member, as does nothing where Kubernetes would not show it.
+    All members are written even if only one differs: the document may be stale, and counts of different times must not be
+    mixed. None removes a member, as does an empty value that Kubernetes omits.
     """
-    if not differs(document.get("status") or {}, status):
+    if not _differs(document.get("status") or {}, status):
         return None
     metadata = document["metadata"]
     identity = {"uid": metadata["uid"]}
@@ -57,25 +58,3 @@ async def patch_status(
     shown = {key: value if value or key in zeros else None for key, value in status.items()}
     patch = {"metadata": identity, "status": shown}
     return await client.patch(resource, metadata["name"], patch, metadata.get("namespace") or "", subresource="status")
-
-
-def condition_of(conditions: Sequence[Document], kind: str) -> Document | None:
-    return next((condition for condition in conditions if condition.get("type") == kind), None)
-
-
-def with_condition(conditions: Sequence[Document], condition: Document) -> list[Document]:
-    """The list with the condition in place of the one of its type, at the end, as upstream's helpers append it.
-
-    One of the same status and reason is kept as it is; one of the same status keeps its transition time.
-    """
-    current = condition_of(conditions, condition["type"])
-    if current is not None and current["status"] == condition["status"]:
-        if current.get("reason") == condition.get("reason"):
-            return list(conditions)
-        if "lastTransitionTime" in current:
-            condition = {**condition, "lastTransitionTime": current["lastTransitionTime"]}
-    return [*without_condition(conditions, condition["type"]), condition]
-
-
-def without_condition(conditions: Sequence[Document], kind: str) -> list[Document]:
-    return [condition for condition in conditions if condition.get("type") != kind]

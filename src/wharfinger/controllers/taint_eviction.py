@@ -1,4 +1,4 @@
-"""Taint eviction: pods leave a node with NoExecute taints, at once or when their tolerations run out."""
+"""Taint eviction: deletes pods that do not tolerate the NoExecute taints of their node, or no longer do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from wharfinger.api.times import parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
-from wharfinger.client.controller import Controller
-from wharfinger.client.pod_status import delete_disrupted_pod
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.client.pods import delete_disrupted_pod, index_by_node
+from wharfinger.controllers.context import ContextController, ControllerContext
 
 
 def evicted_at(
@@ -45,19 +44,17 @@ def evicted_at(
     return min(deadlines, default=None)
 
 
-class TaintEvictionController(Controller[ObjectKey]):
+class TaintEvictionController(ContextController[ObjectKey]):
     name = "tainteviction"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.nodes = context.informers.of(NODES, Node)
         self.pods = context.informers.of(PODS, Pod)
-        self.pods_by_node = self.pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self._waiting: set[ObjectKey] = set()  # pods that will leave unless the taint does
-        self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: since when we know its NoExecute taints
+        self.pods_by_node = index_by_node(self.pods)
+        self._waiting: set[ObjectKey] = set()  # pods with a pending eviction
+        self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: when each NoExecute taint was first seen
         self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)
         self.pods.add_handler(self._pod_seen, self._pod_updated, self._pod_gone)
 

@@ -1,4 +1,4 @@
-"""Finished jobs are deleted when their `ttlSecondsAfterFinished` has passed."""
+"""Deletes finished jobs after their `ttlSecondsAfterFinished`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Job, view
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 
 
 def expires_at(job: Job) -> float | None:
-    """When the job is to go; None while it runs or where it is to stay."""
+    """When the job is to be deleted; None for an unfinished job or one without TTL."""
     if job.spec.ttl_seconds_after_finished is None or job.metadata.deletion_timestamp:
         return None
     finished = next((c for c in job.status.conditions if c.type in ("Complete", "Failed") and c.status == "True"), None)
@@ -23,13 +22,11 @@ def expires_at(job: Job) -> float | None:
     return parse_time(finished.last_transition_time) + job.spec.ttl_seconds_after_finished
 
 
-class TTLAfterFinishedController(Controller[ObjectKey]):
+class TTLAfterFinishedController(ContextController[ObjectKey]):
     name = "ttlafterfinished"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.jobs = context.documents(JOBS)
         self.jobs.add_handler(self._seen, lambda old, new: self._seen(new))
 
@@ -43,7 +40,7 @@ class TTLAfterFinishedController(Controller[ObjectKey]):
             self.queue.add_after(key, moment - now, background=True)
             return
         try:
-            # The time may have been changed since; only a fresh look justifies a deletion.
+            # The TTL may have changed in the meantime: the object on the server decides.
             fresh = await self.client.get(JOBS, key[1], key[0], view=Job)
             moment = expires_at(fresh)
             if moment is not None and moment <= now:

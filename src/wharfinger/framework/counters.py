@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,17 +18,7 @@ from wharfinger.framework.pod_selectors import AffinityTerm, PodSelector
 
 if TYPE_CHECKING:
     from wharfinger.framework.shapes import Shape
-
-
-class Placed(Protocol):
-    """The part of a `PodOnNode` that is needed to count it."""
-
-    @property
-    def shape(self) -> Shape: ...
-    @property
-    def row(self) -> int: ...
-    @property
-    def terminating(self) -> bool: ...
+    from wharfinger.framework.tables import PodOnNode
 
 
 class DomainCounter:
@@ -189,19 +179,19 @@ class Counters:
         self._pods_version = 0
         self.version = 0  # moves whenever any count does
 
-    def pod_counter(self, topology_key: str, selection: PodSelection, pods: Iterable[Placed]) -> PodCounter:
+    def pod_counter(self, topology_key: str, selection: PodSelection, pods: Iterable[PodOnNode]) -> PodCounter:
         """A counter of matching pods over a topology key; to be given back with `release`."""
         counter = self._acquire(topology_key, selection, pods)
         assert isinstance(counter, PodCounter)
         return counter
 
-    def row_counter(self, selection: PodSelection, pods: Iterable[Placed]) -> RowCounter:
+    def row_counter(self, selection: PodSelection, pods: Iterable[PodOnNode]) -> RowCounter:
         """A counter of matching pods on each row; to be given back with `release`."""
         counter = self._acquire(None, selection, pods)
         assert isinstance(counter, RowCounter)
         return counter
 
-    def _acquire(self, topology_key: str | None, selection: PodSelection, pods: Iterable[Placed]) -> Counting:
+    def _acquire(self, topology_key: str | None, selection: PodSelection, pods: Iterable[PodOnNode]) -> Counting:
         key = (topology_key, selection)
         counter, users = self._pods.get(key, (None, 0))
         if counter is None:
@@ -227,7 +217,7 @@ class Counters:
             del self._pods[key]
             self._pods_version += 1
 
-    def count(self, pod: Placed, amount: int) -> None:
+    def count(self, pod: PodOnNode, amount: int) -> None:
         """A pod came to its row (1) or left it (-1)."""
         shape = pod.shape
         if not self._pods and not shape.has_terms:
@@ -253,7 +243,7 @@ class Counters:
             if isinstance(counter, RowCounter):
                 counter.grow(capacity)
 
-    def _matches(self, counter: Counting, pod: Placed, known: dict[int, bool]) -> bool:
+    def _matches(self, counter: Counting, pod: PodOnNode, known: dict[int, bool]) -> bool:
         if pod.terminating and counter.selection.ignore_terminating:
             return False
         shape = pod.shape

@@ -17,7 +17,7 @@ from wharfinger.api import resources
 from wharfinger.api.node_affinity import RequiredNodeAffinity, required_node_affinity
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import ObjectMeta, Pod
-from wharfinger.api.views.pods import PodStatus
+from wharfinger.api.views.pods import PodAffinityTerm, PodStatus, WeightedPodAffinityTerm
 from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.pod_selectors import AffinityTerm, affinity_term
 
@@ -129,16 +129,13 @@ class Shape:
     @cached_property
     def preferred_affinity(self) -> tuple[tuple[AffinityTerm, int], ...]:
         affinity = self.pod.spec.affinity
-        weighted = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else ()
-        terms = self._terms(tuple(item.pod_affinity_term for item in weighted))
-        return tuple(zip(terms, (item.weight for item in weighted), strict=bool(terms)))
+        return self._weighted_terms(affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else ())
 
     @cached_property
     def preferred_anti_affinity(self) -> tuple[tuple[AffinityTerm, int], ...]:
         affinity = self.pod.spec.affinity
-        weighted = affinity.pod_anti_affinity.preferred if affinity and affinity.pod_anti_affinity else ()
-        terms = self._terms(tuple(item.pod_affinity_term for item in weighted))
-        return tuple(zip(terms, (item.weight for item in weighted), strict=bool(terms)))
+        anti_affinity = affinity.pod_anti_affinity if affinity else None
+        return self._weighted_terms(anti_affinity.preferred if anti_affinity else ())
 
     @cached_property
     def term_kinds(self) -> tuple[TermKind, ...]:
@@ -150,7 +147,11 @@ class Shape:
             *(TermKind("preferredAntiAffinity", weight, term) for term, weight in self.preferred_anti_affinity),
         )
 
-    def _terms(self, terms: tuple[Any, ...]) -> tuple[AffinityTerm, ...]:
+    def _weighted_terms(self, weighted: tuple[WeightedPodAffinityTerm, ...]) -> tuple[tuple[AffinityTerm, int], ...]:
+        terms = self._terms(tuple(item.pod_affinity_term for item in weighted))
+        return tuple(zip(terms, (item.weight for item in weighted), strict=bool(terms)))
+
+    def _terms(self, terms: tuple[PodAffinityTerm, ...]) -> tuple[AffinityTerm, ...]:
         """A list with an invalid term counts as empty; the pod itself is refused because of `parsing_error`."""
         try:
             return tuple(affinity_term(term, self.namespace) for term in terms)

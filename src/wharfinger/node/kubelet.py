@@ -14,14 +14,14 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
-from wharfinger.api.requests import PatchType
 from wharfinger.api.resources import requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.pods import PodStatus
 from wharfinger.client.controller import Controller, Observer
-from wharfinger.client.informer import Index, Informer, InformerSet
+from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.pods import index_by_node, patch_pod_status
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import PodAddresses
@@ -42,10 +42,6 @@ class ManagedNodes:
 
 def is_down(node: Node) -> bool:
     return is_true(node.metadata.annotations.get(DOWN))
-
-
-def pods_by_node(pods: Informer[Pod]) -> Index[Pod]:
-    return pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
 
 class Kubelets(Controller[ObjectKey]):
@@ -69,7 +65,7 @@ class Kubelets(Controller[ObjectKey]):
         self._managed = managed
         self._nodes = informers.of(NODES, Node)
         self._pods = informers.of(PODS, Pod)
-        self._by_node = pods_by_node(self._pods)
+        self._by_node = index_by_node(self._pods)
         self._admitted: dict[str, float] = {}  # pod UID to time, for admitted pods without a start time in their status
         self._usage: dict[str, NodeUsage] = {}  # by node
         self._addresses = PodAddresses()
@@ -147,12 +143,8 @@ class Kubelets(Controller[ObjectKey]):
         return {"conditions": [pending]}
 
     async def _write(self, pod: Pod, status: Document) -> None:
-        metadata = pod.metadata
-        patch = {"metadata": {"uid": metadata.uid}, "status": status}
         try:
-            await self._client.patch(
-                PODS, metadata.name, patch, metadata.namespace, type=PatchType.STRATEGIC, subresource="status"
-            )
+            await patch_pod_status(self._client, pod.metadata, status)
         except NotFound:
             return
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wharfinger.api.taints import any_tolerates
+from wharfinger.api.taints import NO_SCHEDULE, UNSCHEDULABLE, any_tolerates
 from wharfinger.api.views import Pod
 from wharfinger.api.views.nodes import Taint
 from wharfinger.framework.columns import Ints, Rows
@@ -17,7 +17,7 @@ from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
 
 REASON = unresolvable("node(s) were unschedulable")
-TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+TAINT = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 
 
 class NodeUnschedulable(Plugin):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wharfinger.api.taints import any_tolerates, has_untolerated_taint
+from wharfinger.api.taints import PREFER_NO_SCHEDULE, any_tolerates, has_untolerated_taint
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -43,7 +43,7 @@ class _Taints(Prepared):
         super().__init__()
         self._tables = tables
         self._tolerations = shape.pod.spec.tolerations
-        self._soft = tuple(each for each in self._tolerations if each.effect in ("", "PreferNoSchedule"))
+        self._soft = tuple(each for each in self._tolerations if each.effect in ("", PREFER_NO_SCHEDULE))
         self._code = self.refuse(REASON)
         self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [taint list]
         self._counts: Ints = np.zeros(0, dtype=np.int64)
@@ -65,7 +65,7 @@ class _Taints(Prepared):
         if new:
             verdicts = [self._code if has_untolerated_taint(self._tolerations, taints) else 0 for taints in new]
             counts = [
-                sum(taint.effect == "PreferNoSchedule" and not any_tolerates(self._soft, taint) for taint in taints)
+                sum(taint.effect == PREFER_NO_SCHEDULE and not any_tolerates(self._soft, taint) for taint in taints)
                 for taints in new
             ]
             self._verdicts = np.concatenate((self._verdicts, np.array(verdicts, dtype=np.int64)))

@@ -45,6 +45,7 @@ def test_the_command_prints_all_of_them_as_yaml() -> None:
     assert list(yaml.safe_load_all(result.output)) == crds(registry())
 
 
+@pytest.mark.needs_system("resource_policy")
 def test_the_command_refuses_what_is_not_ours() -> None:
     result = CliRunner().invoke(wharf, ["crds", "pods"])
     assert result.exit_code == 2

@@ -1,7 +1,8 @@
 """Our own kinds as Python types, from which their schemas are generated.
 
 A kind is a `Model` (a msgspec struct) whose fields carry their constraints in `msgspec.Meta` and whose docstrings become
-descriptions. From it come the structural schema, defaulting and validation. `docs/objects.md` shows how to add a kind.
+descriptions. From it come the structural schema, defaulting and validation. `docs/internals/objects.md` shows how to add
+a kind.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, not_supported, required
 from wharfinger.api.names import dns_label, label_value, qualified_name
+from wharfinger.api.taints import EFFECTS, NO_EXECUTE
 from wharfinger.api.validation.common import one_of, positive
 from wharfinger.api.validation.selectors import (
     each,
@@ -16,7 +17,6 @@ from wharfinger.api.validation.selectors import (
     node_selector_term_faults,
 )
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -119,7 +119,7 @@ def tolerations_faults(tolerations: Sequence[Mapping[str, Any]], path: str) -> I
         elif operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid(f"{here}.operator", operator, detail)
-        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        if toleration.get("tolerationSeconds") is not None and effect != NO_EXECUTE:
             yield invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("", "Equal"):
             if faults := label_value(value):

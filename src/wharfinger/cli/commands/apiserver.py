@@ -25,7 +25,7 @@ def command(data_dir: Path, port: int | None, host: str, config: str | None) -> 
     import os
 
     from wharfinger.apiserver.credentials import BadTokenFile
-    from wharfinger.apiserver.server import CannotServe, Settings, run
+    from wharfinger.apiserver.server import ApiServerSettings, CannotServe, run
     from wharfinger.cli.run_state import ServerState, write_server
     from wharfinger.store.sqlite import DataFileError
 
@@ -36,7 +36,7 @@ def command(data_dir: Path, port: int | None, host: str, config: str | None) -> 
         click.echo(f"Serving on https://{address}")
         click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
 
-    settings = Settings(
+    settings = ApiServerSettings(
         data_dir.resolve(),
         host,
         6443 if port is None else port,

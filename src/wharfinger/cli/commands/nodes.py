@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.api.taints import EFFECTS
 from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
@@ -107,7 +108,7 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 def _taint(text: str) -> dict[str, str]:
     body, colon, effect = text.rpartition(":")
     key, _, value = body.partition("=")
-    if not colon or not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+    if not colon or not key or effect not in EFFECTS:
         raise click.BadParameter(f"{text!r} is not of the form KEY[=VALUE]:EFFECT", param_hint="--taint")
     return {"key": key, "effect": effect, **({"value": value} if value else {})}
 

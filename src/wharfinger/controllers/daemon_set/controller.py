@@ -1,4 +1,4 @@
-"""DaemonSets: a pod on every node that wants one. What comes next is decided in `daemon_rules`."""
+"""The DaemonSet controller."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from wharfinger.api.kinds.builtin import DAEMON_SETS, NODES
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import ControllerRevision, DaemonSet, Node, Pod, view
 from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, revision_hash
 from wharfinger.controllers.daemon_set import rules
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.controllers.template_hashes import REVISION_HASH
 
 GENERATION = "pod-template-generation"
-BACKOFF_BASE, BACKOFF_LIMIT = 1.0, 900.0  # seconds between two replacements of pods that ended on one node
+BACKOFF_BASE, BACKOFF_LIMIT = 1.0, 900.0  # seconds between replacements of failed pods on one node
 
 
 class DaemonSetController(PodOwner):
@@ -32,17 +32,10 @@ class DaemonSetController(PodOwner):
         super().__init__(context)
         self.nodes = context.informers.of(NODES, Node)
         self.revisions = ControllerRevisions(context, DAEMON_SETS)
-        self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by set uid and node: since when, and how long
+        self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by uid and node: since when, and how long
         self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         spec = view(document, DaemonSet)
         metadata = spec.metadata
         pods = await self.claim_pods(metadata, selector)
@@ -70,14 +63,14 @@ class DaemonSetController(PodOwner):
         by_node = _by_node(pods)
         revision = revision_hash(history.update)
         plan = rules.manage(spec, nodes, by_node, revision, now)
-        plan.delete = [pod for pod in plan.delete if not self._held_back(key, spec, pod, plan, now)]
+        plan.delete = [pod for pod in plan.delete if not self._backs_off(key, spec, pod, plan, now)]
         if not plan.create and not plan.delete and spec.spec.update_strategy.type == "RollingUpdate":
             plan = rules.rolling_update(spec, nodes, by_node, revision, now)
         if not plan.create and not plan.delete:
             return None
         for pod in plan.failed:
             if pod in plan.delete:
-                self._tell_ended(document, pod)
+                self._report_finished(document, pod)
         return await self._carry_out(key, document, spec, plan, history.update)
 
     async def _carry_out(
@@ -93,7 +86,7 @@ class DaemonSetController(PodOwner):
             pod["metadata"]["labels"] = {
                 **pod["metadata"].get("labels", {}),
                 REVISION_HASH: revision_hash(revision),
-                GENERATION: str(revision.revision),  # both count the templates there have been
+                GENERATION: str(revision.revision),  # both number the templates
             }
             pod["spec"] = rules.for_node(rules.with_tolerations(pod["spec"]), create[index])
             return pod
@@ -102,8 +95,8 @@ class DaemonSetController(PodOwner):
         deletion_failure = await self.delete_pods(key, document, delete)
         return creation_failure or deletion_failure
 
-    def _held_back(self, key: ObjectKey, spec: DaemonSet, pod: Pod, plan: rules.DaemonPlan, now: float) -> bool:
-        """Whether a pod that failed is left for a while: its node may refuse every one that follows."""
+    def _backs_off(self, key: ObjectKey, spec: DaemonSet, pod: Pod, plan: rules.DaemonPlan, now: float) -> bool:
+        """Whether the deletion of a failed pod is delayed by back-off: its node may reject all its successors too."""
         if pod not in plan.failed or pod.status.phase != "Failed":
             return False
         slot = (spec.metadata.uid, rules.node_of(pod))
@@ -115,7 +108,7 @@ class DaemonSetController(PodOwner):
         self._backoff[slot] = (now, grown)
         return False
 
-    def _tell_ended(self, document: Document, pod: Pod) -> None:
+    def _report_finished(self, document: Document, pod: Pod) -> None:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if pod.status.phase == "Failed":
             message = f"Found failed daemon pod {name} on node {pod.spec.node_name}, will try to kill it"

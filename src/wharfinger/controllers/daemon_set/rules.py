@@ -1,4 +1,4 @@
-"""What a daemon set does next: which nodes need a pod, which pods go, and how an update proceeds. Pure.
+"""The decisions of the DaemonSet controller: which nodes need a pod, which pods to delete, and rolling updates. Pure.
 
 The rules are those of upstream's pkg/controller/daemon (daemon_controller.go, update.go, util).
 """
@@ -14,15 +14,9 @@ from wharfinger.api.object_meta import created_at
 from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
 from wharfinger.api.taints import (
-    DISK_PRESSURE,
-    MEMORY_PRESSURE,
-    NETWORK_UNAVAILABLE,
+    DAEMON_TOLERATIONS,
+    HOST_NETWORK_DAEMON_TOLERATION,
     NO_EXECUTE,
-    NO_SCHEDULE,
-    NOT_READY,
-    PID_PRESSURE,
-    UNREACHABLE,
-    UNSCHEDULABLE,
     has_untolerated_taint,
 )
 from wharfinger.api.views import DaemonSet, Node, Pod, view
@@ -30,20 +24,10 @@ from wharfinger.api.views.pods import PodSpec
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.template_hashes import REVISION_HASH
 
-_TOLERATED = (
-    (NOT_READY, NO_EXECUTE),
-    (UNREACHABLE, NO_EXECUTE),
-    (DISK_PRESSURE, NO_SCHEDULE),
-    (MEMORY_PRESSURE, NO_SCHEDULE),
-    (PID_PRESSURE, NO_SCHEDULE),
-    (UNSCHEDULABLE, NO_SCHEDULE),
-)
-_TOLERATED_ON_HOST_NETWORK = (NETWORK_UNAVAILABLE, NO_SCHEDULE)
-
 
 def with_tolerations(spec: Document) -> Document:
-    """The pod spec with the tolerations every daemon pod has."""
-    wanted = [*_TOLERATED, *([_TOLERATED_ON_HOST_NETWORK] if spec.get("hostNetwork") else [])]
+    """The pod spec with the tolerations that every daemon pod gets."""
+    wanted = [*DAEMON_TOLERATIONS, *([HOST_NETWORK_DAEMON_TOLERATION] if spec.get("hostNetwork") else [])]
     tolerations = [
         each for each in spec.get("tolerations") or () if not any(_same(each, key, effect) for key, effect in wanted)
     ]
@@ -61,17 +45,17 @@ def _same(toleration: Mapping[str, Any], key: str, effect: str) -> bool:
 
 
 def for_node(spec: Document, node: str) -> Document:
-    """The pod spec bound by affinity to one node, for the scheduler to place there."""
+    """The pod spec with a required node affinity to one node, where the scheduler then places it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
-    # What the template itself requires has been checked already; upstream too replaces it by the node alone.
+    # The required affinity of the template has been checked already; upstream replaces it too.
     node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [term]}
     return {**spec, "affinity": {**affinity, "nodeAffinity": node_affinity}}
 
 
 def node_of(pod: Pod) -> str:
-    """The node a daemon pod is on, or is meant for while it is not yet bound."""
+    """The node of a daemon pod: where it is bound, or else the one that its affinity names."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
@@ -84,10 +68,14 @@ def node_of(pod: Pod) -> str:
     return ""
 
 
+PodPairs = Mapping[str, tuple[Pod | None, Pod | None] | None]
+"""By node, the updated and the old pod; None if there are several of either."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    run: bool  # a pod should be made here
-    stay: bool  # a pod that is here may stay
+    run: bool  # the node should have a pod
+    stay: bool  # an existing pod may stay
 
 
 class NodeEligibility:
@@ -112,11 +100,11 @@ class NodeEligibility:
 class DaemonPlan:
     create: list[str] = field(default_factory=list)  # nodes
     delete: list[Pod] = field(default_factory=list)
-    failed: list[Pod] = field(default_factory=list)  # of `delete`: those that go because they ended
+    failed: list[Pod] = field(default_factory=list)  # the pods of `delete` that have finished
 
 
 def limits(spec: DaemonSet, desired: int) -> tuple[int, int]:
-    """Surge and unavailability; both round up here, unlike those of deployments."""
+    """Surge and unavailability. Both are rounded up, unlike those of deployments."""
     rolling = spec.spec.update_strategy.rolling_update
     if rolling is None:
         return 0, 1 if desired else 0
@@ -137,7 +125,7 @@ def allows_surge(spec: DaemonSet) -> bool:
 def manage(
     spec: DaemonSet, nodes: Sequence[Node], by_node: Mapping[str, Sequence[Pod]], revision: str, now: float
 ) -> DaemonPlan:
-    """Pods where they should be and none where they should not."""
+    """Which pods to create and delete so that exactly the eligible nodes have one."""
     eligibility = NodeEligibility(spec)
     result = DaemonPlan()
     for node in nodes:
@@ -185,40 +173,32 @@ def _prune(
 
 
 def _seniority(pod: Pod) -> tuple[bool, float, str]:
-    """Bound pods first, then the oldest."""
+    """A sort key: bound pods first, then by age."""
     return not pod.spec.node_name, created_at(pod.metadata), pod.metadata.name
 
 
 def rolling_update(
     spec: DaemonSet, nodes: Sequence[Node], by_node: Mapping[str, Sequence[Pod]], revision: str, now: float
 ) -> DaemonPlan:
-    """The pods that an update replaces now, or the nodes that get a second one first where surge is allowed."""
+    """The pods that an update replaces now; if surge is allowed, the nodes that get the new pod first."""
     eligibility = NodeEligibility(spec)
     wanted = {node.metadata.name for node in nodes if eligibility.of(node).run}
     surge, unavailable = limits(spec, len(wanted))
     seconds = spec.spec.min_ready_seconds
-    pairs: dict[str, tuple[Pod | None, Pod | None] | None] = {
-        node: _pair(by_node.get(node, ()), revision) for node in sorted({*wanted, *by_node})
-    }
+    pairs: PodPairs = {node: _pair(by_node.get(node, ()), revision) for node in sorted({*wanted, *by_node})}
     if surge == 0:
-        return _replace(pairs, wanted, unavailable, seconds, now)
+        return _replace(pairs, unavailable, seconds, now)
     return _surge(pairs, wanted, surge, seconds, now)
 
 
-def _replace(
-    pairs: Mapping[str, tuple[Pod | None, Pod | None] | None],
-    wanted: set[str],
-    most: int,
-    seconds: int,
-    now: float,
-) -> DaemonPlan:
+def _replace(pairs: PodPairs, most: int, seconds: int, now: float) -> DaemonPlan:
     missing = 0
     at_once: list[Pod] = []
     candidates: list[Pod] = []
     for pair in pairs.values():
         fresh, old = pair if pair is not None else (None, None)
         if pair is None or (fresh is None) == (old is None):
-            missing += 1  # being made or cleaned up by `manage`
+            missing += 1  # `manage` creates or deletes it
         elif fresh is not None:
             missing += not is_available(fresh, seconds, now)
         elif old is not None and not is_available(old, seconds, now):
@@ -229,13 +209,7 @@ def _replace(
     return DaemonPlan(delete=at_once + candidates[: max(0, most - missing)])
 
 
-def _surge(
-    pairs: Mapping[str, tuple[Pod | None, Pod | None] | None],
-    wanted: set[str],
-    most: int,
-    seconds: int,
-    now: float,
-) -> DaemonPlan:
+def _surge(pairs: PodPairs, wanted: set[str], most: int, seconds: int, now: float) -> DaemonPlan:
     result = DaemonPlan()
     surging = 0
     candidates: list[str] = []
@@ -262,7 +236,7 @@ def _surge(
 
 
 def _pair(pods: Sequence[Pod], revision: str) -> tuple[Pod | None, Pod | None] | None:
-    """The up-to-date and the old pod of a node; None where there are several of a kind."""
+    """The updated and the old pod of a node; None if there are several of either."""
     fresh = [p for p in pods if not p.terminating and p.metadata.labels.get(REVISION_HASH) == revision]
     old = [p for p in pods if not p.terminating and p.metadata.labels.get(REVISION_HASH) != revision]
     if len(fresh) > 1 or len(old) > 1:

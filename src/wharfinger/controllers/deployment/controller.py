@@ -1,4 +1,4 @@
-"""Deployments: rollouts over replica sets. Which sizes come next is decided in `deployment_rules`."""
+"""The Deployment controller."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from wharfinger.api.selectors import matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deployment import rules
 from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index, selector_of
 from wharfinger.controllers.status_patches import patch_status
@@ -29,17 +28,16 @@ NAME_LIMIT = 253
 
 @dataclass(slots=True)
 class DeploymentRollout:
-    """One look at a deployment: what is known of it, and the conditions it is going to have."""
+    """The state of a deployment during one reconciliation, with the conditions to be written."""
 
     document: Document
     deployment: Deployment
-    sets: list[ReplicaSet]  # all that it owns
     new: ReplicaSet | None
     old: list[ReplicaSet]
     conditions: list[Document] = field(default_factory=list)
 
     @property
-    def everyone(self) -> list[ReplicaSet]:
+    def all_sets(self) -> list[ReplicaSet]:
         return [*self.old, *([self.new] if self.new is not None else [])]
 
     def replace(self, updated: ReplicaSet) -> None:
@@ -49,14 +47,12 @@ class DeploymentRollout:
             self.new = updated
 
 
-class DeploymentController(Controller[ObjectKey]):
+class DeploymentController(ContextController[ObjectKey]):
     name = "deployment"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.deployments = context.documents(DEPLOYMENTS)
         self.replica_sets = context.documents(REPLICA_SETS)
         self.sets_by_owner = document_owner_index(self.replica_sets)
@@ -84,14 +80,14 @@ class DeploymentController(Controller[ObjectKey]):
         new = rules.find_new(deployment, sets)
         old = [each for each in rules.by_age(sets) if new is None or each.metadata.uid != new.metadata.uid]
         conditions = list((document.get("status") or {}).get("conditions") or [])
-        rollout = DeploymentRollout(document, deployment, sets, new, old, conditions)
+        rollout = DeploymentRollout(document, deployment, new, old, conditions)
         if deployment.metadata.deletion_timestamp:
             await self._write_status(key, rollout, self._status(rollout))
             return
-        self._note_pause(rollout)
+        self._set_pause_condition(rollout)
         if rollout.new is not None:
             await self._sync_revision(rollout)
-        if deployment.spec.paused or rules.is_scaling(deployment, rollout.everyone):
+        if deployment.spec.paused or rules.is_scaling(deployment, rollout.all_sets):
             await self._scale(rollout)
             if deployment.spec.paused:
                 await self._clean_up(rollout)
@@ -118,9 +114,9 @@ class DeploymentController(Controller[ObjectKey]):
         await self._write_progress(key, rollout)
 
     async def _grow(self, rollout: DeploymentRollout, new: ReplicaSet) -> bool:
-        """Brings the new set closer to its size; says whether it had to."""
+        """Scales the new set towards its size; returns whether that was necessary."""
         wanted, current = rollout.deployment.spec.replicas, new.spec.replicas
-        size = wanted if current > wanted else rules.new_size(rollout.deployment, rollout.everyone, current)
+        size = wanted if current > wanted else rules.new_size(rollout.deployment, rollout.all_sets, current)
         if current == wanted or size == current:
             return False
         await self._resize(rollout, new, size)
@@ -159,7 +155,7 @@ class DeploymentController(Controller[ObjectKey]):
         )
 
     async def _sync_revision(self, rollout: DeploymentRollout) -> None:
-        """Gives the new set the highest revision (a rollback makes an old set the new one) and tells the deployment."""
+        """Gives the new set the highest revision (after a rollback it is an old set) and writes it to the deployment."""
         new, deployment = rollout.new, rollout.deployment
         assert new is not None
         number = rules.next_revision(rollout.old)
@@ -199,7 +195,7 @@ class DeploymentController(Controller[ObjectKey]):
                     self.client, DEPLOYMENTS, rollout.document, {"collisionCount": collisions}, locked=True
                 )
                 raise
-            created = existing  # made by us before a crash, or not yet seen
+            created = existing  # created by us, but not in the cache yet
         except ApiError as error:
             if not is_terminating_namespace(error):
                 message = f'Failed to create new replica set "{name}": {error}'
@@ -250,17 +246,17 @@ class DeploymentController(Controller[ObjectKey]):
         }
 
     async def _scale(self, rollout: DeploymentRollout) -> None:
-        sizes, tell = rules.scaled_sizes(rollout.deployment, rollout.new, rollout.old)
-        for each in rollout.everyone:
+        sizes, annotate = rules.scaled_sizes(rollout.deployment, rollout.new, rollout.old)
+        for each in rollout.all_sets:
             if each.metadata.uid in sizes:
-                await self._resize(rollout, each, sizes[each.metadata.uid], tell=tell)
+                await self._resize(rollout, each, sizes[each.metadata.uid], annotate=annotate)
 
-    async def _resize(self, rollout: DeploymentRollout, each: ReplicaSet, size: int, *, tell: bool = False) -> None:
-        """Sets a set's size; with `tell` also writes the deployment's size on one that keeps its own."""
-        told = rules.replicas_annotations(rollout.deployment)
-        if each.spec.replicas == size and not (tell and not told.items() <= each.metadata.annotations.items()):
+    async def _resize(self, rollout: DeploymentRollout, each: ReplicaSet, size: int, *, annotate: bool = False) -> None:
+        """Scales a set; with `annotate` the deployment's size is written even if the size of the set does not change."""
+        sizes = rules.replicas_annotations(rollout.deployment)
+        if each.spec.replicas == size and not (annotate and not sizes.items() <= each.metadata.annotations.items()):
             return
-        updated = await self._patch_set(each, {"metadata": {"annotations": told}, "spec": {"replicas": size}})
+        updated = await self._patch_set(each, {"metadata": {"annotations": sizes}, "spec": {"replicas": size}})
         rollout.replace(updated)
         if each.spec.replicas != size:
             way = "up" if each.spec.replicas < size else "down"
@@ -272,7 +268,7 @@ class DeploymentController(Controller[ObjectKey]):
             )
 
     async def _patch_set(self, each: ReplicaSet, change: Document) -> ReplicaSet:
-        """A change based on the version we know: a stale view must not undo a newer decision."""
+        """Fails if the set changed in the meantime: a stale cache must not undo a newer decision."""
         metadata = each.metadata
         change["metadata"]["resourceVersion"] = metadata.resource_version
         return view(await self.client.patch(REPLICA_SETS, metadata.name, change, metadata.namespace), ReplicaSet)
@@ -294,7 +290,7 @@ class DeploymentController(Controller[ObjectKey]):
 
     # Status
 
-    def _note_pause(self, rollout: DeploymentRollout) -> None:
+    def _set_pause_condition(self, rollout: DeploymentRollout) -> None:
         deployment = rollout.deployment
         current = find_condition(rollout.conditions, "Progressing")
         reason = current.get("reason") if current else ""
@@ -306,8 +302,8 @@ class DeploymentController(Controller[ObjectKey]):
             self._progressing(rollout, "Unknown", "DeploymentResumed", "Deployment is resumed")
 
     def _status(self, rollout: DeploymentRollout) -> Document:
-        """Counts and availability; sets the Available condition."""
-        counts = rules.replica_counts(rollout.deployment, rollout.everyone, rollout.new)
+        """The counts; sets the Available condition."""
+        counts = rules.replica_counts(rollout.deployment, rollout.all_sets, rollout.new)
         self._condition(rollout, "Available", *rules.availability(rollout.deployment, counts["availableReplicas"]))
         return counts
 
@@ -343,8 +339,8 @@ class DeploymentController(Controller[ObjectKey]):
             self._progressing(rollout, "False", "ProgressDeadlineExceeded", f"{subject} has timed out progressing.")
 
     def _copy_failure(self, rollout: DeploymentRollout) -> None:
-        """A set that cannot make its pods makes the deployment say so, the new set's word first."""
-        ordered = [*([rollout.new] if rollout.new is not None else []), *rollout.everyone]
+        """Copies the ReplicaFailure condition of a set, preferably of the new one."""
+        ordered = [*([rollout.new] if rollout.new is not None else []), *rollout.all_sets]
         failures = [c for each in ordered for c in each.status.conditions if c.type == "ReplicaFailure"]
         if failures:
             first = failures[0]
@@ -380,7 +376,7 @@ class DeploymentController(Controller[ObjectKey]):
         condition["lastUpdateTime"] = condition["lastTransitionTime"]
         rollout.conditions = set_condition(rollout.conditions, condition, append=True, keep_if_same_reason=not refresh)
 
-    # Events of informers
+    # Informer events
 
     def _event(self, document: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(DEPLOYMENTS, document, type, reason, message)
@@ -409,7 +405,7 @@ class DeploymentController(Controller[ObjectKey]):
                     self._enqueue(owner)
 
     def _pod_deleted(self, pod: Pod) -> None:
-        """Recreate waits for the last old pod."""
+        """The Recreate strategy waits for the last old pod."""
         controller = pod.metadata.controller
         if controller is None or controller.kind != REPLICA_SETS.kind:
             return

@@ -1,4 +1,4 @@
-"""What a rollout does next: sizes of replica sets, and the conditions that tell of its progress. Pure.
+"""The decisions of the Deployment controller: sizes of replica sets, revisions and progress. Pure.
 
 The rules are those of upstream's pkg/controller/deployment (rolling.go, sync.go, progress.go, util).
 """
@@ -28,7 +28,7 @@ NOT_COPIED = {
     "deprecated.deployment.rollback.to",
 }
 NO_LIMIT = (1 << 31) - 1
-HISTORY_CHARACTERS = 2000
+_MAX_HISTORY_LENGTH = 2000
 
 Sizes = dict[str, int]
 """New sizes of replica sets, by uid."""
@@ -57,7 +57,7 @@ def _limits(deployment: Deployment) -> tuple[int, int]:
 
 
 def total(sets: Iterable[ReplicaSet]) -> int:
-    """The pods they ask for."""
+    """The desired pods of all the sets."""
     return sum(each.spec.replicas for each in sets)
 
 
@@ -66,13 +66,13 @@ def by_age(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
 
 
 def find_new(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
-    """The set of the present template, the oldest one if a mishap made several."""
+    """The set of the present template; the oldest if there are several."""
     template = deployment.spec.template
     return next((each for each in by_age(sets) if same_template(each.spec.template, template)), None)
 
 
 def new_size(deployment: Deployment, sets: Iterable[ReplicaSet], current: int) -> int:
-    """How large the new set may be now; `current` is its size, and `sets` are all, the new one included."""
+    """How large the new set may be. `current` is its present size; `sets` are all sets including the new one."""
     replicas = deployment.spec.replicas
     if not is_rolling(deployment):
         return replicas
@@ -83,7 +83,7 @@ def new_size(deployment: Deployment, sets: Iterable[ReplicaSet], current: int) -
 
 
 def old_sizes(deployment: Deployment, old: Sequence[ReplicaSet], new: ReplicaSet) -> Sizes:
-    """The old sets that shrink in this step: first what is not available anyway, then what availability allows."""
+    """The old sets to scale down in this step: unavailable pods first, then as many as availability allows."""
     least_available = deployment.spec.replicas - max_unavailable(deployment)
     new_unavailable = new.spec.replicas - new.status.available_replicas
     room = total(old) + new.spec.replicas - least_available - new_unavailable
@@ -111,7 +111,7 @@ def old_sizes(deployment: Deployment, old: Sequence[ReplicaSet], new: ReplicaSet
 
 
 def is_scaling(deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
-    """Whether the deployment was resized since the active sets were last told its size."""
+    """Whether the deployment was scaled since its size was last written to the active sets."""
     for each in sets:
         if each.spec.replicas > 0:
             desired = _count(each, DESIRED_REPLICAS)
@@ -121,9 +121,9 @@ def is_scaling(deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
 
 
 def scaled_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> tuple[Sizes, bool]:
-    """Sizes after a resize, shared out in proportion, so that resizing does not hasten a rollout.
+    """Sizes after the deployment was scaled, in proportion to the present ones: scaling does not advance a rollout.
 
-    The flag says whether sets whose size stays are still to be told the deployment's new size.
+    The flag says whether the deployment's new size is written to sets of unchanged size as well.
     """
     replicas = deployment.spec.replicas
     sole = active_or_latest(new, old)
@@ -152,7 +152,7 @@ def scaled_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[R
 
 
 def active_or_latest(new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> ReplicaSet | None:
-    """The only set with pods; where none has any, the new one or else the latest. None when several have."""
+    """The only set with pods; if none has any, the new or else the latest one. None if several have."""
     everyone = [*old, *([new] if new is not None else [])]
     having = [each for each in everyone if each.spec.replicas > 0]
     if len(having) == 1:
@@ -185,7 +185,7 @@ def _fraction(deployment: Deployment, each: ReplicaSet) -> int:
     before = _count(each, MAX_REPLICAS) or deployment.status.replicas
     if before == 0:
         return 0
-    # Rounds half away from zero; all are positive here.
+    # Rounds half up; all numbers are positive.
     return (2 * size * (replicas + max_surge(deployment)) + before) // (2 * before) - size
 
 
@@ -200,7 +200,7 @@ def replicas_annotations(deployment: Deployment) -> dict[str, str]:
 
 
 def revision(each: ReplicaSet) -> int | None:
-    """The set's revision; 0 without one, None where it is no number."""
+    """The revision of the set; 0 without the annotation, None if it is not a number."""
     text = each.metadata.annotations.get(REVISION)
     return 0 if text is None else parse_int64(text)
 
@@ -210,7 +210,7 @@ def next_revision(old: Iterable[ReplicaSet]) -> int:
 
 
 def new_set_annotations(deployment: Deployment, current: dict[str, str], number: int) -> dict[str, str]:
-    """The annotations the new set should have: those of the deployment, its revision, and the revisions it had before."""
+    """The annotations of the new set: those of the deployment, its revision, and the revisions that it had before."""
     wanted = dict(current)
     wanted.update((k, v) for k, v in deployment.metadata.annotations.items() if k not in NOT_COPIED)
     before = current.get(REVISION, "")
@@ -220,14 +220,14 @@ def new_set_annotations(deployment: Deployment, current: dict[str, str], number:
     wanted[REVISION] = str(number)
     if REVISION in current:
         history = [entry for entry in current.get(REVISION_HISTORY, "").split(",") if entry]
-        while history and len(",".join([*history, before])) > HISTORY_CHARACTERS:
+        while history and len(",".join([*history, before])) > _MAX_HISTORY_LENGTH:
             history.pop(0)
         wanted[REVISION_HISTORY] = ",".join([*history, before])
     return wanted
 
 
 def superfluous(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """Old sets beyond the history limit that have no pods left."""
+    """Old sets beyond the history limit that have no pods."""
     limit = deployment.spec.revision_history_limit
     if limit == NO_LIMIT:
         return []
@@ -257,7 +257,7 @@ def is_complete(deployment: Deployment, status: Document) -> bool:
 
 
 def is_progressing(old: Document, new: Document) -> bool:
-    """Whether the new status shows more done than the old one."""
+    """Whether the new status shows progress over the old one."""
 
     def count(status: Document, name: str) -> int:
         return int(status.get(name) or 0)
@@ -272,7 +272,7 @@ def is_progressing(old: Document, new: Document) -> bool:
 
 
 def has_timed_out(deployment: Deployment, progressing: Document | None, now: float) -> bool:
-    """Whether the Progressing condition has not moved for longer than the deadline."""
+    """Whether the Progressing condition was not updated within the deadline."""
     if not has_deadline(deployment) or progressing is None or progressing.get("reason") == "NewReplicaSetAvailable":
         return False
     if progressing.get("reason") == "ProgressDeadlineExceeded":

@@ -1,7 +1,7 @@
-"""The garbage collector: what is owned only by what is gone goes too, in the background, in the foreground, or not at all.
+"""The garbage collector: deletes objects whose owners were deleted, in the background or foreground, or orphans them.
 
-It follows the metadata of every collection. An owner that its graph does not know is looked up live before anything is
-deleted, so a graph that lags never costs an object.
+It watches the metadata of all deletable resources. An owner that is missing from the graph is looked up on the server before
+anything is deleted, so that a stale graph never causes a deletion.
 """
 
 from __future__ import annotations
@@ -14,34 +14,31 @@ from wharfinger.api.object_meta import reference_document
 from wharfinger.api.registry import Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views import Metadata, OwnerReference
-from wharfinger.client.controller import Controller
 from wharfinger.client.informer import Informer, InformerSet
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.deletable_resources import DeletableResources
 from wharfinger.controllers.garbage_collector.graph import Entry, Graph
 
 
-class GarbageCollector(Controller[str]):
+class GarbageCollector(ContextController[str]):
     """Keys are uids."""
 
     name = "garbagecollector"
     workers = 8
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
-        self.client = context.client
+        super().__init__(context)
         self.graph = Graph()
-        self.collections = DeletableResources(context)
+        self.resources = DeletableResources(context)
         self._informers = InformerSet(context.client, rng=context.random)
         self._by_kind: dict[tuple[str, str], Resource] = {}
         self._ready = False
 
     async def run(self) -> None:
-        """Follows all collections. One that the server does not serve is not waited for."""
-        for resource in self.collections.all():
+        """Watches all resources. It does not wait for resources that the server does not serve."""
+        for resource in self.resources.all():
             self._follow(resource)
-        self.collections.on_change(self._collection_changed)
+        self.resources.on_change(self._resource_changed)
         self._informers.start()
         try:
             for informer in self._informers:
@@ -64,10 +61,10 @@ class GarbageCollector(Controller[str]):
         elif not entry.deleting:
             await self._collect(entry)
 
-    # What is owned
+    # Dependents
 
     async def _collect(self, entry: Entry) -> None:
-        """Deletes an object all of whose owners are gone; else only takes away references that point nowhere."""
+        """Deletes an object all of whose owners are gone; otherwise removes dangling owner references only."""
         states: dict[str, list[OwnerReference]] = {"solid": [], "dangling": [], "waiting": []}
         for owner in entry.owners:
             states[await self._owner_state(entry, owner)].append(owner)
@@ -76,13 +73,13 @@ class GarbageCollector(Controller[str]):
             if dangling or waiting:
                 await self._drop_owners(entry, [*dangling, *waiting])
         elif waiting and self.graph.dependents(entry.uid):
-            # The owner waits for this object, which has dependents of its own: they go first.
+            # The owner waits for this object, which has dependents of its own: they are deleted first.
             await self._delete(entry, "Foreground")
         elif waiting or dangling:
             await self._delete(entry, _policy(entry))
 
     async def _owner_state(self, entry: Entry, owner: OwnerReference) -> str:
-        """`solid`, `dangling`, or `waiting` for its dependents to go first."""
+        """`solid`, `dangling`, or `waiting` for its dependents (foreground deletion)."""
         known = self.graph.get(owner.uid)
         if known is not None and known.object.metadata.namespace in ("", entry.object.metadata.namespace):
             return "waiting" if known.waits_for_dependents else "solid"
@@ -91,9 +88,9 @@ class GarbageCollector(Controller[str]):
         group = owner.api_version.rpartition("/")[0]
         resource = self._by_kind.get((group, owner.kind))
         if resource is None:
-            return "solid"  # of a kind we know nothing about: nothing can be concluded
+            return "solid"  # unknown kind: nothing can be concluded
         if resource.namespaced and not entry.resource.namespaced:
-            return "solid"  # an owner in a namespace cannot own something outside; Kubernetes never collects it
+            return "solid"  # invalid: a namespaced owner of a cluster-scoped object. Kubernetes does not collect it
         namespace = entry.object.metadata.namespace if resource.namespaced else ""
         try:
             live = await self.client.get(resource, owner.name, namespace, view=Metadata)
@@ -118,7 +115,7 @@ class GarbageCollector(Controller[str]):
         except NotFound:
             return
         except Conflict:
-            # Changed since we looked: perhaps it has got an owner. The live object decides.
+            # Changed in the meantime: it may have got an owner. The object on the server decides.
             live = await self._live(entry)
             if live is not None and live.metadata.uid == metadata.uid:
                 if live.metadata.owner_references == metadata.owner_references:
@@ -160,10 +157,10 @@ class GarbageCollector(Controller[str]):
         except (NotFound, Invalid):
             return
 
-    # What owns
+    # Owners
 
     async def _delete_dependents(self, entry: Entry) -> None:
-        """Foreground deletion: the dependents that block go first, then the finalizer."""
+        """Foreground deletion: deletes the dependents, and removes the finalizer once none blocks."""
         dependents = self.graph.dependents(entry.uid)
         blocking = [each for each in dependents if each.blocks(entry.uid)]
         for each in dependents:
@@ -198,7 +195,7 @@ class GarbageCollector(Controller[str]):
         except NotFound:
             return
 
-    # Events of informers
+    # Informer events
 
     def _follow(self, resource: Resource) -> None:
         self._by_kind[resource.group, resource.kind] = resource
@@ -207,7 +204,7 @@ class GarbageCollector(Controller[str]):
             lambda item: self._seen(resource, item), lambda old, new: self._seen(resource, new), self._gone
         )
 
-    def _collection_changed(self, resource: Resource, present: bool) -> None:
+    def _resource_changed(self, resource: Resource, present: bool) -> None:
         if present:
             self._follow(resource)
         else:
@@ -241,7 +238,7 @@ class GarbageCollector(Controller[str]):
         self._wake_waiting(entry)
 
     def _wake_waiting(self, entry: Entry) -> None:
-        """Owners that wait for their dependents have one fewer."""
+        """Enqueues owners that wait for their dependents, of which there is one less."""
         for owner in entry.owners:
             known = self.graph.get(owner.uid)
             if known is not None and known.waits_for_dependents:
@@ -249,7 +246,7 @@ class GarbageCollector(Controller[str]):
 
 
 def _policy(entry: Entry) -> str:
-    """An object that was already told what to do with its dependents keeps to it."""
+    """The propagation policy that the finalizers of the object require."""
     finalizers = entry.object.metadata.finalizers
     return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"
 

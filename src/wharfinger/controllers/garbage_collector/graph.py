@@ -1,4 +1,4 @@
-"""The graph of ownership: every object by uid, and who depends on whom. Pure; the garbage collector feeds and reads it."""
+"""The ownership graph: all objects by uid, and their dependents. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wharfinger.api.views import Metadata, OwnerReference
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One object, by its metadata as last seen."""
+    """An object, with its metadata as last observed."""
 
     resource: Resource
     object: Metadata
@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def waits_for_dependents(self) -> bool:
-        """Deleted in the foreground: gone only after its dependents."""
+        """Foreground deletion: the object is removed after its dependents."""
         return self.deleting and FOREGROUND in self.object.metadata.finalizers
 
     @property
@@ -56,7 +56,7 @@ class Graph:
         return list(self._dependents.get(uid, {}).values())
 
     def put(self, resource: Resource, item: Metadata) -> tuple[Entry | None, Entry]:
-        """Takes in an object; gives what was known of it before, and now."""
+        """Adds or replaces an object; returns its former and its new entry."""
         fresh = Entry(resource, item)
         before = self._entries.get(fresh.uid)
         if before is not None:

@@ -1,4 +1,4 @@
-"""How long a job waits after failures before it makes the next pod. Pure; after upstream's backoff_utils.go."""
+"""The back-off of a job after failed pods, as in upstream's backoff_utils.go. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BASE, LIMIT = 10.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class JobBackoff:
-    """Failures since the last success, and when the last of them was."""
+    """The number of failures since the last success, and the time of the last one."""
 
     failures: int = 0
     last: float = 0.0
 
     def after(self, succeeded: Iterable[Pod], failed: Iterable[Pod]) -> JobBackoff:
-        """With pods that have finished since."""
+        """The back-off including pods that have finished since."""
         failures = sorted(map(finish_time, failed))
         successes = [finish_time(pod) for pod in succeeded]
         if not successes:
@@ -33,14 +33,14 @@ class JobBackoff:
 
 
 def wait_after(failures: int, last: float, now: float) -> float:
-    """Seconds to wait still: ten, doubled for every failure beyond the first, at most ten minutes."""
+    """Remaining seconds: ten after the first failure, doubled for each further one, at most ten minutes."""
     if not failures:
         return 0.0
     return max(0.0, last + min(LIMIT, BASE * 2.0 ** min(failures - 1, 10)) - now)
 
 
 def finish_time(pod: Pod) -> float:
-    """When a pod ended: its last container, else when it stopped being ready, else when it was told to go."""
+    """When a pod finished: when its last container did, or else when it became unready, or else when it was deleted."""
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
     statuses = [
         *pod.status.container_statuses,

@@ -1,7 +1,7 @@
-"""Jobs: pods that run to their end. Every finished pod is counted exactly once, whatever crashes in between.
+"""The Job controller. Every finished pod is counted exactly once, even if the controller crashes in between.
 
-As upstream: a finished pod is first noted in `status.uncountedTerminatedPods`, then loses its finalizer, and only then
-moves into the counters. What is decided stands in `job_rules.py`.
+As upstream: a finished pod is first listed in `status.uncountedTerminatedPods`, then its finalizer is removed, and only then
+is it added to the counters.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from wharfinger.api.kinds.builtin import JOBS, PODS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Job, Pod, view
 from wharfinger.controllers.batches import BURST
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.job import rules
 from wharfinger.controllers.job.backoff import JobBackoff
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.status_patches import patch_status
 
 OURSELVES = "kubernetes.io/job-controller"
-ORPHAN = "orphan:"  # prefix of the namespace in keys of pods whose job is gone
-LONGEST_PREFIX = 58  # of generated names: the server appends five characters
+ORPHAN = "orphan:"  # prefix of the namespace in keys of pods whose job was deleted
+MAX_PREFIX = 58  # characters of a generated name, to which the server appends five
 
 
 class JobController(PodOwner):
@@ -37,76 +37,74 @@ class JobController(PodOwner):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._released: set[str] = set()  # pods that have lost their finalizer, though the informer may not show it
-        self._written: dict[str, int] = {}  # by uid of job the version of our last write, which the informer may lack
-        self._backoff: dict[str, JobBackoff] = {}  # by uid of job
-        self.pods.add_handler(self._look_for_orphan, lambda old, new: self._look_for_orphan(new), self._pod_gone)
+        self._released: set[str] = set()  # pods without their finalizer; the cache may be stale
+        self._written: dict[str, int] = {}  # by job uid: version of our last write; the cache may be older
+        self._backoff: dict[str, JobBackoff] = {}  # by job uid
+        self.pods.add_handler(self._check_orphan, lambda old, new: self._check_orphan(new), self._pod_gone)
         self.owners.add_handler(on_delete=self._job_gone)
 
     async def reconcile(self, key: ObjectKey) -> None:
         if key[0].startswith(ORPHAN):
             await self._release_orphan((key[0].removeprefix(ORPHAN), key[1]))
-            return
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            self.expectations.forget(key)
-            return
-        selector = selector_of(document)
+        else:
+            await super().reconcile(key)
+
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         job = view(document, Job)
-        if selector is None or job.spec.managed_by not in ("", OURSELVES):
+        if job.spec.managed_by not in ("", OURSELVES):
             return
         if int(job.metadata.resource_version) < self._written.get(job.metadata.uid, 0):
-            return  # the informer will show what we wrote, and bring us back; until then pods would be counted wrongly
+            return  # the cache lacks our last write: its event follows, until then pods would be counted twice
         pods = await self.claim_pods(job.metadata, selector, finalizers=(rules.FINALIZER,))
         if rules.finished(job):
             self._forget(job.metadata.uid)
             await self._release(pods)
             return
-        await self._sync(key, document, job, pods)
+        await self._sync_unfinished(key, document, job, pods)
 
-    async def _sync(self, key: ObjectKey, document: Document, job: Job, pods: list[Pod]) -> None:
+    async def _sync_unfinished(self, key: ObjectKey, document: Document, job: Job, pods: list[Pod]) -> None:
         now = self.context.now()
-        # A pod that shows no controller has been adopted just now, and its finalizer added.
+        # A pod without controller in the cache has just been adopted, and got its finalizer.
         held = {pod.metadata.uid for pod in pods if self._holds(pod) or pod.metadata.controller is None}
-        look = rules.look_at(job, pods, held)
-        backoff = self._backoff_of(look)
+        state = rules.observe(job, pods, held)
+        backoff = self._backoff_of(state)
         conditions = list((document.get("status") or {}).get("conditions") or [])
-        status: Document = {"active": len(look.active), "ready": look.ready, "terminating": look.terminating}
+        status: Document = {"active": len(state.active), "ready": state.ready, "terminating": state.terminating}
         if not job.status.start_time and not job.spec.suspend:
             status["startTime"] = format_time(now)
         satisfied = self.expectations.satisfied(key, now)
-        end = rules.ending(look, now)
+        end = rules.ending(state, now)
         failure: Exception | None = None
         if end is not None:
             if satisfied:
-                failure = await self._delete(key, document, look.active, status)
+                failure = await self._delete(key, document, state.active, status)
             if not satisfied or failure is not None:
-                end = None  # pods that we do not see may be left
+                end = None  # there may be pods that the cache lacks
         else:
             managed = satisfied and not job.metadata.deletion_timestamp
             if managed:
-                failure = await self._manage(key, document, look, status, backoff, now)
-            end = rules.completion(look, status["active"])
+                failure = await self._manage(key, document, state, status, backoff, now)
+            end = rules.completion(state, status["active"])
             if managed and end is None:
-                conditions = self._note_suspension(document, job, conditions, status, now)
-            self._wake_for_deadline(key, job, now)
-        await self._account(document, look, end, status, conditions)
+                conditions = self._set_suspension(document, job, conditions, status, now)
+            self._requeue_at_deadline(key, job, now)
+        await self._write_counts(document, state, end, status, conditions)
         self._backoff[job.metadata.uid] = backoff
         if failure is not None:
             raise failure
 
-    async def _account(
+    async def _write_counts(
         self,
         document: Document,
-        look: rules.Look,
-        end: rules.Ending | None,
+        state: rules.JobState,
+        end: rules.JobEnding | None,
         status: Document,
         conditions: list[Document],
     ) -> None:
-        """Writes the status, then lets go of the pods that it counts; the final condition waits for both."""
-        book = rules.account(look, end)
-        status |= _counts(look, book)
-        final = end is not None and book.settled and not status["terminating"]
+        """Writes the status, then removes the finalizers of the pods counted; the final condition is set after both."""
+        counted = rules.count_finished(state, end)
+        status |= _counts(state, counted)
+        final = end is not None and counted.settled and not status["terminating"]
         if end is not None:
             conditions = self._set(conditions, rules.INTERIM[end.type], "True", end.reason, end.message)
         if end is not None and final:
@@ -116,35 +114,35 @@ class JobController(PodOwner):
         status["conditions"] = conditions
         stored = await patch_status(self.client, JOBS, document, status, locked=True)
         if stored is not None:
-            self._written[look.job.metadata.uid] = int(stored["metadata"]["resourceVersion"])
+            self._written[state.job.metadata.uid] = int(stored["metadata"]["resourceVersion"])
         if end is not None and final:
-            self._tell_end(document, look, end)
-        await self._release(book.release)
+            self._report_end(document, state, end)
+        await self._release(counted.release)
 
-    def _backoff_of(self, look: rules.Look) -> JobBackoff:
-        """The waits after failures so far; after a restart of ours, told from the pods that are still there."""
-        known = self._backoff.get(look.job.metadata.uid)
+    def _backoff_of(self, state: rules.JobState) -> JobBackoff:
+        """The back-off after the failures so far; after a restart, computed from the existing pods."""
+        known = self._backoff.get(state.job.metadata.uid)
         if known is not None:
-            return known.after(look.new_succeeded, look.new_failed)
-        succeeded = [pod for pod in look.pods if pod.status.phase == "Succeeded"]
-        return JobBackoff().after(succeeded, [pod for pod in look.pods if rules.has_failed(look.job, pod)])
+            return known.after(state.new_succeeded, state.new_failed)
+        succeeded = [pod for pod in state.pods if pod.status.phase == "Succeeded"]
+        return JobBackoff().after(succeeded, [pod for pod in state.pods if rules.has_failed(state.job, pod)])
 
     def _holds(self, pod: Pod) -> bool:
         return rules.FINALIZER in pod.metadata.finalizers and pod.metadata.uid not in self._released
 
     # Conditions
 
-    def _tell_end(self, document: Document, look: rules.Look, end: rules.Ending) -> None:
+    def _report_end(self, document: Document, state: rules.JobState, end: rules.JobEnding) -> None:
         if end.type == rules.FAILED:
             self.event(document, "Warning", end.reason, end.message)
             return
-        completions = look.job.spec.completions
-        if completions is not None and look.succeeded > completions:
+        completions = state.job.spec.completions
+        if completions is not None and state.succeeded > completions:
             message = "Too many succeeded pods running after completion count reached"
             self.event(document, "Warning", "TooManySucceededPods", message)
         self.event(document, "Normal", "Completed", "Job completed")
 
-    def _note_suspension(
+    def _set_suspension(
         self, document: Document, job: Job, conditions: list[Document], status: Document, now: float
     ) -> list[Document]:
         suspended = is_true(conditions, "Suspended")
@@ -167,48 +165,54 @@ class JobController(PodOwner):
     # Pods
 
     async def _manage(
-        self, key: ObjectKey, document: Document, look: rules.Look, status: Document, backoff: JobBackoff, now: float
+        self,
+        key: ObjectKey,
+        document: Document,
+        state: rules.JobState,
+        status: Document,
+        backoff: JobBackoff,
+        now: float,
     ) -> Exception | None:
-        """Deletes what is too much or else creates what is missing; `status` follows."""
-        job, active = look.job, len(look.active)
-        wanted = rules.wanted_active(look)
-        leaving = rules.surplus(look, wanted, now)[: None if job.spec.suspend else BURST]
+        """Deletes surplus pods or else creates missing ones; updates `status`."""
+        job, active = state.job, len(state.active)
+        wanted = rules.wanted_active(state)
+        leaving = rules.surplus(state, wanted, now)[: None if job.spec.suspend else BURST]
         if leaving:
-            # These are not failures of the job: without their finalizer they are never counted.
+            # They do not count as failures: the finalizer is removed before the deletion.
             await self._release(leaving)
             return await self._delete(key, document, leaving, status)
         missing = wanted - active
         if rules.replaces_failed_only(job):
-            missing -= look.terminating
+            missing -= state.terminating
         if missing <= 0:
             return None
         indexes: list[int | None] = [None] * min(missing, BURST)
         wait = 0.0 if rules.limited_per_index(job) else backoff.remaining(now)
         if wait <= 0 and rules.indexed(job):
-            indexes = list(rules.next_indexes(look, len(indexes)))
+            indexes = list(rules.next_indexes(state, len(indexes)))
         if wait <= 0 and rules.limited_per_index(job):
-            waits = {index: rules.index_wait(look.replaceable.get(index or 0), now) for index in indexes}
+            waits = {index: rules.index_wait(state.replaceable.get(index or 0), now) for index in indexes}
             indexes = [index for index in indexes if waits[index] <= 0]
             wait = min(waits.values(), default=0.0) if not indexes else 0.0
         if wait > 0:
             self.queue.add_after(key, wait)
             return None
-        return await self._create(key, document, look, indexes, status)
+        return await self._create(key, document, state, indexes, status)
 
     async def _create(
-        self, key: ObjectKey, document: Document, look: rules.Look, indexes: Sequence[int | None], status: Document
+        self, key: ObjectKey, document: Document, state: rules.JobState, indexes: Sequence[int | None], status: Document
     ) -> Exception | None:
         if not indexes:
             return None
         self.expectations.expect_creations(key, len(indexes), self.context.now())
         created, failure = await self.create_pods(
-            key, document, len(indexes), lambda number: self._pod(look, indexes[number])
+            key, document, len(indexes), lambda number: self._pod(state, indexes[number])
         )
         status["active"] += created
         return failure
 
-    def _pod(self, look: rules.Look, index: int | None) -> Document:
-        job = look.job
+    def _pod(self, state: rules.JobState, index: int | None) -> Document:
+        job = state.job
         owner = controller_reference(JOBS, job.metadata)
         name = job.metadata.name
         pod = pod_from_template(job.spec.template, owner)
@@ -217,10 +221,10 @@ class JobController(PodOwner):
         if index is None:
             return pod
         suffix = f"-{index}-"
-        metadata["generateName"] = name[: LONGEST_PREFIX - len(suffix)] + suffix
+        metadata["generateName"] = name[: MAX_PREFIX - len(suffix)] + suffix
         metadata["annotations"] = {**metadata.get("annotations", {}), rules.INDEX: str(index)}
         if rules.limited_per_index(job):
-            metadata["annotations"] |= rules.failure_annotations(job, look.replaceable.get(index))
+            metadata["annotations"] |= rules.failure_annotations(job, state.replaceable.get(index))
         metadata["labels"] = {**metadata.get("labels", {}), rules.INDEX: str(index)}
         pod["spec"]["hostname"] = f"{name}-{index}"
         source = {"fieldRef": {"fieldPath": f"metadata.labels['{rules.INDEX}']"}}
@@ -261,7 +265,7 @@ class JobController(PodOwner):
         self._released.add(metadata.uid)
 
     async def _release_orphan(self, key: ObjectKey) -> None:
-        """A pod whose job is gone waits for nobody."""
+        """Removes the finalizer of a pod whose job was deleted."""
         pod = self.pods.get(key[1], key[0])
         if pod is None or not self._holds(pod) or self.owner_of(pod.metadata) is not None:
             return
@@ -275,7 +279,7 @@ class JobController(PodOwner):
                 pass
         await self._drop_finalizer(pod)
 
-    def _look_for_orphan(self, pod: Pod) -> None:
+    def _check_orphan(self, pod: Pod) -> None:
         if self._holds(pod) and self.owners.synced and self.owner_of(pod.metadata) is None:
             self.queue.add((ORPHAN + pod.metadata.namespace, pod.metadata.name))
 
@@ -285,14 +289,14 @@ class JobController(PodOwner):
     def _job_gone(self, document: Document) -> None:
         uid = document["metadata"]["uid"]
         for pod in self.pods_by_owner.get(uid):
-            self._look_for_orphan(pod)
+            self._check_orphan(pod)
         self._forget(uid)
 
     async def prepare(self) -> None:
         for pod in self.pods:
-            self._look_for_orphan(pod)
+            self._check_orphan(pod)
 
-    def _wake_for_deadline(self, key: ObjectKey, job: Job, now: float) -> None:
+    def _requeue_at_deadline(self, key: ObjectKey, job: Job, now: float) -> None:
         left = rules.deadline_left(job, now)
         if left is not None:
             self.queue.add_after(key, max(left, 0.001), background=True)
@@ -302,23 +306,26 @@ class JobController(PodOwner):
         self._backoff.pop(uid, None)
 
 
-def _counts(look: rules.Look, book: rules.Account) -> Document:
-    job = look.job
+def _counts(state: rules.JobState, counted: rules.FinishedPods) -> Document:
+    job = state.job
     counts: Document = {
-        "succeeded": book.succeeded,
-        "failed": book.failed,
+        "succeeded": counted.succeeded,
+        "failed": counted.failed,
         "uncountedTerminatedPods": {
-            "succeeded": book.noted_succeeded or None,
-            "failed": book.noted_failed or None,
+            "succeeded": counted.uncounted_succeeded or None,
+            "failed": counted.uncounted_failed or None,
         },
     }
-    noted = job.status.uncounted_terminated_pods
-    if noted is None and not book.noted_succeeded and not book.noted_failed:
+    listed = job.status.uncounted_terminated_pods
+    if listed is None and not counted.uncounted_succeeded and not counted.uncounted_failed:
         counts["uncountedTerminatedPods"] = {}
-    elif noted is not None and (list(noted.succeeded), list(noted.failed)) == (book.noted_succeeded, book.noted_failed):
+    elif listed is not None and (list(listed.succeeded), list(listed.failed)) == (
+        counted.uncounted_succeeded,
+        counted.uncounted_failed,
+    ):
         del counts["uncountedTerminatedPods"]
     if rules.indexed(job):
-        counts["completedIndexes"] = str(look.done)
-    if look.given_up is not None:
-        counts["failedIndexes"] = str(look.given_up)
+        counts["completedIndexes"] = str(state.completed)
+    if state.failed_indexes is not None:
+        counts["failedIndexes"] = str(state.failed_indexes)
     return counts

@@ -1,6 +1,6 @@
-"""Sets of completion indexes as ordered intervals, read and written as `0,2-4`. Pure.
+"""Sets of completion indexes, written as `0,2-4`. Pure.
 
-Intervals, since a job may have two thousand million indexes and a policy may name them all.
+They are kept as intervals, since a job may have 2^31 indexes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Interval = tuple[int, int]
 
 
 class Indexes:
-    """Immutable; intervals are apart by at least one index."""
+    """An immutable set of ordered, disjoint and non-adjacent intervals."""
 
     __slots__ = ("intervals",)
 
@@ -31,7 +31,7 @@ class Indexes:
 
     @classmethod
     def parse(cls, text: str, completions: int) -> Indexes:
-        """As far as it makes sense and lies below `completions`; what is damaged is left out."""
+        """The indexes below `completions`; malformed parts are ignored."""
         found: list[Interval] = []
         for part in filter(None, text.split(",")):
             first, dash, last = part.partition("-")
@@ -59,14 +59,14 @@ class Indexes:
         return hash(self.intervals)
 
     def __str__(self) -> str:
-        """Two neighbours stay apart by a comma, as upstream writes them."""
+        """Two adjacent indexes are separated by a comma, as upstream writes them."""
         return ",".join(
             str(first) if first == last else f"{first},{last}" if last == first + 1 else f"{first}-{last}"
             for first, last in self.intervals
         )
 
     def overlap(self, other: Indexes) -> int:
-        """How many indexes both have."""
+        """The number of common indexes."""
         return len(self) + len(other) - len(self | other)
 
     def missing(self, completions: int) -> Iterator[int]:

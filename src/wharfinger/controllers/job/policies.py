@@ -1,4 +1,4 @@
-"""What a job's policies say: of a failed pod (podFailurePolicy), and of the indexes done so far (successPolicy). Pure."""
+"""The policies of a job: podFailurePolicy for failed pods, successPolicy for completed indexes. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Policy = Mapping[str, Any]
 
 
 def failure_action(policy: Policy | None, pod: Pod) -> tuple[str, str]:
-    """The action of the first rule that a failed pod matches, and for FailJob the message. `Count` where none does."""
+    """The action of the first rule that matches a failed pod, and for FailJob the message. `Count` if none does."""
     for number, rule in enumerate((policy or {}).get("rules") or ()):
         action = rule.get("action", "")
         if rule.get("onExitCodes"):
@@ -52,7 +52,7 @@ def _matching_container(wanted: Policy, pod: Pod) -> ContainerStatus | None:
 
 
 def success_rule(policy: Policy | None, succeeded: Indexes, completions: int) -> str | None:
-    """The message of the first rule that the indexes fulfil; None while none is."""
+    """The message of the first rule that the succeeded indexes meet; None if they meet none."""
     if not succeeded:
         return None
     for number, rule in enumerate((policy or {}).get("rules") or ()):

@@ -1,6 +1,6 @@
-"""What a job does next: who counts as done, how many pods should run, and when the job has ended. Pure.
+"""The decisions of the Job controller: which pods count as finished, how many should run, and when the job ends. Pure.
 
-The rules are those of upstream's pkg/controller/job. Indexes, policies and waits stand in files of their own.
+The rules are those of upstream's pkg/controller/job; `indexes`, `policies` and `backoff` have their own files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
-MOST_UNCOUNTED = 500
-"""Finished pods noted in the status at one time, so that it stays small and other jobs get their turn."""
+MAX_UNCOUNTED = 500
+"""The largest number of finished pods listed in the status, so that it stays small."""
 
 COMPLETE, FAILED = "Complete", "Failed"
 INTERIM = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
-"""The condition that holds from the decision on until the last pod is gone and counted."""
+"""The condition that is set until all pods are deleted and counted, and the final one can be set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How a job ends: the final condition (Complete or Failed), its reason and its message."""
+class JobEnding:
+    """How a job ends: type, reason and message of its final condition (Complete or Failed)."""
 
     type: str
     reason: str
@@ -54,14 +54,14 @@ def replaces_failed_only(job: Job) -> bool:
 
 
 def has_failed(job: Job, pod: Pod) -> bool:
-    """A pod on its way out counts as failed, unless the job waits to see how it ends."""
+    """A pod that is being deleted counts as failed, unless the job waits until it has finished."""
     if pod.status.phase == "Failed":
         return True
     return pod.terminating and pod.status.phase != "Succeeded" and not replaces_failed_only(job)
 
 
 def is_counted(job: Job, pod: Pod) -> bool:
-    """Whether a failed pod counts towards the limits."""
+    """Whether a failed pod counts towards the back-off limits."""
     return failure_action(job.spec.pod_failure_policy, pod)[0] != "Ignore"
 
 
@@ -77,8 +77,8 @@ def _number(pod: Pod, annotation: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def has_place(job: Job, pod: Pod) -> bool:
-    """Whether the pod works on an index of the job; always, where there are none."""
+def has_valid_index(job: Job, pod: Pod) -> bool:
+    """Whether the pod has a valid index; always true without completion indexes."""
     if not indexed(job):
         return True
     index = index_of(pod)
@@ -90,7 +90,7 @@ def indexes_of(pods: Iterable[Pod]) -> Indexes:
 
 
 def failure_annotations(job: Job, replaced: Pod | None) -> dict[str, str]:
-    """What a new pod of an index carries of the failures before it."""
+    """The failure counts in the annotations of a new pod, given the pod that it replaces."""
     failures = ignored = 0
     if replaced is not None:
         failures, ignored = _number(replaced, FAILURES) or 0, _number(replaced, IGNORED_FAILURES) or 0
@@ -106,44 +106,46 @@ def _all_failures(pod: Pod) -> int:
 
 
 def index_wait(replaced: Pod | None, now: float) -> float:
-    """Seconds before an index may be tried again."""
+    """Seconds until an index may be retried."""
     return wait_after(_all_failures(replaced) + 1, finish_time(replaced), now) if replaced is not None else 0.0
 
 
-# One look at a job and its pods
+# The state of a job
 
 
 @dataclass(slots=True)
-class Look:
-    """What is known of a job at one moment, before anything is done about it."""
+class JobState:
+    """A job and its pods at the start of a reconciliation."""
 
     job: Job
     pods: Sequence[Pod]
-    held: set[str]  # uids of pods that keep their finalizer: not counted yet
+    held: set[str]  # uids of pods with their finalizer: not counted yet
     active: list[Pod]
     terminating: int
-    new_succeeded: list[Pod]  # finished, and noted nowhere yet
+    new_succeeded: list[Pod]  # finished, and not in the status yet
     new_failed: list[Pod]
     succeeded: int
     failed: int
-    before: Indexes = field(default_factory=Indexes)  # indexes done, as the status has it
-    done: Indexes = field(default_factory=Indexes)
-    given_up: Indexes | None = None  # indexes that have failed for good; None without a limit for each
+    before: Indexes = field(default_factory=Indexes)  # completed indexes according to the status
+    completed: Indexes = field(default_factory=Indexes)
+    failed_indexes: Indexes | None = None  # failed indexes; None without backoffLimitPerIndex
     replaceable: dict[int, Pod] = field(default_factory=dict)
-    """The failed pod of an index that waits for its next try: it stays until its successor carries its count."""
+    """By index, the failed pod that will be replaced. It is kept until its successor has its failure count."""
 
     @property
     def ready(self) -> int:
         return sum(pod.ready for pod in self.active)
 
 
-def look_at(job: Job, pods: Sequence[Pod], held: set[str]) -> Look:
-    noted = job.status.uncounted_terminated_pods
-    noted_succeeded, noted_failed = (set(noted.succeeded), set(noted.failed)) if noted is not None else (set(), set())
-    fresh = [pod for pod in pods if pod.metadata.uid in held and has_place(job, pod)]
-    succeeded = [p for p in fresh if p.status.phase == "Succeeded" and p.metadata.uid not in noted_succeeded]
-    failed = [p for p in fresh if has_failed(job, p) and p.metadata.uid not in noted_failed]
-    look = Look(
+def observe(job: Job, pods: Sequence[Pod], held: set[str]) -> JobState:
+    listed = job.status.uncounted_terminated_pods
+    uncounted_succeeded, uncounted_failed = (
+        (set(listed.succeeded), set(listed.failed)) if listed is not None else (set(), set())
+    )
+    fresh = [pod for pod in pods if pod.metadata.uid in held and has_valid_index(job, pod)]
+    succeeded = [p for p in fresh if p.status.phase == "Succeeded" and p.metadata.uid not in uncounted_succeeded]
+    failed = [p for p in fresh if has_failed(job, p) and p.metadata.uid not in uncounted_failed]
+    state = JobState(
         job,
         pods,
         held,
@@ -151,35 +153,35 @@ def look_at(job: Job, pods: Sequence[Pod], held: set[str]) -> Look:
         terminating=sum(pod.terminating and not pod.terminal for pod in pods),
         new_succeeded=succeeded,
         new_failed=failed,
-        succeeded=job.status.succeeded + len(noted_succeeded) + len(succeeded),
-        failed=job.status.failed + len(noted_failed) + sum(is_counted(job, pod) for pod in failed),
+        succeeded=job.status.succeeded + len(uncounted_succeeded) + len(succeeded),
+        failed=job.status.failed + len(uncounted_failed) + sum(is_counted(job, pod) for pod in failed),
     )
     if indexed(job):
-        _look_at_indexes(look, fresh)
-    return look
+        _observe_indexes(state, fresh)
+    return state
 
 
-def _look_at_indexes(look: Look, fresh: Sequence[Pod]) -> None:
-    job, completions = look.job, look.job.spec.completions or 0
-    look.before = Indexes.parse(job.status.completed_indexes, completions)
-    look.done = look.before | indexes_of(pod for pod in fresh if pod.status.phase == "Succeeded")
-    look.succeeded = len(look.done)
+def _observe_indexes(state: JobState, fresh: Sequence[Pod]) -> None:
+    job, completions = state.job, state.job.spec.completions or 0
+    state.before = Indexes.parse(job.status.completed_indexes, completions)
+    state.completed = state.before | indexes_of(pod for pod in fresh if pod.status.phase == "Succeeded")
+    state.succeeded = len(state.completed)
     if not limited_per_index(job):
         return
-    given_up = indexes_of(pod for pod in fresh if _gives_up(job, pod))
-    look.given_up = Indexes.parse(job.status.failed_indexes or "", completions) | given_up
-    busy = look.done | look.given_up | indexes_of(look.active)
+    failed_indexes = indexes_of(pod for pod in fresh if _fails_index(job, pod))
+    state.failed_indexes = Indexes.parse(job.status.failed_indexes or "", completions) | failed_indexes
+    busy = state.completed | state.failed_indexes | indexes_of(state.active)
     for pod in fresh:
         index = index_of(pod)
         if index is None or index in busy or not has_failed(job, pod):
             continue
-        last = look.replaceable.get(index)
+        last = state.replaceable.get(index)
         if last is None or (_all_failures(last) <= _all_failures(pod) and finish_time(pod) >= finish_time(last)):
-            look.replaceable[index] = pod
+            state.replaceable[index] = pod
 
 
-def _gives_up(job: Job, pod: Pod) -> bool:
-    """Whether a pod is the last try of its index."""
+def _fails_index(job: Job, pod: Pod) -> bool:
+    """Whether the index of a failed pod has failed with it."""
     if not has_failed(job, pod):
         return False
     action, _ = failure_action(job.spec.pod_failure_policy, pod)
@@ -189,53 +191,53 @@ def _gives_up(job: Job, pod: Pod) -> bool:
     )
 
 
-# When it ends
+# The end
 
 
-def ending(look: Look, now: float) -> Ending | None:
-    """How the job ends, if that is decided before any more pods are made; failures before successes, as upstream."""
-    job = look.job
+def ending(state: JobState, now: float) -> JobEnding | None:
+    """How the job ends, if that is decided without creating more pods. Failures take precedence, as upstream."""
+    job = state.job
     for final in (COMPLETE, FAILED):
         for condition in job.status.conditions:
             if condition.type == INTERIM[final] and condition.status == "True":
-                return Ending(final, condition.reason, condition.message)
-    for pod in look.pods:
+                return JobEnding(final, condition.reason, condition.message)
+    for pod in state.pods:
         if has_failed(job, pod):
             action, message = failure_action(job.spec.pod_failure_policy, pod)
             if action == "FailJob":
-                return Ending(FAILED, "PodFailurePolicy", message)
-    if look.failed > job.spec.backoff_limit or _past_limit_by_restarts(job, look.pods):
-        return Ending(FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+                return JobEnding(FAILED, "PodFailurePolicy", message)
+    if state.failed > job.spec.backoff_limit or _restarts_exceed_limit(job, state.pods):
+        return JobEnding(FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     left = deadline_left(job, now)
     if left is not None and left <= 0:
-        return Ending(FAILED, "DeadlineExceeded", "Job was active longer than specified deadline")
-    return _index_ending(look) if indexed(job) else None
+        return JobEnding(FAILED, "DeadlineExceeded", "Job was active longer than specified deadline")
+    return _index_ending(state) if indexed(job) else None
 
 
-def _index_ending(look: Look) -> Ending | None:
-    spec, given_up = look.job.spec, look.given_up
+def _index_ending(state: JobState) -> JobEnding | None:
+    spec, failed_indexes = state.job.spec, state.failed_indexes
     completions = spec.completions or 0
-    if given_up is not None:
-        if spec.max_failed_indexes is not None and len(given_up) > spec.max_failed_indexes:
+    if failed_indexes is not None:
+        if spec.max_failed_indexes is not None and len(failed_indexes) > spec.max_failed_indexes:
             message = "Job has exceeded the specified maximal number of failed indexes"
-            return Ending(FAILED, "MaxFailedIndexesExceeded", message)
-        if given_up and len(given_up) + len(look.done) >= completions:
-            return Ending(FAILED, "FailedIndexes", "Job has failed indexes")
-    message = success_rule(spec.success_policy, look.done, completions) or ""
-    return Ending(COMPLETE, "SuccessPolicy", message) if message else None
+            return JobEnding(FAILED, "MaxFailedIndexesExceeded", message)
+        if failed_indexes and len(failed_indexes) + len(state.completed) >= completions:
+            return JobEnding(FAILED, "FailedIndexes", "Job has failed indexes")
+    message = success_rule(spec.success_policy, state.completed, completions) or ""
+    return JobEnding(COMPLETE, "SuccessPolicy", message) if message else None
 
 
-def completion(look: Look, still_active: int) -> Ending | None:
-    """How the job ends because enough pods have succeeded and none is left."""
-    completions = look.job.spec.completions
-    enough = look.succeeded > 0 if completions is None else look.succeeded >= completions
+def completion(state: JobState, still_active: int) -> JobEnding | None:
+    """How the job ends if enough pods have succeeded and none is active."""
+    completions = state.job.spec.completions
+    enough = state.succeeded > 0 if completions is None else state.succeeded >= completions
     if not enough or still_active:
         return None
-    return Ending(COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods")
+    return JobEnding(COMPLETE, "CompletionsReached", "Reached expected number of succeeded pods")
 
 
-def _past_limit_by_restarts(job: Job, pods: Iterable[Pod]) -> bool:
-    """With restarts in place, it is restarts that count towards the limit."""
+def _restarts_exceed_limit(job: Job, pods: Iterable[Pod]) -> bool:
+    """With restartPolicy OnFailure, container restarts count towards the limit."""
     if (job.spec.template.get("spec") or {}).get("restartPolicy") != "OnFailure":
         return False
     restarts = sum(
@@ -248,34 +250,34 @@ def _past_limit_by_restarts(job: Job, pods: Iterable[Pod]) -> bool:
 
 
 def deadline_left(job: Job, now: float) -> float | None:
-    """Seconds until the job has been active for too long; None where there is no limit."""
+    """Seconds until activeDeadlineSeconds; None without it."""
     if job.spec.active_deadline_seconds is None or not job.status.start_time or job.spec.suspend:
         return None
     return parse_time(job.status.start_time) + job.spec.active_deadline_seconds - now
 
 
-# How many pods
+# The number of pods
 
 
-def wanted_active(look: Look) -> int:
-    spec = look.job.spec
+def wanted_active(state: JobState) -> int:
+    spec = state.job.spec
     if spec.suspend:
         return 0
     if spec.completions is None:
-        # A work queue: after the first success the others may finish, and no new ones are made.
-        return len(look.active) if look.succeeded > 0 else spec.parallelism
-    return max(0, min(spec.parallelism, spec.completions - look.succeeded))
+        # A work queue: after the first success no new pods are created.
+        return len(state.active) if state.succeeded > 0 else spec.parallelism
+    return max(0, min(spec.parallelism, spec.completions - state.succeeded))
 
 
-def surplus(look: Look, wanted: int, now: float) -> list[Pod]:
-    """Active pods that should go: those without an index of their own first, then by the order of scale-in."""
-    pods = look.active
+def surplus(state: JobState, wanted: int, now: float) -> list[Pod]:
+    """Active pods to delete: first those with an invalid or duplicate index, then in the order of scale-in."""
+    pods = state.active
     leaving: list[Pod] = []
-    if indexed(look.job):
+    if indexed(state.job):
         by_index: dict[int, list[Pod]] = {}
         for pod in pods:
             index = index_of(pod)
-            if index is None or not has_place(look.job, pod):
+            if index is None or not has_valid_index(state.job, pod):
                 leaving.append(pod)
             else:
                 by_index.setdefault(index, []).append(pod)
@@ -292,13 +294,13 @@ def _in_order(pods: Sequence[Pod], now: float) -> list[Pod]:
     return in_deletion_order(pods, dict.fromkeys((pod.metadata.uid for pod in pods), 0), now)
 
 
-def next_indexes(look: Look, count: int) -> list[int]:
-    """The lowest indexes that are neither done, nor given up, nor being worked on."""
-    taken = look.done | indexes_of(look.active) | (look.given_up or Indexes())
-    if replaces_failed_only(look.job):
-        taken |= indexes_of(pod for pod in look.pods if pod.terminating and not pod.terminal)
+def next_indexes(state: JobState, count: int) -> list[int]:
+    """The lowest indexes that are neither completed nor failed nor active."""
+    taken = state.completed | indexes_of(state.active) | (state.failed_indexes or Indexes())
+    if replaces_failed_only(state.job):
+        taken |= indexes_of(pod for pod in state.pods if pod.terminating and not pod.terminal)
     found: list[int] = []
-    for index in taken.missing(look.job.spec.completions or 0):
+    for index in taken.missing(state.job.spec.completions or 0):
         if len(found) == count:
             break
         found.append(index)
@@ -309,60 +311,60 @@ def next_indexes(look: Look, count: int) -> list[int]:
 
 
 @dataclass(slots=True)
-class Account:
-    """What the status says of finished pods, and which pods may then lose their finalizer."""
+class FinishedPods:
+    """The counts of finished pods for the status, and the pods whose finalizer may be removed once it is written."""
 
     succeeded: int
     failed: int
-    noted_succeeded: list[str]
-    noted_failed: list[str]
+    uncounted_succeeded: list[str]
+    uncounted_failed: list[str]
     release: list[Pod]
 
     @property
     def settled(self) -> bool:
-        return not (self.release or self.noted_succeeded or self.noted_failed)
+        return not (self.release or self.uncounted_succeeded or self.uncounted_failed)
 
 
-def account(look: Look, end: Ending | None) -> Account:
-    """Notes finished pods; moves into the counters what was noted before and has lost its finalizer since."""
-    job = look.job
-    noted = job.status.uncounted_terminated_pods
-    succeeded, failed = (list(noted.succeeded), list(noted.failed)) if noted is not None else ([], [])
-    book = Account(
-        succeeded=job.status.succeeded + sum(uid not in look.held for uid in succeeded),
-        failed=job.status.failed + sum(uid not in look.held for uid in failed),
-        noted_succeeded=[uid for uid in succeeded if uid in look.held],
-        noted_failed=[uid for uid in failed if uid in look.held],
+def count_finished(state: JobState, end: JobEnding | None) -> FinishedPods:
+    """Lists newly finished pods as uncounted; those listed before whose finalizer is gone move into the counters."""
+    job = state.job
+    listed = job.status.uncounted_terminated_pods
+    succeeded, failed = (list(listed.succeeded), list(listed.failed)) if listed is not None else ([], [])
+    counted = FinishedPods(
+        succeeded=job.status.succeeded + sum(uid not in state.held for uid in succeeded),
+        failed=job.status.failed + sum(uid not in state.held for uid in failed),
+        uncounted_succeeded=[uid for uid in succeeded if uid in state.held],
+        uncounted_failed=[uid for uid in failed if uid in state.held],
         release=[],
     )
     known, known_failed = {*succeeded, *failed}, set(failed)
     new_indexes = 0
-    for pod in look.pods:
+    for pod in state.pods:
         uid = pod.metadata.uid
-        if uid not in look.held or not _may_release(look, pod, end):
+        if uid not in state.held or not _may_release(state, pod, end):
             continue
-        book.release.append(pod)
+        counted.release.append(pod)
         if pod.status.phase == "Succeeded" and uid not in known_failed:
             if indexed(job):
-                new_indexes += has_place(job, pod) and (index_of(pod) or 0) not in look.before
+                new_indexes += has_valid_index(job, pod) and (index_of(pod) or 0) not in state.before
             elif uid not in known:
-                book.noted_succeeded.append(uid)
+                counted.uncounted_succeeded.append(uid)
         elif has_failed(job, pod) or (end is not None and end.type == FAILED):
-            # Once a job has failed, every pod that has not ended counts as failed.
-            if uid not in known and has_place(job, pod) and is_counted(job, pod):
-                book.noted_failed.append(uid)
-        if new_indexes + len(book.noted_succeeded) + len(book.noted_failed) >= MOST_UNCOUNTED:
+            # Once a job has failed, every unfinished pod counts as failed.
+            if uid not in known and has_valid_index(job, pod) and is_counted(job, pod):
+                counted.uncounted_failed.append(uid)
+        if new_indexes + len(counted.uncounted_succeeded) + len(counted.uncounted_failed) >= MAX_UNCOUNTED:
             break
     if indexed(job):
-        book.succeeded = len(look.done)
-    return book
+        counted.succeeded = len(state.completed)
+    return counted
 
 
-def _may_release(look: Look, pod: Pod, end: Ending | None) -> bool:
-    if look.job.metadata.deletion_timestamp or end is not None or pod.status.phase == "Succeeded":
+def _may_release(state: JobState, pod: Pod, end: JobEnding | None) -> bool:
+    if state.job.metadata.deletion_timestamp or end is not None or pod.status.phase == "Succeeded":
         return True
-    if not has_failed(look.job, pod):
+    if not has_failed(state.job, pod):
         return False
     index = index_of(pod)
-    waiting = look.replaceable.get(index) if index is not None else None
+    waiting = state.replaceable.get(index) if index is not None else None
     return waiting is None or waiting.metadata.uid != pod.metadata.uid

@@ -1,7 +1,7 @@
-"""Who owns the claims of a stateful set, by its retention policy: nobody, the set, or a pod that leaves. Pure.
+"""The owner of a StatefulSet's claims according to its retention policy: none, the set, or a condemned pod. Pure.
 
-The rules are those of upstream's stateful_set_utils.go. A claim that another controller owns, or one from before a set or
-pod was replaced, is left to whoever answers for it.
+The rules are those of upstream's stateful_set_utils.go. Claims that another controller owns, or that belong to a former set
+or pod of the same name, are left alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CONFLICT = (
 
 
 def is_stale(references: Sequence[OwnerReference], resource: Resource, name: str, uid: str = "") -> bool:
-    """Whether the first owner of that kind and name is another object than the one of that uid."""
+    """Whether the first owner of that kind and name has another uid."""
     mine = next((each for each in references if _names(each, resource, name)), None)
     return mine is not None and mine.uid != uid
 
 
 def has_conflict(spec: StatefulSet, references: Sequence[OwnerReference], pod: ObjectMeta) -> bool:
-    """Whether the policy would have to take a claim from another controller."""
+    """Whether the retention policy conflicts with another controller that owns the claim."""
     if not (_deletes(spec, scaled=True) or _deletes(spec, scaled=False)):
         return False
     for each in references:
@@ -45,8 +45,8 @@ def has_conflict(spec: StatefulSet, references: Sequence[OwnerReference], pod: O
 def owners(
     spec: StatefulSet, references: Sequence[OwnerReference], pod: ObjectMeta, *, leaving: bool
 ) -> list[Document] | None:
-    """The owners that a pod's claim should have, or None where they may stay as they are. `leaving` says whether the pod
-    is beyond the set's size."""
+    """The owner references that a pod's claim should have; None if it has them. `leaving`: the pod is condemned, beyond the
+    size of the set."""
     if is_stale(references, STATEFUL_SETS, spec.metadata.name, spec.metadata.uid):
         return None
     if is_stale(references, PODS, pod.name, pod.uid):
@@ -64,8 +64,8 @@ def owners(
         elif _deletes(spec, scaled=False):
             wanted = [controller_reference(STATEFUL_SETS, spec.metadata)]
     having = {each.uid for each in references if each.uid in own}
-    half = any(each.uid in own and not each.controller for each in references)
-    if having == {each["uid"] for each in wanted} and not half:
+    not_controller = any(each.uid in own and not each.controller for each in references)
+    if having == {each["uid"] for each in wanted} and not not_controller:
         return None
     return [*map(reference_document, kept), *wanted]
 

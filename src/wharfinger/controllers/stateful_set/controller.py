@@ -1,4 +1,4 @@
-"""StatefulSets: pods with a number, a name and claims of their own. Order and updates are decided in `stateful_rules`."""
+"""The StatefulSet controller."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFU
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, StatefulSet, view
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.controller_revisions import ControllerRevisions, RevisionHistory, template_of
-from wharfinger.controllers.ownership import selector_of
 from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.controllers.pod_templates import pod_from_template
 from wharfinger.controllers.stateful_set import claims, rules
@@ -34,19 +34,11 @@ class StatefulSetController(PodOwner):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self.revisions = ControllerRevisions(context, STATEFUL_SETS)
-        self._awaited: dict[
-            ObjectKey, ObjectKey
-        ] = {}  # claims that have to go or to change before a pod comes, and their set
+        self._awaited: dict[ObjectKey, ObjectKey] = {}  # claims whose deletion or change a set waits for
         self.claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_gone)
 
-    async def reconcile(self, key: ObjectKey) -> None:
-        document = self.owners.get(key[1], key[0])
-        if document is None:
-            return
-        selector = selector_of(document)
-        if selector is None:
-            return
+    async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         spec = view(document, StatefulSet)
         metadata = spec.metadata
         pods = await self.claim_pods(
@@ -63,7 +55,7 @@ class StatefulSetController(PodOwner):
         try:
             await self._carry_out(document, spec, plan, current, update)
         except ApiError as error:
-            failure = error  # what is there is reported all the same
+            failure = error  # the status is written nevertheless
         await self._report(key, document, spec, pods, current, history, now)
         if failure is not None:
             raise failure
@@ -111,7 +103,7 @@ class StatefulSetController(PodOwner):
         await self.revisions.truncate(history, live, spec.spec.revision_history_limit)
 
     async def _create(self, document: Document, spec: StatefulSet, revision: ControllerRevision, number: int) -> bool:
-        """False when a claim of the pod is still on its way out: nothing more is done this time."""
+        """False if a claim of the pod is still being deleted: the pod has to wait for that."""
         name = f"{spec.metadata.name}-{number}"
         free = True
         for template in spec.spec.volume_claim_templates:
@@ -119,13 +111,13 @@ class StatefulSetController(PodOwner):
         if not free:
             return False
         pod = self._pod(spec, revision, name, number)
-        with suppress(AlreadyExists):  # not seen yet, or another's: its going will be an event
+        with suppress(AlreadyExists):  # not in the cache yet, or not ours: its deletion is an event
             await self.create_pod(document, pod)
         return True
 
     async def _restore(self, document: Document, spec: StatefulSet, pod: Pod) -> bool:
-        """Gives a pod back what is its own: its name as a label, claims that are gone while it waits for them, and their
-        owners by the policy. False when a claim is still on its way out."""
+        """Restores the pod's name label, missing claims while it is pending, and the owners of its claims. False if a claim
+        is still being deleted."""
         name = pod.metadata.name
         if pod.status.phase == "Pending":
             for template in spec.spec.volume_claim_templates:
@@ -164,7 +156,7 @@ class StatefulSetController(PodOwner):
         return pod
 
     async def _create_claim(self, document: Document, spec: StatefulSet, template: dict[str, Any], pod: str) -> bool:
-        """Whether the pod can have its claim now."""
+        """Whether the claim can be used now."""
         claim_document = copy.deepcopy(template)
         metadata = claim_document["metadata"]
         name = f"{metadata['name']}-{pod}"
@@ -194,7 +186,7 @@ class StatefulSetController(PodOwner):
         return True
 
     async def _is_usable(self, document: Document, spec: StatefulSet, name: str, pod: str) -> bool:
-        """Whether a claim that is there stays: it is not being deleted, nor bound to go with a former pod of that name."""
+        """Whether an existing claim is neither being deleted nor owned by a former pod of that name."""
         key = (spec.metadata.namespace, name)
         self._awaited[key] = spec.metadata.key
         try:
@@ -217,7 +209,7 @@ class StatefulSetController(PodOwner):
             self.queue.add(waiting)
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> None:
-        """A pod that waits may miss it."""
+        """A pending pod may need it again."""
         self._claim_changed(claim)
         for owner in self.owners:
             if owner["metadata"].get("namespace") != claim.metadata.namespace:
@@ -228,7 +220,7 @@ class StatefulSetController(PodOwner):
                     self.enqueue(owner)
 
     async def _own_claims(self, document: Document, spec: StatefulSet, pod: ObjectMeta, *, leaving: bool) -> bool:
-        """Sets the owners of a pod's claims as the retention policy wants them; says whether it had to."""
+        """Sets the owners of a pod's claims according to the retention policy; returns whether any changed."""
         changed = False
         for template in spec.spec.volume_claim_templates:
             claim = self.claims.get(f"{template['metadata']['name']}-{pod.name}", pod.namespace)
@@ -248,7 +240,7 @@ class StatefulSetController(PodOwner):
                 changed = True
         return changed
 
-    # What is told of pods, in upstream's words
+    # Pod events with upstream's texts
 
     async def create_pod(self, owner: Document, pod: Document) -> Document | None:
         name = pod["metadata"]["name"]

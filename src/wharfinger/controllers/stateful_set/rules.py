@@ -1,4 +1,4 @@
-"""What a stateful set does next: which ordinals are made, which pods go, and in which order. Pure.
+"""The decisions of the StatefulSet controller: which ordinals to create, which pods to delete, in which order. Pure.
 
 The rules are those of upstream's stateful_set_control.go, with maxUnavailable.
 """
@@ -20,12 +20,12 @@ from wharfinger.controllers.template_hashes import REVISION_HASH
 class StatefulPlan:
     create: list[int] = field(default_factory=list)  # ordinals
     delete: list[Pod] = field(default_factory=list)
-    keep: list[Pod] = field(default_factory=list)  # within the size, as far as this step looks
-    condemned: list[Pod] = field(default_factory=list)  # beyond the size, once it is their turn; the highest first
+    keep: list[Pod] = field(default_factory=list)  # within the size
+    condemned: list[Pod] = field(default_factory=list)  # beyond the size, highest ordinal first
 
 
 def ordinal(name: str, pod_name: str) -> int | None:
-    """The number of a pod of the set of that name."""
+    """The ordinal of a pod of the set `name`; None if the pod's name has none."""
     match = re.fullmatch(r"(.*)-([0-9]+)", pod_name)
     return int(match[2]) if match is not None and match[1] == name else None
 
@@ -35,7 +35,7 @@ def start_of(spec: StatefulSet) -> int:
 
 
 def needs_current(spec: StatefulSet, number: int) -> bool:
-    """Whether a new pod of that ordinal is made from the current revision, not yet from the update."""
+    """Whether a new pod of that ordinal gets the current revision instead of the update revision."""
     strategy = spec.spec.update_strategy
     if strategy.type != "RollingUpdate":
         return False
@@ -45,7 +45,7 @@ def needs_current(spec: StatefulSet, number: int) -> bool:
 
 
 def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: float) -> StatefulPlan:
-    """`update_revision` is the value of the revision label on pods that are up to date."""
+    """`update_revision` is the value of the revision label of updated pods."""
     start, size = start_of(spec), spec.spec.replicas
     seconds = spec.spec.min_ready_seconds
     ordered = spec.spec.pod_management_policy != "Parallel"
@@ -91,7 +91,7 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
             if ordered:
                 return result
             continue
-        # All replicas are healthy here; of the leaving pods the lowest unhealthy one may go even so.
+        # All replicas are healthy here. Of unhealthy condemned pods, only the lowest may be deleted.
         if ordered and not healthy(pod) and pod is not first_unhealthy:
             return result
         result.delete.append(pod)
@@ -104,7 +104,7 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
 def _outdated(
     spec: StatefulSet, replicas: Sequence[Pod | None], update_revision: str, *, healthy_count: int
 ) -> list[Pod]:
-    """Pods that a rolling update replaces now, the highest ordinal first, within what may be unavailable."""
+    """The pods that a rolling update replaces now: highest ordinal first, within maxUnavailable."""
     strategy = spec.spec.update_strategy
     if strategy.type != "RollingUpdate":
         return []
@@ -127,7 +127,7 @@ def _outdated(
 
 
 def status(spec: StatefulSet, pods: Sequence[Pod], current: str, update: str, now: float) -> Document:
-    """The counts; `current` and `update` are names of revisions, which stateful pods carry in full."""
+    """The counts; `current` and `update` are names of revisions, which pods have in their revision label."""
     running = [pod for pod in pods if pod.status.phase == "Running" and pod.ready]
     alive = [pod for pod in pods if not pod.terminating]
     labels = [pod.metadata.labels.get(REVISION_HASH) for pod in alive]

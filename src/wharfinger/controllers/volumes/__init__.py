@@ -1,4 +1,4 @@
-"""Volumes where no cluster provides them (embedded and simulated): claims are bound, provisioned, protected and reclaimed."""
+"""Volume controllers for embedded and simulated clusters: binding, provisioning, protection and reclaiming."""
 
 from wharfinger.controllers.volumes.binder import VolumeBinder
 from wharfinger.controllers.volumes.ephemeral import EphemeralVolumes

@@ -1,7 +1,7 @@
-"""Binds claims and volumes to each other, has missing volumes made, and reclaims those whose claim is gone.
+"""Binds claims and volumes, provisions missing volumes, and reclaims volumes whose claim was deleted.
 
-What kube-controller-manager's volume binder and a CSI provisioner do together, for embedded and simulated clusters.
-Claims of a class that waits for its consumer are left to the scheduler: it binds a volume to them or selects a node.
+It is kube-controller-manager's volume binder and a CSI provisioner in one, for embedded and simulated clusters. Claims of a
+class with WaitForFirstConsumer are left to the scheduler, which binds a volume or selects a node.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -33,9 +34,8 @@ from wharfinger.api.views import (
     StorageClass,
     view,
 )
-from wharfinger.client.controller import Controller
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME
 from wharfinger.controllers.volumes.provisioner import POOL, CannotProvision, Provisioned, Storage, provision
 from wharfinger.plugins.volumes.rules import (
@@ -54,22 +54,20 @@ from wharfinger.plugins.volumes.rules import (
 )
 
 DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-_TRIES = 5
-AGAIN = 15.0  # seconds until a claim that could not be served is looked at again
+_ATTEMPTS = 5
+RETRY = 15.0  # seconds until provisioning is retried
 
 CLAIM: Literal["claim"] = "claim"
 VOLUME: Literal["volume"] = "volume"
 BinderKey = tuple[str, str, str]
-"""Which of the two, namespace and name."""
+"""`claim` or `volume`, namespace, name."""
 
 
-class VolumeBinder(Controller[BinderKey]):
+class VolumeBinder(ContextController[BinderKey]):
     name = "persistentvolume-binder"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         informers = context.informers
         self._claims = informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._volumes = informers.of(PERSISTENT_VOLUMES, PersistentVolume)
@@ -78,11 +76,11 @@ class VolumeBinder(Controller[BinderKey]):
         self._csi_nodes = informers.of(CSI_NODES, CSINode)
         self._drivers = informers.of(CSI_DRIVERS, CSIDriver)
         self._capacities = informers.of(CSI_STORAGE_CAPACITIES, CSIStorageCapacity)
-        self._meant = self._volumes.index("claim", _claim_of)
+        self._reserved = self._volumes.index("claim", _claim_of)
         self._free = self._volumes.index("free", _free_in_class)
         self._unbound = self._claims.index("unbound", _unbound_in_class)
         self._bound_to = self._claims.index("volume", _bound_to)
-        self._ready: dict[str, float] = {}  # uid of a claim being provisioned to when that is done
+        self._ready: dict[str, float] = {}  # by claim uid: when provisioning completes
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new), self._claim_gone)
         self._volumes.add_handler(self._volume_seen, lambda old, new: self._volume_seen(new), self._volume_gone)
         self._classes.add_handler(self._class_seen, lambda old, new: self._class_seen(new))
@@ -96,9 +94,9 @@ class VolumeBinder(Controller[BinderKey]):
         try:
             await self._volume(name)
         except NotFound:
-            return  # the volume or its claim went meanwhile; a claim's going is told
+            return  # the volume or its claim was deleted; a deleted claim is an event
 
-    # -- claims
+    # Claims
 
     async def _claim(self, namespace: str, name: str) -> None:
         claim = self._claims.get(name, namespace)
@@ -124,7 +122,7 @@ class VolumeBinder(Controller[BinderKey]):
         await self._finish(claim, volume)
 
     async def _bind_named(self, claim: PersistentVolumeClaim) -> None:
-        """A claim that names its volume takes it when it is free or meant for the claim, and large enough."""
+        """Binds a claim to the volume that it names, if that is free or reserved for the claim, and large enough."""
         volume = self._volumes.get(claim.spec.volume_name)
         if volume is None or volume.metadata.deletion_timestamp:
             await self._pending(claim)
@@ -143,7 +141,7 @@ class VolumeBinder(Controller[BinderKey]):
                 return
         storage_class = self._classes.get(class_of_claim(claim))
         waits = waits_for_consumer(storage_class)
-        volume = self._matching(claim, meant_only=waits)
+        volume = self._matching(claim, reserved_only=waits)
         if volume is not None:
             await self._bind(claim, volume)
             return
@@ -154,11 +152,13 @@ class VolumeBinder(Controller[BinderKey]):
         if not waits or selected is not None:
             await self._provision(claim, storage_class, selected if waits else None)
 
-    def _matching(self, claim: PersistentVolumeClaim, *, meant_only: bool) -> PersistentVolume | None:
-        """The volume meant for the claim, else the smallest that is free and suits."""
-        meant = [each for each in self._meant.get(claim.metadata.key) if _refers(each, claim) and _suits(each, claim)]
-        if meant or meant_only:
-            return min(meant, key=_smallest, default=None)
+    def _matching(self, claim: PersistentVolumeClaim, *, reserved_only: bool) -> PersistentVolume | None:
+        """The volume reserved for the claim, or else the smallest suitable free volume."""
+        reserved = [
+            each for each in self._reserved.get(claim.metadata.key) if _refers(each, claim) and _suits(each, claim)
+        ]
+        if reserved or reserved_only:
+            return min(reserved, key=_smallest, default=None)
         try:
             selector = None if claim.spec.selector is None else claim.spec.selector.compile()
         except BadSelector:
@@ -173,7 +173,7 @@ class VolumeBinder(Controller[BinderKey]):
         return min(fitting, key=_smallest, default=None)
 
     async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Volume first, then the claim: whoever starts anew in between finds the volume meant for the claim."""
+        """Writes the volume first: after a crash in between, the volume is reserved for the claim."""
         metadata: Document = {"resourceVersion": volume.metadata.resource_version}
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
@@ -189,7 +189,7 @@ class VolumeBinder(Controller[BinderKey]):
                 "resourceVersion": own.resource_version,
             }
             change = {"metadata": metadata, "spec": {"claimRef": named}}
-            document = await self._client.patch(PERSISTENT_VOLUMES, volume.metadata.name, change)
+            document = await self.client.patch(PERSISTENT_VOLUMES, volume.metadata.name, change)
             volume = view(document, PersistentVolume)
         annotations = {BIND_COMPLETED: "yes"}
         change = {}
@@ -201,7 +201,7 @@ class VolumeBinder(Controller[BinderKey]):
         await self._finish(bound, volume)
 
     async def _finish(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """The status of both says that they are bound."""
+        """Sets the phase of both to Bound."""
         if volume.status.phase != "Bound":
             await self._volume_status(volume, "Bound")
         if claim.status.phase != "Bound":
@@ -217,7 +217,7 @@ class VolumeBinder(Controller[BinderKey]):
             await self._claim_status(claim, {"phase": "Pending"})
 
     def _default_class(self) -> StorageClass | None:
-        """Of several the newest, as upstream; its name settles ties."""
+        """The newest default class, as upstream; ties are broken by name."""
         marked = [
             each
             for each in self._classes
@@ -226,20 +226,20 @@ class VolumeBinder(Controller[BinderKey]):
         marked.sort(key=lambda each: each.metadata.name)
         return max(marked, key=lambda each: each.metadata.creation_timestamp, default=None)
 
-    # -- provisioning
+    # Provisioning
 
     async def _provision(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, node_name: str | None
     ) -> None:
-        told = {**storage_class.metadata.annotations, **claim.metadata.annotations}
-        if not self._time_is_up(claim, told.get(PROVISIONING_TIME, "")):
+        annotations = {**storage_class.metadata.annotations, **claim.metadata.annotations}
+        if not self._provisioning_time_passed(claim, annotations.get(PROVISIONING_TIME, "")):
             return
         try:
-            if told.get(PROVISIONING) == "fail" or self._context.provision_faults.fails():
+            if annotations.get(PROVISIONING) == "fail" or self.context.provision_faults.fails():
                 raise CannotProvision("the provisioner was told to fail")
             made = provision(claim, storage_class, node_name, self._storage())
         except CannotProvision as why:
-            await self._cannot(claim, storage_class, str(why))
+            await self._report_failure(claim, storage_class, str(why))
             return
         document = await self._create(made, size_of(claim))
         volume = view(document, PersistentVolume)
@@ -247,21 +247,21 @@ class VolumeBinder(Controller[BinderKey]):
         await self._bind(claim, volume)
 
     async def _create(self, made: Provisioned, size: int) -> Document:
-        """The volume as the server has it; its pool is charged first, so that no two are made of the same room."""
+        """Creates the volume. The capacity is reduced first, so that it cannot be used twice."""
         if made.pool is not None:
-            await self._take(made.pool, -size)
+            await self._change_capacity(made.pool, -size)
         try:
-            return await self._client.create(PERSISTENT_VOLUMES, made.volume)
+            return await self.client.create(PERSISTENT_VOLUMES, made.volume)
         except ApiError as error:
-            # Refused for certain, or made before we were started anew and charged then; what is unclear stays charged.
+            # Rejected, or created and counted before a restart. If the outcome is unknown, the capacity stays reduced.
             if made.pool is not None and error.code < 500:
-                await self._give_back(made.pool.metadata.key, size)
+                await self._release_capacity(made.pool.metadata.key, size)
             if not isinstance(error, AlreadyExists):
                 raise
-            return await self._client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
+            return await self.client.get(PERSISTENT_VOLUMES, made.volume["metadata"]["name"])
 
-    def _time_is_up(self, claim: PersistentVolumeClaim, text: str) -> bool:
-        """Whether provisioning took as long as it is to take; it is looked at again otherwise."""
+    def _provisioning_time_passed(self, claim: PersistentVolumeClaim, text: str) -> bool:
+        """Whether the simulated provisioning time has passed; otherwise the claim is requeued."""
         if not text:
             return True
         if text == "never":
@@ -270,51 +270,51 @@ class VolumeBinder(Controller[BinderKey]):
             needed = parse_duration(text)
         except BadTime:
             return True
-        now = self._context.now()
+        now = self.context.now()
         until = self._ready.setdefault(claim.metadata.uid, now + needed)
         if until > now:
             self.queue.add_after((CLAIM, *claim.metadata.key), until - now)
             return False
         return True
 
-    async def _cannot(self, claim: PersistentVolumeClaim, storage_class: StorageClass, why: str) -> None:
-        """The scheduler is to choose another node; a claim that waits for none is tried again later."""
+    async def _report_failure(self, claim: PersistentVolumeClaim, storage_class: StorageClass, why: str) -> None:
+        """Lets the scheduler select another node; without a selected node, provisioning is retried later."""
         self._ready.pop(claim.metadata.uid, None)
         message = f'failed to provision volume with StorageClass "{storage_class.metadata.name}": {why}'
         self._event(claim, "Warning", "ProvisioningFailed", message)
         if SELECTED_NODE in claim.metadata.annotations:
             await self._patch_claim(claim, {"metadata": {"annotations": {SELECTED_NODE: None}}})
         else:
-            self.queue.add_after((CLAIM, *claim.metadata.key), AGAIN, background=True)
+            self.queue.add_after((CLAIM, *claim.metadata.key), RETRY, background=True)
 
     def _storage(self) -> Storage:
         return Storage(self._nodes.items, self._csi_nodes.items, self._drivers.items, self._capacities.items)
 
-    async def _take(self, pool: CSIStorageCapacity, change: int) -> None:
-        """A pool has so many nano-bytes more free. Raises Conflict when it changed meanwhile."""
+    async def _change_capacity(self, pool: CSIStorageCapacity, change: int) -> None:
+        """Changes the free capacity by so many nano-bytes. Raises Conflict if it changed in the meantime."""
         if pool.capacity is None:
             return
         left = format_nano(max(parse_nano(pool.capacity) + change, 0), family(pool.capacity))
         metadata = pool.metadata
         patch = {"metadata": {"resourceVersion": metadata.resource_version}, "capacity": left}
-        await self._client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
+        await self.client.patch(CSI_STORAGE_CAPACITIES, metadata.name, patch, metadata.namespace)
 
-    async def _give_back(self, pool: tuple[str, str], size: int) -> None:
-        """Straight from the server: our copy may be a moment old, and nobody else gives this room back."""
-        for _ in range(_TRIES):
+    async def _release_capacity(self, pool: ObjectKey, size: int) -> None:
+        """Reads from the server, since the cache may be stale and a conflict would not be retried by others."""
+        for _ in range(_ATTEMPTS):
             try:
-                found = await self._client.get(CSI_STORAGE_CAPACITIES, pool[1], pool[0], view=CSIStorageCapacity)
-                await self._take(found, size)
+                found = await self.client.get(CSI_STORAGE_CAPACITIES, pool[1], pool[0], view=CSIStorageCapacity)
+                await self._change_capacity(found, size)
             except NotFound:
                 return
             except Conflict:
                 continue
             return
 
-    # -- volumes
+    # Volumes
 
     async def _volume(self, name: str) -> None:
-        """One that is being deleted is told of too: its phase says when it is free to go."""
+        """Reconciles a volume, also one that is being deleted: pv-protection reads its phase."""
         volume = self._volumes.get(name)
         if volume is None:
             return
@@ -330,30 +330,30 @@ class VolumeBinder(Controller[BinderKey]):
             return
         delete = volume.spec.persistent_volume_reclaim_policy == "Delete"
         if delete:
-            await self._empty(volume)  # before it is free to go
+            await self._reclaim_capacity(volume)  # before the phase allows its deletion
         if volume.status.phase != "Released":
             await self._volume_status(volume, "Released")
         if delete and not volume.metadata.deletion_timestamp:
-            await self._client.delete(PERSISTENT_VOLUMES, name, uid=volume.metadata.uid)
+            await self.client.delete(PERSISTENT_VOLUMES, name, uid=volume.metadata.uid)
 
-    async def _empty(self, volume: PersistentVolume) -> None:
-        """Its room is given back once, whoever deletes the volume: the note of the pool goes first."""
+    async def _reclaim_capacity(self, volume: PersistentVolume) -> None:
+        """Releases the capacity once, whoever deletes the volume: the annotation is removed first."""
         own = volume.metadata
         namespace, _, pool = own.annotations.get(POOL, "").partition("/")
         if pool:
-            note = {"resourceVersion": own.resource_version, "annotations": {POOL: None}}
-            await self._client.patch(PERSISTENT_VOLUMES, own.name, {"metadata": note})
-            await self._give_back((namespace, pool), capacity_of(volume))
+            metadata = {"resourceVersion": own.resource_version, "annotations": {POOL: None}}
+            await self.client.patch(PERSISTENT_VOLUMES, own.name, {"metadata": metadata})
+            await self._release_capacity((namespace, pool), capacity_of(volume))
 
-    # -- reading and writing
+    # Reads and writes
 
     async def _current_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """A claim that our copy does not show may have come just now."""
+        """The claim from the cache, or else from the server: it may be new."""
         found = self._claims.get(name, namespace)
         if found is not None:
             return found
         try:
-            return await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace, view=PersistentVolumeClaim)
+            return await self.client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace, view=PersistentVolumeClaim)
         except NotFound:
             return None
 
@@ -362,7 +362,7 @@ class VolumeBinder(Controller[BinderKey]):
         if found is not None:
             return found
         try:
-            return await self._client.get(PERSISTENT_VOLUMES, name, view=PersistentVolume)
+            return await self.client.get(PERSISTENT_VOLUMES, name, view=PersistentVolume)
         except NotFound:
             return None
 
@@ -370,30 +370,30 @@ class VolumeBinder(Controller[BinderKey]):
         own = claim.metadata
         metadata = {**change.get("metadata", {}), "resourceVersion": own.resource_version}
         patch = {**change, "metadata": metadata}
-        document = await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace)
+        document = await self.client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace)
         return view(document, PersistentVolumeClaim)
 
     async def _claim_status(self, claim: PersistentVolumeClaim, status: Document) -> None:
         own = claim.metadata
         patch = {"metadata": {"uid": own.uid}, "status": status}
-        await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace, subresource="status")
+        await self.client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, patch, own.namespace, subresource="status")
 
     async def _volume_status(self, volume: PersistentVolume, phase: str) -> None:
         own = volume.metadata
         patch = {"metadata": {"uid": own.uid}, "status": {"phase": phase}}
-        await self._client.patch(PERSISTENT_VOLUMES, own.name, patch, subresource="status")
+        await self.client.patch(PERSISTENT_VOLUMES, own.name, patch, subresource="status")
 
     def _event(self, claim: PersistentVolumeClaim, type: EventKind, reason: str, message: str) -> None:
-        self._context.recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, type, reason, message)
+        self.context.recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, type, reason, message)
 
-    # -- what is seen
+    # Informer events
 
     def _claim_seen(self, claim: PersistentVolumeClaim) -> None:
         self.queue.add((CLAIM, *claim.metadata.key))
 
     def _claim_gone(self, claim: PersistentVolumeClaim) -> None:
         self._ready.pop(claim.metadata.uid, None)
-        for volume in self._meant.get(claim.metadata.key):
+        for volume in self._reserved.get(claim.metadata.key):
             self.queue.add((VOLUME, "", volume.metadata.name))
 
     def _volume_seen(self, volume: PersistentVolume) -> None:
@@ -401,25 +401,25 @@ class VolumeBinder(Controller[BinderKey]):
         reference = volume.spec.claim_ref
         if reference is not None:
             self.queue.add((CLAIM, reference.namespace, reference.name))
-        elif volume.status.phase == "Available":  # a claim may also name it, and wait for it
-            self._look_at(self._bound_to.get(volume.metadata.name))
-            self._look_at(self._unbound.get(class_of_volume(volume)))
+        elif volume.status.phase == "Available":  # a claim that names the volume may wait for it
+            self._enqueue(self._bound_to.get(volume.metadata.name))
+            self._enqueue(self._unbound.get(class_of_volume(volume)))
 
     def _volume_gone(self, volume: PersistentVolume) -> None:
-        self._look_at(self._bound_to.get(volume.metadata.name))
+        self._enqueue(self._bound_to.get(volume.metadata.name))
 
     def _class_seen(self, storage_class: StorageClass) -> None:
-        self._look_at(claim for claim in self._claims if not claim.spec.volume_name)
+        self._enqueue(claim for claim in self._claims if not claim.spec.volume_name)
 
     def _pool_seen(self, pool: CSIStorageCapacity) -> None:
-        self._look_at(self._unbound.get(pool.storage_class_name))
+        self._enqueue(self._unbound.get(pool.storage_class_name))
 
-    def _look_at(self, claims: Iterable[PersistentVolumeClaim]) -> None:
+    def _enqueue(self, claims: Iterable[PersistentVolumeClaim]) -> None:
         for claim in claims:
             self.queue.add((CLAIM, *claim.metadata.key))
 
 
-def _claim_of(volume: PersistentVolume) -> list[tuple[str, str]]:
+def _claim_of(volume: PersistentVolume) -> list[ObjectKey]:
     reference = volume.spec.claim_ref
     return [] if reference is None else [(reference.namespace, reference.name)]
 

@@ -1,4 +1,4 @@
-"""The claims of ephemeral volumes: one for each such volume of a pod, owned by the pod and gone with it."""
+"""Creates the claims of generic ephemeral volumes, which the pod owns."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.views import ObjectMeta, PersistentVolumeClaim, Pod, view
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.plugins.volumes.rules import claim_name, not_created_for
 
 
-class EphemeralVolumes(Controller[ObjectKey]):
+class EphemeralVolumes(ContextController[ObjectKey]):
     """Keys are pods."""
 
     name = "ephemeral-volume"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         self._pods = context.informers.of(PODS, Pod)
         self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._pods.add_handler(self._seen)
@@ -40,11 +37,11 @@ class EphemeralVolumes(Controller[ObjectKey]):
             if found is None:
                 missing[volume.name] = name
             elif fault := not_created_for(pod, found):
-                self._context.recorder.event(PODS, pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {fault}")  # fmt: skip
+                self.context.recorder.event(PODS, pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {fault}")  # fmt: skip
         if not missing:
             return
         try:
-            document = await self._client.get(PODS, key[1], key[0])
+            document = await self.client.get(PODS, key[1], key[0])
         except NotFound:
             return
         if document["metadata"]["uid"] == pod.metadata.uid:
@@ -69,9 +66,9 @@ class EphemeralVolumes(Controller[ObjectKey]):
             "spec": template.get("spec") or {},
         }
         try:
-            await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim, pod["metadata"]["namespace"])
+            await self.client.create(PERSISTENT_VOLUME_CLAIMS, claim, pod["metadata"]["namespace"])
         except AlreadyExists:
-            return  # seen again when our copy of it comes
+            return  # the cache lacks it
 
     def _seen(self, pod: Pod) -> None:
         if any(volume.ephemeral is not None for volume in pod.spec.volumes):

@@ -1,7 +1,7 @@
-"""Keeps claims that a pod uses, and volumes that are bound, until they are free: then their finalizer goes, and so do they.
+"""The pvc-protection and pv-protection controllers: remove the finalizer of claims and volumes that are being deleted, once
+they are unused.
 
-What kube-controller-manager's pvc-protection and pv-protection do, for embedded and simulated clusters. Admission adds the
-finalizers; here they are added only to what was stored without them, or lost them.
+For embedded and simulated clusters. Admission adds the finalizers; here they are added only to objects without them.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ from typing import Final
 
 from wharfinger.admission.storage_protection import CLAIM_PROTECTION, VOLUME_PROTECTION
 from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod
 from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.client.controller import Controller
 from wharfinger.client.interface import Client
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.plugins.volumes.rules import claim_name, claim_names, not_created_for
 
 BOUND: Final = "Bound"
 
 
-class ClaimProtection(Controller[str]):
-    """Keys are namespaces: the claims that are due in one share one list of its pods."""
+class ClaimProtection(ContextController[str]):
+    """Keys are namespaces, so that the pods are listed once for all pending claims of a namespace."""
 
     name = "pvc-protection"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._pods = context.informers.of(PODS, Pod)
         self._users = self._pods.index("claims", _claims_of)
-        self._due: dict[str, set[str]] = {}  # by namespace, the claims to look at
+        self._due: dict[str, set[str]] = {}  # by namespace: claims to check
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new))
         self._pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new), self._pod_gone)
 
@@ -46,13 +45,13 @@ class ClaimProtection(Controller[str]):
             if claim is None:
                 continue
             try:
-                if _unprotected(claim.metadata, CLAIM_PROTECTION):
-                    await _protect(self._client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
-                elif _leaving(claim.metadata, CLAIM_PROTECTION) and not _used(claim, self._users.get((key, name))):
-                    if live is None:  # a pod that uses the claim may not have reached our copy yet
-                        live = list((await self._client.list(PODS, key, view=Pod)).items)
+                if _lacks(claim.metadata, CLAIM_PROTECTION):
+                    await _protect(self.client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
+                elif _is_deleted(claim.metadata, CLAIM_PROTECTION) and not _used(claim, self._users.get((key, name))):
+                    if live is None:  # the cache may lack a pod that uses the claim
+                        live = list((await self.client.list(PODS, key, view=Pod)).items)
                     if not _used(claim, live):
-                        await _release(self._client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
+                        await _release(self.client, PERSISTENT_VOLUME_CLAIMS, claim.metadata, CLAIM_PROTECTION)
             except ApiError as error:
                 self._due.setdefault(key, set()).add(name)
                 failure = error
@@ -60,34 +59,33 @@ class ClaimProtection(Controller[str]):
             raise failure
 
     def _claim_seen(self, claim: PersistentVolumeClaim) -> None:
-        if _unprotected(claim.metadata, CLAIM_PROTECTION) or _leaving(claim.metadata, CLAIM_PROTECTION):
-            self._look_at(*claim.metadata.key)
+        if _lacks(claim.metadata, CLAIM_PROTECTION) or _is_deleted(claim.metadata, CLAIM_PROTECTION):
+            self._check(*claim.metadata.key)
 
     def _pod_seen(self, pod: Pod) -> None:
         if pod.spec.volumes and (not pod.spec.node_name or _shut_down(pod)):
             self._pod_gone(pod)
 
     def _pod_gone(self, pod: Pod) -> None:
-        """A claim that begins to leave later is looked at then."""
+        """Checks the claims of the pod that are being deleted."""
         namespace = pod.metadata.namespace
         for name in claim_names(pod):
             claim = self._claims.get(name, namespace)
-            if claim is not None and _leaving(claim.metadata, CLAIM_PROTECTION):
-                self._look_at(namespace, name)
+            if claim is not None and _is_deleted(claim.metadata, CLAIM_PROTECTION):
+                self._check(namespace, name)
 
-    def _look_at(self, namespace: str, name: str) -> None:
+    def _check(self, namespace: str, name: str) -> None:
         self._due.setdefault(namespace, set()).add(name)
         self.queue.add(namespace)
 
 
-class VolumeProtection(Controller[str]):
-    """Keys are volumes. Whether one is in use is what the binder wrote into its phase."""
+class VolumeProtection(ContextController[str]):
+    """Keys are volumes. A volume is in use while its phase is Bound."""
 
     name = "pv-protection"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         self._volumes = context.informers.of(PERSISTENT_VOLUMES, PersistentVolume)
         self._volumes.add_handler(self._seen, lambda old, new: self._seen(new))
 
@@ -95,17 +93,17 @@ class VolumeProtection(Controller[str]):
         volume = self._volumes.get(key)
         if volume is None:
             return
-        if _unprotected(volume.metadata, VOLUME_PROTECTION):
-            await _protect(self._client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
-        elif _leaving(volume.metadata, VOLUME_PROTECTION) and volume.status.phase != BOUND:
-            await _release(self._client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
+        if _lacks(volume.metadata, VOLUME_PROTECTION):
+            await _protect(self.client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
+        elif _is_deleted(volume.metadata, VOLUME_PROTECTION) and volume.status.phase != BOUND:
+            await _release(self.client, PERSISTENT_VOLUMES, volume.metadata, VOLUME_PROTECTION)
 
     def _seen(self, volume: PersistentVolume) -> None:
-        if _unprotected(volume.metadata, VOLUME_PROTECTION) or _leaving(volume.metadata, VOLUME_PROTECTION):
+        if _lacks(volume.metadata, VOLUME_PROTECTION) or _is_deleted(volume.metadata, VOLUME_PROTECTION):
             self.queue.add(volume.metadata.name)
 
 
-def _claims_of(pod: Pod) -> list[tuple[str, str]]:
+def _claims_of(pod: Pod) -> list[ObjectKey]:
     return [(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else []
 
 
@@ -114,10 +112,10 @@ def _used(claim: PersistentVolumeClaim, pods: list[Pod]) -> bool:
 
 
 def _uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Whether the pod keeps the claim: it is on a node, since none may go to one with a claim that leaves.
+    """Whether the pod uses the claim. Unscheduled pods do not: the scheduler rejects pods whose claim is being deleted.
 
-    A pod that ended keeps it too, as long as it is there. One that only finalizers keep gives up its ephemeral claims:
-    they might be what it waits for (upstream's pvc_protection_controller.go).
+    Finished pods use it until they are deleted. A pod that only finalizers keep does not use its ephemeral claims, since
+    it might wait for their deletion (upstream's pvc_protection_controller.go).
     """
     if not pod.spec.node_name:
         return False
@@ -133,11 +131,11 @@ def _shut_down(pod: Pod) -> bool:
     return bool(pod.metadata.deletion_timestamp) and pod.metadata.deletion_grace_period_seconds == 0
 
 
-def _unprotected(metadata: ObjectMeta, finalizer: str) -> bool:
+def _lacks(metadata: ObjectMeta, finalizer: str) -> bool:
     return not metadata.deletion_timestamp and finalizer not in metadata.finalizers
 
 
-def _leaving(metadata: ObjectMeta, finalizer: str) -> bool:
+def _is_deleted(metadata: ObjectMeta, finalizer: str) -> bool:
     return bool(metadata.deletion_timestamp) and finalizer in metadata.finalizers
 
 
@@ -150,7 +148,7 @@ async def _release(client: Client, resource: Resource, metadata: ObjectMeta, fin
 
 
 async def _write(client: Client, resource: Resource, metadata: ObjectMeta, finalizers: list[str]) -> None:
-    """Raises Conflict where the object is not the one we looked at any more."""
+    """Raises Conflict if the object changed in the meantime."""
     change = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": finalizers}}
     try:
         await client.patch(resource, metadata.name, change, metadata.namespace)

@@ -1,6 +1,6 @@
-"""The simulated provisioner's decisions: whether a volume can be made for a claim, where it can be used, and what it is.
+"""The decisions of the simulated provisioner: whether a volume can be provisioned for a claim, and with which topology. Pure.
 
-Pure: the binder writes what is decided here.
+The binder does the I/O.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.quantity import canonical, value
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, matches
@@ -15,36 +16,34 @@ from wharfinger.api.views import CSIDriver, CSINode, CSIStorageCapacity, Node, P
 from wharfinger.plugins.volumes.provisioning import volume_limit
 from wharfinger.plugins.volumes.rules import class_of_claim, on_labels, topologies
 
-Key = tuple[str, str]
-
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-POOL = "wharfinger.dev/storage-capacity"  # on a volume: the CSIStorageCapacity it was taken from, as namespace/name
+POOL = "wharfinger.dev/storage-capacity"  # on a volume: its CSIStorageCapacity, as namespace/name
 
 
 class CannotProvision(Exception):
-    """No volume for this claim, for the reason given."""
+    """No volume can be provisioned for the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
     volume: Document
-    pool: CSIStorageCapacity | None  # what it is taken from
+    pool: CSIStorageCapacity | None  # whose capacity it uses
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What the provisioner looks at, by namespace and name."""
+    """The objects that the provisioner reads, by key."""
 
-    nodes: Mapping[Key, Node]
-    csi_nodes: Mapping[Key, CSINode]
-    drivers: Mapping[Key, CSIDriver]
-    capacities: Mapping[Key, CSIStorageCapacity]
+    nodes: Mapping[ObjectKey, Node]
+    csi_nodes: Mapping[ObjectKey, CSINode]
+    drivers: Mapping[ObjectKey, CSIDriver]
+    capacities: Mapping[ObjectKey, CSIStorageCapacity]
 
 
 def provision(
     claim: PersistentVolumeClaim, storage_class: StorageClass, node_name: str | None, storage: Storage
 ) -> Provisioned:
-    """A volume for the node, or for any that suits when none is named. Raises CannotProvision."""
+    """A volume for the node, or for any suitable node if none is given. Raises CannotProvision."""
     driver = storage.drivers.get(("", storage_class.provisioner))
     limited = driver is not None and driver.spec.storage_capacity
     size = value(claim.spec.resources.requests.get("storage", 0))
@@ -98,7 +97,7 @@ def _pool(
 def _topology(
     storage_class: StorageClass, node: Node | None, pool: CSIStorageCapacity | None, storage: Storage
 ) -> dict[str, str]:
-    """The labels of nodes that can use the volume: by what the driver tells apart, the class, or the pool."""
+    """The labels of nodes that can use the volume, with the topology keys of the driver, the class or the pool."""
     if node is None:
         return {}
     csi_node = storage.csi_nodes.get(("", node.metadata.name))

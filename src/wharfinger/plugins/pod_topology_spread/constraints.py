@@ -15,6 +15,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
+    """A constraint with its selector compiled and its defaults filled in."""
+
     max_skew: int
     topology_key: str
     selector: PodSelector

@@ -5,7 +5,7 @@ The same steps and messages as upstream's bindAPIUpdate and checkBindings.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from wharfinger.api.views import Node, PersistentVolume, PersistentVolumeClaim, Pod
@@ -13,7 +13,7 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.events import NODE, POD
 from wharfinger.framework.prebinding import Preparation, Watched, Write
 from wharfinger.framework.status import SUCCESS, Status, error
-from wharfinger.plugins.volumes.catalogue import CLAIM, VOLUME, VolumeCatalogue
+from wharfinger.plugins.volumes.catalogue import CLAIM, VOLUME, BindingPlan, VolumeCatalogue
 from wharfinger.plugins.volumes.rules import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -23,29 +23,21 @@ from wharfinger.plugins.volumes.rules import (
 
 
 class VolumesBound(Preparation):
-    def __init__(
-        self,
-        catalogue: VolumeCatalogue,
-        pod: Pod,
-        node_name: str,
-        bindings: Sequence[tuple[str, PersistentVolumeClaim]],
-        provisions: Sequence[PersistentVolumeClaim],
-        timeout: float,
-    ) -> None:
+    """Carries out the binding plan of an assumed pod."""
+
+    def __init__(self, catalogue: VolumeCatalogue, pod: Pod, node_name: str, plan: BindingPlan, timeout: float) -> None:
         self.timeout = timeout
         self._catalogue = catalogue
-        self._pod = pod
-        self._node = node_name
-        self._bindings = bindings
-        self._provisions = provisions
+        self._pod, self._node = pod, node_name
+        self._plan = plan
         self._old: set[tuple[str, str]] = set()  # (name, resource version) from before the writes: to be ignored
         writes = []
-        for name, claim in bindings:
+        for name, claim in plan.bindings:
             write = _bind_volume(catalogue.volumes[name], claim)
             if write is not None:
                 self._old.add((name, catalogue.volumes[name].metadata.resource_version))
                 writes.append(write)
-        for claim in provisions:
+        for claim in plan.provisions:
             write = _select_node(claim, node_name)
             if write is not None:
                 self._old.add((claim.metadata.name, claim.metadata.resource_version))
@@ -55,8 +47,8 @@ class VolumesBound(Preparation):
     def watched(self) -> Collection[Watched]:
         metadata = self._pod.metadata
         found: set[Watched] = {(POD, metadata.namespace, metadata.name), (NODE, "", self._node)}
-        found.update((VOLUME, "", name) for name, _ in self._bindings)
-        for claim in (*(claim for _, claim in self._bindings), *self._provisions):
+        found.update((VOLUME, "", name) for name, _ in self._plan.bindings)
+        for claim in (*(claim for _, claim in self._plan.bindings), *self._plan.provisions):
             found.add((CLAIM, *claim.metadata.key))
             current = self._catalogue.claims.get(claim.metadata.key)
             if current is not None and current.spec.volume_name:
@@ -75,12 +67,12 @@ class VolumesBound(Preparation):
         if self._pod.metadata.key not in tables.pods:
             return _failed(f'pod does not exist any more: pod "{self._pod.metadata.name}" not found')
         waiting = False
-        for name, claim in self._bindings:
+        for name, claim in self._plan.bindings:
             status = self._binding(name, claim, node)
             if status is not None and not status.ok:
                 return status
             waiting = waiting or status is None
-        for claim in self._provisions:
+        for claim in self._plan.provisions:
             status = self._provisioned(claim, node)
             if status is not None and not status.ok:
                 return status

@@ -15,6 +15,7 @@ from wharfinger.api.errors import ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.taints import NOT_READY
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
 from wharfinger.scenario.extension import ScenarioExtension
@@ -27,7 +28,6 @@ Place = tuple[Resource, str, str]
 
 PATIENCE = 15.0  # seconds for the controller manager to fill in what admission asks for
 PAUSE = 0.3  # seconds between objects of different kinds: components see them by different watches, in any order
-NOT_READY = "node.kubernetes.io/not-ready"
 _NOT_YET = (
     "error looking up service account",  # a new namespace has no default service account yet
     "no API token found for service account",

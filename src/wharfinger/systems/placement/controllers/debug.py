@@ -6,7 +6,7 @@ anything. Callers show a bearer token and need the right to get or to create pla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +22,7 @@ from wharfinger.api.kinds.builtin import SUBJECT_ACCESS_REVIEWS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views.base import view
 from wharfinger.client.interface import Client
+from wharfinger.client.serving import SideServer
 from wharfinger.systems.placement.kinds.names import OCM, PLACEMENTS
 from wharfinger.systems.placement.kinds.placement import PLACEMENT, convert_placement
 from wharfinger.systems.placement.kinds.views import Placement
@@ -66,29 +67,20 @@ class PlacementDebug:
         return debug_document(world.fleet, shown, result)
 
 
-class DebugServer:
+class DebugServer(SideServer):
     """The HTTP side of it."""
 
     def __init__(self, debug: PlacementDebug, client: Client, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.port = port  # the real one after `start`
+        super().__init__(host, port)
         self._debug = debug
         self._client = client
-        self._host = host
-        self._runner: Any = None
 
     async def start(self) -> None:
         from aiohttp import web
 
         application = web.Application(client_max_size=LIMIT)
         application.router.add_route("*", PATH + "{rest:.*}", self._handle)
-        self._runner = web.AppRunner(application)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self.serve(application)
 
     async def _handle(self, request: web.Request) -> web.Response:
         from aiohttp import web

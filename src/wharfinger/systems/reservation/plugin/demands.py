@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import msgspec
 
 from wharfinger.api.selectors import BadSelector, NodeSelectorTerm, Requirement, exact_labels, matches, requirement
-from wharfinger.api.taints import any_tolerates, has_untolerated_taint
+from wharfinger.api.taints import NO_SCHEDULE, UNSCHEDULABLE, any_tolerates, has_untolerated_taint
 from wharfinger.api.views import ObjectMeta, view
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationAffinity
 from wharfinger.systems.reservation.rules.reservations import AFFINITY, EXACT_MATCH
 
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+UNSCHEDULABLE_TAINT = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 
 
 class BadDemand(ValueError):
@@ -54,7 +54,7 @@ class Demands:
             # Naming one is an administrator's or owner's explicit choice: nothing but owners and sizes stands against it.
             return reservation.metadata.name == self.name
         if (reservation.spec.unschedulable or reservation.terminating) and not any_tolerates(
-            self.tolerations, UNSCHEDULABLE
+            self.tolerations, UNSCHEDULABLE_TAINT
         ):
             return False
         if reservation.spec.taints and has_untolerated_taint(self.tolerations, reservation.spec.taints):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from wharfinger.api.selectors import SelectorExpression
+from wharfinger.api.taints import EFFECTS
 from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import ExpressionPattern, TolerationPattern
-
-ALL_EFFECTS = frozenset(("NoSchedule", "PreferNoSchedule", "NoExecute"))
 
 
 def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> bool:
@@ -20,7 +19,7 @@ def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> boo
         return False
     if not pattern.effects:
         return True
-    return toleration.effect in pattern.effects if toleration.effect else set(pattern.effects) >= ALL_EFFECTS
+    return toleration.effect in pattern.effects if toleration.effect else set(pattern.effects) >= set(EFFECTS)
 
 
 def covers_expression(pattern: ExpressionPattern, expression: SelectorExpression) -> bool:

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from msgspec import field as wire
 
 from wharfinger.api.selectors import NodeSelectorTerm
+from wharfinger.api.taints import (
+    DAEMON_TOLERATIONS,
+    HOST_NETWORK_DAEMON_TOLERATION,
+    NO_EXECUTE,
+    NOT_READY,
+    UNREACHABLE,
+)
 from wharfinger.api.views.base import View
 from wharfinger.api.views.pods import Affinity, Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, SOFT
@@ -125,29 +132,17 @@ def _names_one_node(term: NodeSelectorTerm) -> bool:
     return only.key == "metadata.name" and only.operator == "In" and len(only.values) == 1
 
 
-def _taint(name: str) -> str:
-    return f"node.kubernetes.io/{name}"
-
-
 def _by_default_toleration_seconds(toleration: Toleration) -> bool:
     """What the admission plugin DefaultTolerationSeconds adds to pods that do not tolerate these two taints."""
     return (
-        toleration.key in (_taint("not-ready"), _taint("unreachable"))
+        toleration.key in (NOT_READY, UNREACHABLE)
         and toleration.operator == "Exists"
-        and toleration.effect == "NoExecute"
+        and toleration.effect == NO_EXECUTE
         and toleration.toleration_seconds == 300
     )
 
 
-_DAEMON_TOLERATIONS = {
-    (_taint("not-ready"), "NoExecute"),
-    (_taint("unreachable"), "NoExecute"),
-    (_taint("disk-pressure"), "NoSchedule"),
-    (_taint("memory-pressure"), "NoSchedule"),
-    (_taint("pid-pressure"), "NoSchedule"),
-    (_taint("unschedulable"), "NoSchedule"),
-    (_taint("network-unavailable"), "NoSchedule"),
-}
+_DAEMON_TOLERATIONS = {*DAEMON_TOLERATIONS, HOST_NETWORK_DAEMON_TOLERATION}
 
 
 def _by_daemon_set(toleration: Toleration) -> bool:

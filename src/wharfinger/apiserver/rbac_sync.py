@@ -1,4 +1,4 @@
-"""Keeps the RBAC index in step with the store, and the rules of aggregated cluster roles in step with their parts."""
+"""Keeps the RBAC index up to date with the store, and the rules of aggregated cluster roles with their sources."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from wharfinger.admission.rbac import RbacIndex, aggregated_rules
 from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import view
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 _KINDS = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
 
 
-class RbacKeeper:
-    """`start` fills the index before the first request; from then on it follows the store's watches."""
+class RbacSync:
+    """`start` fills the index before the first request; watches keep it up to date."""
 
     def __init__(self, store: Store) -> None:
         self.index = RbacIndex()
@@ -37,7 +38,7 @@ class RbacKeeper:
             listing = await self._store.list(resource)
             for item in listing.items:
                 self.index.upsert(item.document())
-            self._tasks.append(asyncio.create_task(self._follow(resource, listing.version)))
+            self._tasks.append(asyncio.create_task(self._watch(resource, listing.version)))
         self._tasks.append(asyncio.create_task(self._keep_aggregated()))
 
     async def stop(self) -> None:
@@ -45,8 +46,8 @@ class RbacKeeper:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _follow(self, resource: Resource, version: int) -> None:
-        known: dict[tuple[str, str], Document] = {}
+    async def _watch(self, resource: Resource, version: int) -> None:
+        known: dict[ObjectKey, Document] = {}
         while True:
             watch = None
             try:
@@ -62,7 +63,7 @@ class RbacKeeper:
                     if resource is CLUSTER_ROLES:
                         self._roles_changed.set()
                 return
-            except ApiError:  # fell behind: take in the whole state again
+            except ApiError:  # the watch fell behind: relist
                 listing = await self._store.list(resource)
                 present = {(item.namespace, item.name): item.document() for item in listing.items}
                 for key, document in known.items():
@@ -86,8 +87,8 @@ class RbacKeeper:
                 log.warning("cluster roles could not be aggregated: %s", error)
 
     async def aggregate(self) -> None:
-        """Writes the rules of every cluster role with an aggregation rule; again until nothing changes, since aggregated
-        roles are parts of others (view of edit, edit of admin)."""
+        """Writes the rules of every cluster role with an aggregation rule. Repeats until nothing changes, because aggregated
+        roles are sources of others (view of edit, edit of admin)."""
         for _ in range(10):
             documents = {item.name: item.document() for item in self._store.scan(CLUSTER_ROLES)}
             roles = {name: view(document, ClusterRole) for name, document in documents.items()}
@@ -100,7 +101,7 @@ class RbacKeeper:
                     continue
                 document = documents[name]
                 document["rules"] = [_rule(rule) for rule in rules]
-                with contextlib.suppress(Conflict, NotFound):  # the next round, or the next event, sees to it
+                with contextlib.suppress(Conflict, NotFound):  # retried in the next round or at the next event
                     await self._store.update(
                         CLUSTER_ROLES, document, name=name, field_manager="clusterrole-aggregation"
                     )

@@ -1,4 +1,4 @@
-"""Writing the status of a pod."""
+"""What several components do with pods: the index by node, status patches, and deletion with a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views.meta import ObjectMeta
+from wharfinger.api.views.pods import Pod
+from wharfinger.client.informer import Index, Informer
 from wharfinger.client.interface import Client
+
+
+def index_by_node(pods: Informer[Pod]) -> Index[Pod]:
+    """Pods by the name of the node that they are bound to."""
+    return pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
 
 async def patch_pod_status(client: Client, metadata: ObjectMeta, status: Document) -> None:

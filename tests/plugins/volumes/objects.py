@@ -1,4 +1,4 @@
-"""Small builders of claims, volumes and classes for the tests of the volume plugins."""
+"""Builders of claims, volumes and classes for the tests of the volume plugins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
 def node(name: str, **labels: str) -> Node:
-    """Labels are given with `zone` for the zone; everything else by its own key."""
+    """`named` are labels: `zone` stands for the zone label, everything else for itself."""
     named = {ZONE if key == "zone" else key: value for key, value in labels.items()}
     room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     return view({"metadata": {"name": name, "labels": {HOST: name, **named}}, "status": {"allocatable": room}}, Node)
@@ -36,7 +36,7 @@ def volume(
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Document:
-    """`only` are the node labels it can be used with; `claim` names a claim as namespace/name that it is meant for."""
+    """`only` are the node labels of its node affinity; `claim` is its claimRef, as namespace/name."""
     body: Document = {
         "capacity": {"storage": size},
         "accessModes": list(modes),
@@ -195,7 +195,7 @@ def tell(engine: Engine, *objects: Node | Pod | Document) -> None:
 
 
 def place(engine: Engine, asking: Pod) -> str | None:
-    """Where the pod goes; it is assumed there."""
+    """The node for the pod, which is assumed there."""
     decision = engine.schedule(asking)
     if decision.node is not None:
         status = engine.assume(asking, decision.node)

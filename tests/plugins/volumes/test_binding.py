@@ -1,4 +1,4 @@
-"""VolumeBinding: which nodes a pod's claims allow, which volume is taken, and what is reserved, written and waited for."""
+"""VolumeBinding: which nodes a pod's claims allow, which volumes are chosen, and what is reserved and written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.plugins.volumes import (
+from tests.plugins.volumes.objects import (
     HOST,
     SELECTED,
     ZONE,
@@ -47,7 +47,7 @@ NODES = (node("a", zone="z1"), node("b", zone="z2"), node("c", zone="z2"))
 @pytest.mark.parametrize(
     ("claims", "asking", "message"),
     [
-        ((), pod("p", "data"), None),  # VolumeRestrictions speaks first, in the same words
+        ((), pod("p", "data"), None),  # VolumeRestrictions refuses it first, with the same reason
         ((), pod("p", ephemeral=["x"]), 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-x"'),
         (
             (claim("p-x", bound="v"),),
@@ -64,7 +64,7 @@ NODES = (node("a", zone="z1"), node("b", zone="z2"), node("c", zone="z2"))
         ((claim("data", storage_class="unknown"),), pod("p", "data"), "pod has unbound immediate PersistentVolumeClaims"),
         ((claim("data", storage_class="now"),), pod("p", "data"), "pod has unbound immediate PersistentVolumeClaims"),
         (
-            (claim("data", volumeName="static"),),  # meant for a volume, not bound to it yet
+            (claim("data", volumeName="static"),),  # names a volume, but is not bound to it yet
             pod("p", "data"),
             "pod has unbound immediate PersistentVolumeClaims",
         ),
@@ -90,7 +90,7 @@ def test_bound_volumes_admit_the_nodes_of_their_affinity() -> None:
     assert place(engine, pod("p", "data")) == "a"
 
 
-def test_a_volume_that_is_gone_refuses_the_nodes_that_earlier_volumes_allow() -> None:
+def test_a_missing_volume_refuses_the_nodes_that_earlier_volumes_allow() -> None:
     engine = Engine([default_profile(without=["VolumeZone"])])  # which would refuse the pod as a whole
     tell(engine, *NODES, volume("v", only={ZONE: ["z1"]}), claim("first", bound="v"), claim("second", bound="gone"))
     found = {name: status[2] for name, status in refused(engine, pod("p", "first", "second")).items()}
@@ -98,7 +98,7 @@ def test_a_volume_that_is_gone_refuses_the_nodes_that_earlier_volumes_allow() ->
     assert {status[2] for status in refused(engine, pod("p", "second", "first")).values()} == {(GONE,)}
 
 
-def test_an_ephemeral_claim_of_the_pod_counts_like_any_other() -> None:
+def test_an_ephemeral_claim_is_treated_like_any_other() -> None:
     engine = engine_with(*NODES, volume("v", only={HOST: ["c"]}), claim("p-scratch", bound="v", owner="uid-p"))
     assert place(engine, pod("p", ephemeral=["scratch"])) == "c"
 
@@ -147,7 +147,7 @@ def test_volumes_are_matched_on_the_nodes_they_can_be_used_on() -> None:
         "c": (NO_MATCH,),
     }
     assert place(engine, pod("p", "d")) == "b"
-    # A volume meant for the claim settles it, even where others would do.
+    # A volume with a claimRef to the claim is taken, even if others match.
     engine = engine_with(
         *NODES,
         LOCAL,
@@ -187,7 +187,7 @@ def test_two_pods_that_race_for_the_last_volume() -> None:
     assert place(engine, first) is not None
 
 
-def test_what_the_api_server_tells_replaces_what_was_assumed() -> None:
+def test_updates_from_the_api_server_replace_assumptions() -> None:
     engine = engine_with(*NODES, LOCAL, claim("one"), claim("two"), volume("v", storage_class="local"))
     assert place(engine, pod("first", "one")) is not None
     tell(engine, volume("v", storage_class="local", claim="default/other", uid="x", phase="Bound"))
@@ -232,7 +232,7 @@ def test_a_node_that_was_selected_stays_selected() -> None:
         "c": (NO_MATCH,),
     }
     assert place(engine, pod("p", "d")) == "b"
-    # Another pod with the same claim follows the first, even before anything is written.
+    # Another pod with the same claim goes to the same node, even before anything is written.
     engine = engine_with(*NODES, DYNAMIC, claim("d", storage_class="dynamic"))
     chosen = place(engine, pod("p", "d"))
     assert place(engine, pod("q", "d")) == chosen
@@ -259,7 +259,7 @@ def test_reasons_of_one_node_are_listed_together() -> None:
     }
 
 
-def test_pods_with_equal_volumes_share_a_shape_and_pods_without_pay_nothing() -> None:
+def test_pods_with_equal_volumes_share_a_shape() -> None:
     engine = engine_with(
         *NODES,
         *(volume(f"v{i}", only={ZONE: ["z2"]}) for i in range(5)),
@@ -296,7 +296,7 @@ def test_a_static_binding_is_written_and_waited_for() -> None:
             }
         },
     }
-    assert step.check() is None  # not told of the write yet
+    assert step.check() is None  # the write has not been observed yet
     tell(engine, versioned(volume("v", storage_class="local", claim="default/d", uid="uid-d"), "4"))
     assert step.check() is None
     assert ("PersistentVolumeClaim", "default", "d") in step.watched() and (
@@ -320,14 +320,14 @@ def test_provisioning_is_written_and_waited_for() -> None:
     tell(engine, versioned(claim("d", storage_class="dynamic", selected=chosen), "8"))
     assert step.check() is None
     tell(engine, versioned(claim("d", storage_class="dynamic", selected=chosen, bound="new"), "9"))
-    assert step.check() is None  # the volume is not known yet
+    assert step.check() is None  # the volume has not been observed yet
     assert ("PersistentVolume", "", "new") in step.watched()
     tell(engine, versioned(volume("new", only={HOST: [chosen]}), "10"))
     assert verdict(step) == ""
 
 
-def test_a_scheduler_that_starts_anew_goes_on_where_it_was() -> None:
-    """The node was selected, and the volume bound to the claim, by the one before it: nothing is left to write."""
+def test_a_restarted_scheduler_continues_where_the_previous_one_stopped() -> None:
+    """The previous scheduler selected the node and bound the volume to the claim: nothing is left to write."""
     selected = claim("d", storage_class="dynamic", selected="b")
     engine = engine_with(*NODES, DYNAMIC, selected)
     assert place(engine, pod("p", "d")) == "b"
@@ -369,7 +369,7 @@ def test_what_ends_the_wait_for_a_volume(happens: Any, message: str) -> None:
     else:
         tell(engine, happens)
     assert verdict(step) == f"binding volumes: {message}"
-    # Undone, nothing is left of it.
+    # After it is undone, nothing is left.
     engine.forget(asking)
     assert not engine.tables.shared["volumes"].plans
     assert not engine.tables.shared["volumes"]._assumed_nodes
@@ -394,7 +394,7 @@ def test_bound_pods_need_no_preparation_and_a_commit_ends_it() -> None:
     assert engine.preparations(pod("q", "d"), "a") == []
 
 
-# -- against the rules in plain words
+# -- compared with the rules, node by node
 
 
 def test_the_answers_equal_the_rules_applied_node_by_node() -> None:
@@ -429,7 +429,7 @@ def test_the_answers_equal_the_rules_applied_node_by_node() -> None:
         for document in rest:
             tell(engine, document)
             if rng.random() < 0.3 and len(engine.tables.shared["volumes"].claims) == len(wanted):
-                engine.schedule(asking)  # so that later objects change answers that are kept
+                engine.schedule(asking)  # so that later objects change cached answers
         expected = {
             each.metadata.name: judged(each, volumes, wanted, allowed, pools if limited else None) for each in nodes
         }

@@ -1,4 +1,4 @@
-"""What a request is about: the URL path and query, read as Kubernetes reads them (apiserver's RequestInfo)."""
+"""The resource and verb of a request from its path and query parameters, like RequestInfo of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-# The only subresources of a namespace itself; anything else behind its name is a collection inside it.
+# The subresources of a namespace; any other segment after its name is a collection in the namespace.
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 
 
-class Query:
-    """The query parameters; the first value of a repeated one counts."""
+class QueryParameters:
+    """Query parameters. The first value of a repeated parameter counts."""
 
     __slots__ = ("_values",)
 
@@ -39,7 +39,7 @@ class Query:
             try:
                 pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=200)
             except ValueError as error:
-                raise BadRequest(f"the query cannot be read: {error}") from None
+                raise BadRequest(f"invalid query: {error}") from None
             for key, value in pairs:
                 self._values.setdefault(key, value)
 
@@ -54,7 +54,7 @@ class Query:
         return name in self._values
 
     def flag(self, name: str) -> bool:
-        """True unless absent, `0` or `false`; that is how upstream converts query text to a bool."""
+        """True unless missing, `0` or `false`: Kubernetes' conversion of query values to bool."""
         value = self._values.get(name)
         return value is not None and value.lower() not in ("0", "false")
 
@@ -84,8 +84,8 @@ class Query:
             raise BadRequest(str(error)) from None
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A resource request; `version` is as asked, whether it exists is seen later."""
+class RequestInfo(msgspec.Struct, frozen=True):
+    """A request for a resource. Whether group, version and resource exist is not checked yet."""
 
     verb: str
     group: str
@@ -96,8 +96,8 @@ class Target(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-def resource_target(parts: list[str], method: str, query: Query) -> Target | None:
-    """`parts` is the path split at slashes, without the leading empty one. None for what is no resource request."""
+def request_info(parts: list[str], method: str, query: QueryParameters) -> RequestInfo | None:
+    """`parts` are the segments of the path. None if it is not a request for a resource."""
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
@@ -107,7 +107,7 @@ def resource_target(parts: list[str], method: str, query: Query) -> Target | Non
     verb = _VERBS.get(method, "")
     watching = False
     if rest[0] == "watch" and len(rest) > 1:
-        # The older form of a watch: /api/v1/watch/pods.
+        # Deprecated form of a watch: /api/v1/watch/pods.
         watching, rest = True, rest[1:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:
@@ -124,4 +124,4 @@ def resource_target(parts: list[str], method: str, query: Query) -> Target | Non
             verb = "deletecollection"
     elif watching and verb == "get":
         verb = "watch"
-    return Target(verb, group, version, plural, namespace, name, subresource)
+    return RequestInfo(verb, group, version, plural, namespace, name, subresource)

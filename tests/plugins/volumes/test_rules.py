@@ -1,11 +1,11 @@
-"""VolumeZone, VolumeRestrictions and NodeVolumeLimits: the nodes they refuse, in which words, and what wakes a pod again."""
+"""VolumeZone, VolumeRestrictions and NodeVolumeLimits: the nodes they refuse, the reasons, and queueing hints."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.plugins.volumes import (
+from tests.plugins.volumes.objects import (
     HOST,
     ZONE,
     attachment,
@@ -41,14 +41,14 @@ NO_ZONE = ("VolumeZone", UNRESOLVABLE, ("node(s) had no available volume zone",)
     [
         ({ZONE: "z1"}, {"z1", "plain"}),
         ({ZONE: "z1__z2"}, {"z1", "z2", "plain"}),
-        ({ZONE: "z1__"}, {"z1", "z2", "beta", "region", "plain"}),  # an unreadable label says nothing
-        ({BETA_ZONE: "z1"}, {"z1", "beta", "plain"}),  # also found under the label of today
+        ({ZONE: "z1__"}, {"z1", "z2", "beta", "region", "plain"}),  # an invalid label is ignored
+        ({BETA_ZONE: "z1"}, {"z1", "beta", "plain"}),  # also matches the stable label
         ({ZONE: "z1", REGION: "r1"}, {"plain"}),
         ({REGION: "r1"}, {"region", "plain"}),
         ({"other": "z1"}, {"z1", "z2", "beta", "region", "plain"}),
     ],
 )
-def test_volumes_with_zones_admit_nodes_in_these_zones(labels: dict[str, str], accepted: set[str]) -> None:
+def test_volumes_with_zones_allow_nodes_in_these_zones(labels: dict[str, str], accepted: set[str]) -> None:
     nodes = [
         node("z1", zone="z1"),
         node("z2", zone="z2"),
@@ -71,13 +71,13 @@ def test_volumes_with_zones_admit_nodes_in_these_zones(labels: dict[str, str], a
         ([], 'persistentvolumeclaim "d" not found'),
     ],
 )
-def test_pods_whose_volumes_have_no_zone_to_look_at(objects: list[Any], message: str) -> None:
+def test_pods_whose_volumes_have_no_known_zone(objects: list[Any], message: str) -> None:
     engine = Engine([default_profile(without=["VolumeBinding", "VolumeRestrictions"])])
     tell(engine, node("a"), *objects)
     assert whole(engine, pod("p", "d")) == ("VolumeZone", UNRESOLVABLE, message)
 
 
-# -- disks and claims for one pod alone
+# -- disks and ReadWriteOncePod claims
 
 
 def gce(name: str, *, read_only: bool = False) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def exclusive() -> list[Any]:
     return [node("a"), node("b"), volume("v"), claim("d", bound="v", modes=["ReadWriteOncePod"])]
 
 
-def test_a_claim_for_one_pod_alone_is_refused_everywhere_while_in_use() -> None:
+def test_a_read_write_once_pod_claim_is_refused_everywhere_while_in_use() -> None:
     engine = engine_with(*exclusive())
     first = pod("first", "d")
     assert place(engine, first) is not None
@@ -145,7 +145,7 @@ def test_a_claim_for_one_pod_alone_is_refused_everywhere_while_in_use() -> None:
     assert place(engine, pod("second", "d")) is not None
 
 
-def test_preemption_frees_a_claim_for_one_pod_alone() -> None:
+def test_preemption_frees_a_read_write_once_pod_claim() -> None:
     engine = engine_with(*exclusive(), pod("low", "d", on="a"), pod("bystander", on="b"))
     asking = pod("high", "d", priority=10)
     assert engine.schedule(asking).node is None
@@ -166,11 +166,11 @@ def disks(count: int, **options: Any) -> list[Any]:
     ]
 
 
-def test_a_node_takes_as_many_volumes_as_its_driver_says() -> None:
+def test_a_node_takes_as_many_volumes_as_its_driver_allows() -> None:
     engine = engine_with(node("a"), node("b"), csi_node("a", 2), csi_node("b", None), *disks(6))
     tell(engine, pod("one", "d0", "d1", on="a"))
     assert refused(engine, pod("p", "d2")) == {"a": EXCEEDED}
-    assert refused(engine, pod("p", "d1")) == {}  # attached there already
+    assert refused(engine, pod("p", "d1")) == {}  # already attached there
     assert refused(engine, pod("p", "d1", "d2")) == {"a": EXCEEDED}
     tell(engine, csi_node("a", 3))
     assert refused(engine, pod("p", "d2")) == {}
@@ -206,7 +206,7 @@ def test_unbound_claims_count_for_the_driver_of_their_class() -> None:
     engine = engine_with(node("a"), csi_node("a", 1), dynamic, *(claim(f"d{i}", storage_class="dynamic") for i in "12"))
     assert place(engine, pod("p", "d1")) == "a"
     assert refused(engine, pod("q", "d2")) == {"a": EXCEEDED}
-    # Once bound it counts as its volume, still once.
+    # Once bound, it counts as its volume, and still only once.
     tell(engine, volume("v"), claim("d1", storage_class="dynamic", bound="v"))
     assert refused(engine, pod("q", "d2")) == {"a": EXCEEDED}
     tell(engine, csi_node("a", 2))
@@ -238,7 +238,7 @@ def test_preemption_makes_room_for_volumes() -> None:
     assert [victim.metadata.name for victim in result.victims] == ["lower"]
 
 
-def test_limits_follow_nodes_that_come_later_and_rows_that_are_reused() -> None:
+def test_limits_follow_nodes_that_are_added_later_and_reused_rows() -> None:
     engine = engine_with(csi_node("a", 1), csi_node("b", 5), *disks(3), pod("one", "d0", on="a"))
     assert engine.schedule(pod("p", "d1")).error
     tell(engine, node("a"))
@@ -262,7 +262,7 @@ def test_pods_with_their_own_equal_volumes_share_a_shape() -> None:
     assert work.rebuilt == 1
 
 
-# -- what wakes a pod
+# -- queueing hints
 
 
 def of_kind(document: dict[str, Any]) -> Any:
@@ -309,6 +309,6 @@ def test_events_that_wake_a_pod_with_volumes(plugin: str, action: Action, old: A
         ("NodeVolumeLimits", pod("x", "e"), False),
     ],
 )
-def test_pods_that_go_wake_a_pod_with_volumes(plugin: str, gone: Any, wakes: bool) -> None:
+def test_deleted_pods_wake_a_pod_with_volumes(plugin: str, gone: Any, wakes: bool) -> None:
     event = ClusterEvent("Pod", Action.DELETE, gone, None)
     assert engine_with(node("a")).wakes(pod("p", "d"), (plugin,), event) is wakes

@@ -1,4 +1,4 @@
-"""Over random histories of volumes, claims, nodes and pods, the answers that are kept equal those computed afresh."""
+"""Over random histories of volumes, claims, nodes and pods, cached answers equal those computed from scratch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.plugins.volumes import (
+from tests.plugins.volumes.objects import (
     HOST,
     ZONE,
     attachment,
@@ -85,8 +85,8 @@ def step(rng: random.Random, engine: Engine, waiting: dict[str, Any]) -> None:
                 waiting[name] = asking
 
 
-def kept(engine: Engine, asking: Any) -> set[str] | None:
-    """The nodes that the kept answers accept; None when the pod is refused as a whole."""
+def cached(engine: Engine, asking: Any) -> set[str] | None:
+    """The nodes that the cached answers accept; None if the pod is refused as a whole."""
     profile = engine.profile(asking)
     answers = profile.answers(profile.shape(asking))
     if answers.prepared.refusal is not None:
@@ -97,7 +97,7 @@ def kept(engine: Engine, asking: Any) -> set[str] | None:
 
 
 @pytest.mark.parametrize("narrow", [0, 2, 64])
-def test_kept_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volume_catalogue, "NARROW", narrow)
     rng = random.Random(narrow)
     probes = [pod("probe", f"c{index}") for index in range(6)] + [pod("probe", "c0", "c1"), pod("probe", "c2", "c3")]
@@ -115,7 +115,7 @@ def test_kept_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPa
         for _ in range(60):
             step(rng, engine, waiting)
             asking = rng.choice(probes)
-            found, explained = kept(engine, asking), engine.explain(asking)
+            found, explained = cached(engine, asking), engine.explain(asking)
             assert (found is None) == (explained.pre_filter is not None)
             if found is not None:
                 assert found == set(explained.scores)
@@ -130,7 +130,7 @@ def test_kept_answers_equal_fresh_ones(narrow: int, monkeypatch: pytest.MonkeyPa
 
 
 def check_books(engine: Engine) -> None:
-    """What is kept up to date equals what it is made from."""
+    """Incrementally updated state equals state computed from scratch."""
     catalogue: VolumeCatalogue = engine.tables.shared["volumes"]
     for kind, supply in catalogue._supplies.items():
         fresh = Supply(catalogue, kind)

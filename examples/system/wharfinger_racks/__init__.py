@@ -1,0 +1,55 @@
+"""Racks: groups of nodes that can be closed for new pods. Start with the README of this example.
+
+Methods of a system import what they return, so that listing the systems loads none of their code.
+"""
+
+from wharfinger.system import System
+
+
+class RackSystem(System):
+    name = "racks"
+
+    def kinds(self):
+        from wharfinger_racks.kinds import KINDS
+
+        return KINDS
+
+    def plugins(self):
+        from wharfinger_racks.plugin import ClosedRacks
+
+        return (ClosedRacks,)
+
+    def reviewers(self, context):
+        from wharfinger.admission.extension import SystemReviewers
+        from wharfinger_racks.admission import RackReviewer
+
+        return SystemReviewers(validating=(RackReviewer(context.objects),))
+
+    def controllers(self):
+        from wharfinger_racks.controllers import RackController
+
+        return {"rack": RackController}
+
+    def commands(self):
+        return {"racks": _racks}
+
+    def report_sections(self, objects):
+        from wharfinger.contributions import ReportSection
+        from wharfinger_racks.kinds import RACKS, row
+
+        rows = [row(document) for document in objects if document.get("kind") == RACKS.kind]
+        return [ReportSection("Racks", ("rack", "closed", "nodes"), rows)]
+
+    def embedded_access(self):
+        from wharfinger.contributions import EmbeddedAccess, RoleRule
+
+        return EmbeddedAccess(scheduler=(RoleRule("example.com", "racks", "get list watch"),))
+
+
+system = RackSystem()
+
+
+def _racks():
+    from wharfinger_racks.commands import command
+
+    return command
