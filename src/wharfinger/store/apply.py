@@ -297,7 +297,8 @@ def track(
             return
         elif given == [{}]:
             return  # how clients reset managedFields
-    owners = _tracked(kind, resource, new, old, manager, subresource, applied, _valid(given) or before, now)
+    write = _OwnedWrite(kind, resource, manager, subresource, applied, now)
+    owners = _tracked(write, new, old, _valid(given) or before)
     entries = written_owners(_merged_oldest(owners))
     if entries:
         new["metadata"]["managedFields"] = entries
@@ -346,36 +347,42 @@ def _differs(new: Document, old: Document) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnedWrite:
+    """A write by a field manager."""
+
+    kind: Kind
+    resource: Resource
+    manager: str
+    subresource: str
+    applied: Applied | None
+    now: str
+
+
 def _tracked(
-    kind: Kind,
-    resource: Resource,
-    new: Document,
-    old: Document | None,
-    manager: str,
-    subresource: str,
-    applied: Applied | None,
-    entries: list[Document] | None,
-    now: str,
+    write: _OwnedWrite, new: Document, old: Document | None, entries: list[Document] | None
 ) -> list[FieldOwner]:
-    schema = schema_of(kind, resource.version)
+    """The owners after a write; `entries` are those before it."""
+    applied, api_version = write.applied, write.resource.api_version
+    schema = schema_of(write.kind, write.resource.version)
     owners = _owners(entries)
     if old is not None and not owners:
-        fields = field_sets.fields_of(schema, old, "", status=applied is not None and kind.status)
+        fields = field_sets.fields_of(schema, old, "", status=applied is not None and write.kind.status)
         time = old["metadata"].get("creationTimestamp", "")
-        owners = [FieldOwner(BEFORE_FIRST, "Update", resource.api_version, "", fields, time)]
+        owners = [FieldOwner(BEFORE_FIRST, "Update", api_version, "", fields, time)]
     changed, removed = field_sets.compare(schema, old or {"metadata": {}}, new)
     operation = "Update"
     if applied is not None:
-        operation, time = "Apply", now if applied.changes else ""
-        _own(owners, manager, operation, resource.api_version, subresource, applied.fields, time, replace=True)
+        operation, time = "Apply", write.now if applied.changes else ""
+        _own(owners, write, operation, applied.fields, time, replace=True)
         changed = frozenset(
             path for path in changed & applied.fields if old is not None and not path[-1].startswith(("k:", "v:"))
         )
     elif changed:
-        _own(owners, manager, operation, resource.api_version, subresource, changed, now, replace=False)
+        _own(owners, write, operation, changed, write.now, replace=False)
     for owner in owners:
         owner.fields -= removed
-        if not owner.same(manager, operation, subresource):
+        if not owner.same(write.manager, operation, write.subresource):
             owner.fields -= changed
     return owners
 
@@ -396,19 +403,13 @@ def _merged_oldest(owners: list[FieldOwner]) -> list[FieldOwner]:
 
 
 def _own(
-    owners: list[FieldOwner],
-    manager: str,
-    operation: str,
-    api_version: str,
-    subresource: str,
-    fields: FieldSet,
-    now: str,
-    *,
-    replace: bool,
+    owners: list[FieldOwner], write: _OwnedWrite, operation: str, fields: FieldSet, time: str, *, replace: bool
 ) -> None:
+    """Makes the writer the owner of the fields, in place of or in addition to those that it owns already."""
+    api_version = write.resource.api_version
     for owner in owners:
-        if owner.same(manager, operation, subresource):
+        if owner.same(write.manager, operation, write.subresource):
             owner.fields, owner.api_version = fields if replace else owner.fields | fields, api_version
-            owner.time = now or owner.time
+            owner.time = time or owner.time
             return
-    owners.append(FieldOwner(manager, operation, api_version, subresource, fields, now))
+    owners.append(FieldOwner(write.manager, operation, api_version, write.subresource, fields, time))

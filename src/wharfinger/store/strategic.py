@@ -29,7 +29,7 @@ def _merge_plain(result: Document, patch: Document, schema: Schema) -> Document:
     for name, value in patch.items():
         present = result.get(name)
         if type(value) is dict and type(present) is dict:
-            known = schema.child(name)
+            known = schema.fields.get(name) or schema.child(name)
             result[name] = value if "replace" in known.patch_strategy else _merge_plain(present, value, known)
         elif type(value) is list and type(present) is list and "merge" in (known := schema.child(name)).patch_strategy:
             objects = (present or value) and _holds_objects(present, value)
