@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
+    from wharfinger.scheduler.schedulable import Schedulable
     from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
@@ -64,6 +65,10 @@ class System:
 
     def plugins(self) -> Sequence[type[Plugin]]:
         """Scheduling plugins."""
+        return ()
+
+    def schedulables(self) -> Sequence[type[Schedulable]]:
+        """Kinds of objects, besides pods, that the scheduler places on nodes."""
         return ()
 
     def plugin_arguments(self, configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:

@@ -79,7 +79,7 @@ def test_plugins_at_one_point_override_those_enabled_everywhere() -> None:
 def test_what_has_no_effect_is_warned_about() -> None:
     loaded = load("{parallelism: 16, percentageOfNodesToScore: 50}")
     assert len(loaded.warnings) == 2
-    assert "all nodes are always looked at" in loaded.warnings[1]
+    assert "every node is always considered" in loaded.warnings[1]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wharfinger.api.views import Pod, view
-from wharfinger.scheduler.queue import FLUSH_AFTER, Queue
+from wharfinger.scheduler.queue import FLUSH_AFTER, SchedulingQueue
 
 
 def pod(name: str, priority: int = 0, gate: str = "") -> Pod:
@@ -15,11 +15,11 @@ def pod(name: str, priority: int = 0, gate: str = "") -> Pod:
     return view(document, Pod)
 
 
-def queue() -> Queue:
-    return Queue(gated=lambda pod: ", ".join(gate.name for gate in pod.spec.scheduling_gates))
+def queue() -> SchedulingQueue:
+    return SchedulingQueue(gated=lambda pod: ", ".join(gate.name for gate in pod.spec.scheduling_gates))
 
 
-def drain(q: Queue, now: float) -> list[str]:
+def drain(q: SchedulingQueue, now: float) -> list[str]:
     names = []
     while (item := q.pop(now)) is not None:
         names.append(item.pod.metadata.name)
@@ -81,7 +81,7 @@ def test_a_woken_pod_is_tried_at_once_when_nothing_else_is_active_but_after_acti
 def test_gated_pods_are_not_tried_until_the_gates_go() -> None:
     q = queue()
     q.add(pod("a", gate="wait"), 0)
-    q.wake_all(1)
+    q.flush_unschedulable(2 * FLUSH_AFTER)
     assert q.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
     assert q.pop(1) is None
     q.update(pod("a", gate="other"), 2, retry=True)

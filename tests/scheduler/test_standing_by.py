@@ -21,9 +21,10 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.leases import Leader
 from wharfinger.client.timers import SystemClock
 from wharfinger.scheduler import profiles
+from wharfinger.scheduler.schedulable import SchedulerContext
 from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.scheduling.reservations import Reservations
+from wharfinger.systems.reservation.scheduling.items import ReservationItems
 
 
 @pytest.fixture
@@ -105,15 +106,14 @@ def test_a_reservation_that_cannot_be_scheduled_is_told_so_at_the_turn(stage: St
     """Where another's definition let it pass: it has no owners."""
     stage.apply(node("n1"))
     assert stage.world.scheduler is not None
-    said: list[Any] = []
-    made = Reservations(stage.client, stage.world.clock, stage.world.scheduler.engine, None, said.append)
     nobodys = view({"metadata": {"name": "nobodys", "uid": "1"}, "spec": {"template": pod("t")}}, Reservation)
-    made.informer = [nobodys]
-    assert made.pending(nobodys) is None and not said
-    made.loaded()
-    made.pending(nobodys)
-    assert len(said) == 1  # once
-    said[0].close()
+    items = ReservationItems(
+        SchedulerContext(stage.client, stage.world.clock, stage.world.scheduler.engine, objects=[nobodys])
+    )
+    change = items.changed(None, nobodys)
+    assert change.after is None and not list(change.instructions)
+    assert [patch.name for patch in items.synced()] == ["nobodys"]
+    assert not list(items.changed(nobodys, nobodys).instructions), "once"
 
 
 class _Noted(Controller[str]):

@@ -45,28 +45,23 @@ from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
-from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 
 VIEWS: dict[str, type[Any]] = {
     "CSIDriver": CSIDriver,
     "CSINode": CSINode,
     "CSIStorageCapacity": CSIStorageCapacity,
     "Namespace": Namespace,
-    "NodeComputeResources": NodeComputeResources,
     "PersistentVolume": PersistentVolume,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "PodDisruptionBudget": PodDisruptionBudget,
     "ReplicaSet": ReplicaSet,
-    "Reservation": Reservation,
     "ReplicationController": ReplicationController,
-    "ResourceClass": ResourceClass,
     "Service": Service,
     "StatefulSet": StatefulSet,
     "StorageClass": StorageClass,
     "VolumeAttachment": VolumeAttachment,
 }
-"""Kinds that `apply` reads into views; documents of other kinds reach the plugins as they are."""
+"""View types of the kinds that stock plugins observe."""
 
 
 class UnknownProfile(KeyError):
@@ -90,6 +85,8 @@ class Engine:
         specs = list(profiles) or [default_profile()]
         self.profiles = {spec.scheduler_name: Profile(spec, self.tables, classes) for spec in specs}
         self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
+        #: View types by kind; documents of other kinds reach the plugins as they are.
+        self.views = VIEWS | {kind: each for plugin in self._plugins for kind, each in plugin.views.items()}
         self._objects: dict[str, dict[ObjectKey, Any]] = {}
         self.budgets: Sequence[PodDisruptionBudget] = []
         self.budgets_version = 0
@@ -123,9 +120,9 @@ class Engine:
         self.tables.nominate(None, (namespace, name))
 
     def apply(self, kind: str, document: Any, *, deleted: bool = False) -> None:
-        """An object of another kind was added, updated or deleted: a view, or a document of a kind in `VIEWS`."""
-        if isinstance(document, Mapping) and kind in VIEWS:
-            document = view(document, VIEWS[kind])
+        """An object of another kind was added, updated or deleted: a view or a document."""
+        if isinstance(document, Mapping) and kind in self.views:
+            document = view(document, self.views[kind])
         of_kind = self._objects.setdefault(kind, {})
         key = _key(document)
         old = of_kind.get(key)

@@ -16,9 +16,9 @@ from wharfinger.engine.preparation import Filters, PreparedShape
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
+from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.reservation.rules.reservations import priority_for_room
 
 
 def active_filters(shape: PreparedShape) -> Filters:

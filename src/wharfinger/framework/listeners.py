@@ -25,7 +25,7 @@ class PodListener(Protocol):
 
 
 class PodListeners:
-    """The listeners in the order in which they came. Each shape caches which of them its pods concern."""
+    """The listeners in the order in which they are told. Each shape caches which of them its pods concern."""
 
     __slots__ = ("_all", "_versions")
 
@@ -33,8 +33,8 @@ class PodListeners:
         self._all: list[PodListener] = []
         self._versions = versions
 
-    def add(self, listener: PodListener) -> None:
-        self._all.append(listener)
+    def add(self, listener: PodListener, *, first: bool = False) -> None:
+        self._all.insert(0 if first else len(self._all), listener)
 
     def concerned(self, pod: PodOnNode) -> list[PodListener]:
         if pod.pod.metadata.annotations:

@@ -234,6 +234,7 @@ class Plugin:
     aliases: ClassVar[tuple[str, ...]] = ()  # other names in configurations
     args_type: ClassVar[type[Args]] = Args
     kinds: ClassVar[tuple[str, ...]] = ()  # kinds of objects to observe, besides nodes and pods
+    views: ClassVar[Mapping[str, type[Any]]] = {}  # view types of kinds that the core has none for
     reserves_prepared: ClassVar[bool] = False  # whether `reserve` is only needed for shapes with a `Prepared`
     keys_volumes: ClassVar[bool] = False  # whether `shape_key` is None for every pod without volumes
     preempts: ClassVar[bool] = False  # whether the engine runs preemption in its place at postFilter

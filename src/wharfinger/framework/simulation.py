@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Simulation:
-    __slots__ = ("_prepared", "pods", "ports", "requested", "row", "state")
+    __slots__ = ("_prepared", "opened", "pods", "ports", "requested", "row", "state")
 
     def __init__(self, tables: Tables, row: int, prepared: Sequence[Prepared]) -> None:
         """`prepared` are the answers whose `pod_simulated` is called (`Prepared.simulates`)."""
@@ -27,6 +27,8 @@ class Simulation:
         self.pods = 0  # difference in the number of pods
         self.ports: set[HostPort] = set(tables.ports[row]) if row in tables.ports else set()
         self.state: dict[Prepared, Any] = {}
+        #: uid of the stand-in whose room the pod would use; empty: it would use none; None: nothing is assumed about that
+        self.opened: str | None = None
 
     def add(self, pod: PodOnNode) -> None:
         if pod.shape.host_ports:

@@ -19,6 +19,7 @@ from wharfinger.framework.counters import Counters
 from wharfinger.framework.listeners import PodListener, PodListeners
 from wharfinger.framework.node_table import NodeTable, is_scalar
 from wharfinger.framework.shapes import HostPort, Shape, Shapes
+from wharfinger.framework.stand_ins import StandInUsers
 
 Charge = tuple[tuple[int, int], ...]
 """The resources that a pod takes on its node, as (resource number, amount)."""
@@ -79,6 +80,7 @@ class Tables(NodeTable):
 
         # Written by plugins.
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides instead of NodeResourcesFit
+        self.stand_in_users = StandInUsers()
         self.shared: dict[str, Any] = {}  # state that plugins of several profiles share, under a name of their own
 
         # Written by `changed`.
@@ -154,9 +156,9 @@ class Tables(NodeTable):
                 moved.namespaces += 1
                 moved.of_namespace[namespace] = moved.namespaces
 
-    def listen(self, listener: PodListener) -> None:
-        """Adds a listener; it is called after the listeners added before."""
-        self.listeners.add(listener)
+    def listen(self, listener: PodListener, *, first: bool = False) -> None:
+        """Adds a listener after earlier ones, or with `first` before them, if they read its records."""
+        self.listeners.add(listener, first=first)
         self.changed(listeners=True)
 
     # -- pods

@@ -1,1 +1,1 @@
-"""The live scheduler: event feed, queue, binder and metrics around the engine, as asyncio tasks over the client."""
+"""The live scheduler: a pure scheduling state (events in, instructions out) and an executor, over the client."""

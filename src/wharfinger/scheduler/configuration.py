@@ -1,6 +1,7 @@
-"""Reads a KubeSchedulerConfiguration v1: what is honoured, what is accepted with a warning, what is refused by path.
+"""Reads a KubeSchedulerConfiguration v1.
 
-Which plugins exist and what they implement is given; their arguments are passed on as written, for the plugins to read.
+Fields without effect are accepted with a warning; unknown and invalid ones are rejected, each with its path. The known
+plugins are passed in, and their arguments are passed on as written.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
 _MULTI = "multiPoint"
 _NO_EFFECT = {
-    "parallelism": "the engine works on all nodes at once",
-    "percentageOfNodesToScore": "all nodes are always looked at",
+    "parallelism": "the engine evaluates all nodes at once",
+    "percentageOfNodesToScore": "every node is always considered",
     "enableProfiling": "use py-spy or the metrics endpoint instead",
-    "enableContentionProfiling": "there are no locks to contend for",
+    "enableContentionProfiling": "the scheduler uses no locks",
     "delayCacheUntilActive": "the cache is always kept warm",
 }
 
@@ -36,7 +37,7 @@ class BadSchedulerConfiguration(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What the configuration needs to know of a plugin: where it takes part, and its weight when none is given."""
+    """What the configuration needs to know of a plugin: its extension points, and its weight when none is given."""
 
     points: frozenset[str]
     weight: int = 1
@@ -76,11 +77,11 @@ class SchedulerConfiguration:
 def load_scheduler_configuration(
     document: Mapping[str, Any], plugins: Mapping[str, PluginInfo], default_names: Sequence[str] = ("wharfinger",)
 ) -> SchedulerConfiguration:
-    """The configuration a document means; an empty document means the defaults, with a profile for each default name."""
-    return _Reader(plugins).read(document, default_names)
+    """An empty document means the defaults, with a profile for each default name. Raises BadSchedulerConfiguration."""
+    return _ConfigurationReader(plugins).read(document, default_names)
 
 
-class _Reader:
+class _ConfigurationReader:
     def __init__(self, plugins: Mapping[str, PluginInfo]) -> None:
         self._plugins = plugins
         self._names = {alias: name for name, info in plugins.items() for alias in (name, *info.aliases)}
@@ -186,7 +187,7 @@ class _Reader:
         return ProfileSpec(name, points, weights, self._plugin_config(item.get("pluginConfig"), path))
 
     def _multi_point(self, sets: Mapping[str, Any], path: str) -> tuple[list[str], dict[str, int]]:
-        """The plugins enabled everywhere they take part, defaults first, and the weights known so far."""
+        """The plugins enabled at all of their extension points, defaults first, and the weights known so far."""
         enabled, disabled = self._set(sets.get(_MULTI), path)
         order = [] if "*" in disabled else [name for name, info in self._plugins.items() if info.enabled]
         order = [name for name in order if name not in disabled or name in enabled]
@@ -207,7 +208,7 @@ class _Reader:
         enabled, disabled = self._set(sets.get(point), path)
         for name in enabled:
             if point not in self._plugins[name].points:
-                self._errors.append(invalid(f"{path}.enabled", name, f"this plugin does not take part in {point}"))
+                self._errors.append(invalid(f"{path}.enabled", name, f"the plugin does not implement {point}"))
         everywhere = [] if "*" in disabled else [name for name in multi if point in self._plugins[name].points]
         everywhere = [name for name in everywhere if name not in disabled]
         overriding = [name for name in enabled if name in everywhere]
@@ -219,7 +220,7 @@ class _Reader:
         return (*overriding, *(name for name in everywhere if name not in enabled), *others)
 
     def _set(self, value: Any, path: str) -> tuple[dict[str, int], set[str]]:
-        """Enabled plugins with their weights (0: none given) and disabled ones, by their proper names."""
+        """Enabled plugins with their weights (0: none given) and disabled ones; aliases are resolved."""
         if value is None:
             return {}, set()
         if not isinstance(value, Mapping):
@@ -318,7 +319,7 @@ class _Reader:
         self._unknown(block, ("kubeconfig", "acceptContentTypes", "contentType", "qps", "burst"), "clientConnection")
         for key in ("acceptContentTypes", "contentType"):
             if block.get(key, "application/json") not in ("", "application/json"):
-                self._warnings.append(f"clientConnection.{key} has no effect: only JSON is spoken")
+                self._warnings.append(f"clientConnection.{key} has no effect: only JSON is supported")
         return ClientConnection(
             str(block.get("kubeconfig") or ""), float(block.get("qps") or 0), int(block.get("burst") or 0)
         )

@@ -1,4 +1,4 @@
-"""From a configuration document to profiles the engine takes: the plugins there are, and their arguments checked by path."""
+"""From a configuration document to the profiles of the engine, with the arguments of every plugin validated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wharfinger.system import systems
 
 OWN_NAME = "wharfinger"
 EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
-"""Embedded and simulated, one scheduler serves both names."""
+"""In the embedded and simulated modes one scheduler serves both names."""
 
 
 def plugin_infos() -> dict[str, PluginInfo]:
@@ -57,10 +57,9 @@ def load(
     default_names: Sequence[str] = EMBEDDED_NAMES,
     settings: Configuration | None = None,
 ) -> SchedulerConfiguration:
-    """The configuration with every fault named at once, those of plugin arguments too. Raises BadSchedulerConfiguration.
+    """The scheduler configuration. Raises BadSchedulerConfiguration with every fault, those of plugin arguments included.
 
-    `settings` are the blocks of other components; where they speak of what a plugin does they are its arguments, unless
-    the document gives it others.
+    Plugins take arguments that the document does not give from `settings`.
     """
     configuration = load_scheduler_configuration(document, plugin_infos(), default_names)
     if settings is not None:

@@ -1,8 +1,8 @@
-"""The scheduling queue: which pending pod is tried next, and when a refused one is worth trying again.
+"""The scheduling queue: which pending pod is scheduled next, and when a refused one is retried.
 
 A pod is in one of three places: *active* (by priority, then arrival), *backing off* (by the end of its back-off), or
-*unschedulable* (filed under the plugins that refused it, until an event that could change their answer). Time is given;
-nothing here waits.
+*unschedulable* (filed under the plugins that refused it, until an event that could change their answer; pods with
+scheduling gates are there, too). Pure: the time is passed in.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 
-Key = tuple[str, str]  # namespace, name
-
 FLUSH_AFTER = 300.0
-"""Seconds after which an unschedulable pod is tried again even without an event, so that none is ever forgotten."""
+"""Seconds after which an unschedulable pod is retried even without an event, so that none is ever forgotten."""
 
 
 class Place(Enum):
@@ -31,49 +30,49 @@ class Place(Enum):
 class QueuedPod:
     pod: Pod
     priority: int
-    arrived: float  # when it first came, for metrics
+    arrived: float  # when it was first queued, for metrics
     attempts: int = 0
-    refusals: int = 0  # failed attempts in a row, which set the length of the back-off
-    queued_at: float = 0.0  # when it came to its present place
+    refusals: int = 0  # unsuccessful attempts in a row; they determine the length of the back-off
+    queued_at: float = 0.0  # when it was put into its current place
     refused_by: frozenset[str] = frozenset()
-    failed: bool = False  # the last attempt ended in an error, not in a refusal: its back-off is always waited out
+    failed: bool = False  # the last attempt ended in an error, not in a refusal: its back-off is never cut short
     place: Place = Place.ACTIVE
-    token: int = 0  # the heap entry that is valid for it; older entries are skipped
+    token: int = 0  # number of its valid heap entry; entries with other numbers are stale
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ObjectKey:
         return self.pod.metadata.key
 
 
 @dataclass(slots=True)
-class Queue:
-    """`gated` says why a pod may not be tried at all yet (scheduling gates), or nothing."""
+class SchedulingQueue:
+    """`gated` returns why a pod may not be scheduled yet (scheduling gates); empty if it may."""
 
     gated: Callable[[Pod], str]
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
-    _pods: dict[Key, QueuedPod] = field(default_factory=dict)
+    _pods: dict[ObjectKey, QueuedPod] = field(default_factory=dict)
     _active: list[tuple[int, int, int, QueuedPod]] = field(default_factory=list)
     _backoff: list[tuple[float, int, int, QueuedPod]] = field(default_factory=list)
-    _unschedulable: dict[Key, QueuedPod] = field(default_factory=dict)
-    _by_plugin: dict[str, dict[Key, QueuedPod]] = field(default_factory=dict)
+    _unschedulable: dict[ObjectKey, QueuedPod] = field(default_factory=dict)
+    _by_plugin: dict[str, dict[ObjectKey, QueuedPod]] = field(default_factory=dict)
     _sequence: int = 0
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: ObjectKey) -> bool:
         return key in self._pods
 
     def __iter__(self) -> Iterator[QueuedPod]:
         return iter(self._pods.values())
 
-    def get(self, key: Key) -> QueuedPod | None:
+    def get(self, key: ObjectKey) -> QueuedPod | None:
         return self._pods.get(key)
 
     @property
     def active(self) -> int:
-        """About how many pods are to be tried next; some entries may be stale."""
+        """About how many pods are active; stale entries are counted, too."""
         return len(self._active)
 
     def backing_off(self) -> Iterator[QueuedPod]:
@@ -87,7 +86,7 @@ class Queue:
         return counted
 
     def add(self, pod: Pod, now: float) -> QueuedPod:
-        """A pending pod came, or came back from the API server; one that is known is updated."""
+        """Queues a pod, or updates one that is queued already."""
         known = self._pods.get(pod.metadata.key)
         if known is not None:
             self.update(pod, now, retry=False)
@@ -98,7 +97,7 @@ class Queue:
         return item
 
     def update(self, pod: Pod, now: float, *, retry: bool) -> None:
-        """The pod's object changed; `retry` says that the change could make it schedulable."""
+        """The pod was updated; `retry` says that this could make it schedulable."""
         item = self._pods.get(pod.metadata.key)
         if item is None:
             return
@@ -110,15 +109,15 @@ class Queue:
         elif item.place is Place.ACTIVE and moved:
             self._push_active(item, now)
 
-    def remove(self, key: Key) -> None:
-        """The pod is gone, or bound: it leaves the queue wherever it is."""
+    def remove(self, key: ObjectKey) -> None:
+        """The pod is gone or bound: it leaves the queue wherever it is."""
         item = self._pods.pop(key, None)
         if item is not None:
             self._unfile(item)
             item.token = -1
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to try. It leaves the queue; `refuse`, `fail` or silence (it was bound) follow."""
+        """The next pod to schedule. It leaves the queue, and comes back by `refuse` or `fail` unless it is bound."""
         self.flush_backoff(now)
         item = self._pop_active() or self._pop_early(now)
         if item is None:
@@ -134,14 +133,14 @@ class Queue:
         item.failed = False
         item.refused_by = frozenset(plugins)
         if item.key in self._pods:
-            return  # deleted and created anew meanwhile
+            return  # deleted and created again meanwhile
         self._pods[item.key] = item
         if self._gate(item, now):
             return
         self._file(item, Place.UNSCHEDULABLE, now)
 
     def fail(self, item: QueuedPod, now: float) -> None:
-        """The attempt ended in an error (a bind that failed, say): the pod is tried again after its back-off."""
+        """The attempt ended in an error, such as a failed bind: the pod is retried after its back-off."""
         item.refusals += 1
         item.failed = True
         if item.key in self._pods:
@@ -151,7 +150,7 @@ class Queue:
             self._push_backoff(item, now)
 
     def wake(self, plugins: Iterable[str], helps: Callable[[Pod, str], bool], now: float) -> int:
-        """An event happened that these plugins listen to: every pod they refused and that it `helps` is tried again."""
+        """Retries pods that these plugins refused, where the event `helps`; returns how many."""
         woken = 0
         for plugin in plugins:
             for item in list(self._by_plugin.get(plugin, {}).values()):
@@ -160,27 +159,21 @@ class Queue:
                     woken += 1
         return woken
 
-    def retry(self, key: Key, now: float) -> None:
-        """This one pod is worth trying again."""
+    def retry(self, key: ObjectKey, now: float) -> None:
+        """Retries one unschedulable pod."""
         item = self._unschedulable.get(key)
         if item is not None:
             self._retry(item, now)
 
-    def wake_all(self, now: float) -> None:
-        """Something changed whose effect nobody can tell: everything is tried again."""
-        for item in list(self._unschedulable.values()):
-            if item.place is Place.UNSCHEDULABLE:
-                self._retry(item, now)
-
     def flush_backoff(self, now: float) -> None:
-        """Pods whose back-off is over become active."""
+        """Makes pods active whose back-off is over."""
         while self._backoff and (self._backoff[0][0] <= now or self._stale(self._backoff[0])):
             _, _, token, item = heapq.heappop(self._backoff)
             if token == item.token:
                 self._push_active(item, now)
 
     def flush_unschedulable(self, now: float) -> None:
-        """Pods that waited long without an event are tried again."""
+        """Retries pods that waited long without an event."""
         for item in list(self._unschedulable.values()):
             if item.place is Place.UNSCHEDULABLE and now - item.queued_at >= FLUSH_AFTER:
                 self._retry(item, now)
@@ -190,15 +183,6 @@ class Queue:
         while self._backoff and self._stale(self._backoff[0]):
             heapq.heappop(self._backoff)
         return self._backoff[0][0] if self._backoff else None
-
-    def ready(self, now: float) -> bool:
-        """Whether `pop` would give a pod."""
-        while self._active and self._active[0][2] != self._active[0][3].token:
-            heapq.heappop(self._active)
-        if self._active:
-            return True
-        first = self.next_backoff()
-        return first is not None and (first <= now or any(not entry[3].failed for entry in self._backoff))
 
     def _enter(self, item: QueuedPod, now: float) -> None:
         if not self._gate(item, now):
@@ -211,7 +195,7 @@ class Queue:
         return True
 
     def _retry(self, item: QueuedPod, now: float) -> None:
-        """Out of the unschedulable ones; the rest of its back-off is still waited out."""
+        """Takes a pod out of the unschedulable ones; the rest of its back-off still applies."""
         self._unfile(item)
         if self._gate(item, now):
             return
@@ -224,7 +208,7 @@ class Queue:
         return item.queued_at + self._backoff_length(item)
 
     def _backoff_length(self, item: QueuedPod) -> float:
-        # 2 ** 60 seconds is for ever; the cap keeps the power small.
+        # The exponent is capped so that the power does not overflow.
         return min(self.max_backoff, self.initial_backoff * 2.0 ** min(max(item.refusals - 1, 0), 60))
 
     def _push_active(self, item: QueuedPod, now: float) -> None:
@@ -244,7 +228,7 @@ class Queue:
         return None
 
     def _pop_early(self, now: float) -> QueuedPod | None:
-        """With nothing active, a refused pod need not sit out its back-off (upstream's SchedulerPopFromBackoffQ)."""
+        """With nothing active, a refused pod need not wait for the end of its back-off (SchedulerPopFromBackoffQ)."""
         kept, found = [], None
         while self._backoff:
             entry = heapq.heappop(self._backoff)

@@ -53,9 +53,9 @@ async def explain_pod(
     seed: int = 0,
 ) -> PodExplanation:
     """Loads the cluster as the scheduler would, and asks. A pod that has a node is asked for as if it had none."""
-    from wharfinger.scheduler.scheduler import Scheduler
+    from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
-    scheduler = Scheduler(client, clock, configuration, registry, seed=seed)
+    scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(seed=seed))
     await scheduler.load()
     try:
         pod = scheduler.pod(namespace, name)

@@ -21,7 +21,7 @@ from wharfinger.controllers.registry import make_controllers
 from wharfinger.node.heartbeats import Heartbeats
 from wharfinger.node.kubelet import Kubelets, ManagedNodes
 from wharfinger.scheduler import profiles
-from wharfinger.scheduler.scheduler import Scheduler
+from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
 
 def make_scheduler(
@@ -34,9 +34,8 @@ def make_scheduler(
         clock,
         profiles.load(configuration.scheduler, settings=configuration),
         registry,
-        seed=seed,
+        SchedulerOptions(seed=seed, rng=rng),
         recorder=recorder,
-        rng=rng,
     )
     return scheduler, recorder
 

@@ -7,8 +7,8 @@ from wharfinger.api.views import Node, Pod, view
 from wharfinger.engine import Engine, default_profile
 from wharfinger.engine.outcome import Explanation
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.plugin.ledger import Holding, ledger_of
-from wharfinger.systems.reservation.rules.reservations import fake_pod
+from wharfinger.systems.reservation.plugin.ledger import ReservationHolding, ledger_of
+from wharfinger.systems.reservation.rules.reservations import stand_in
 
 DOMAIN = "scheduling.koordinator.sh"
 
@@ -137,17 +137,17 @@ class Books:
     def book(self, wanted: Reservation) -> tuple[str, str]:
         """Schedules a reservation; the node and the phase it would get."""
         self.engine.apply("Reservation", wanted)
-        fake = fake_pod(wanted)
-        decision = self.engine.schedule(fake)
+        item = stand_in(wanted)
+        decision = self.engine.schedule(item)
         if decision.node is None:
             return "", decision.message
-        self.engine.assume(fake, decision.node)
-        return decision.node, self.engine.annotations(fake, decision.node)["wharfinger.dev/reservation-phase"]
+        self.engine.assume(item, decision.node)
+        return decision.node, self.ledger.placements[item.metadata.key].phase
 
     def explain(self, pod: Pod) -> Explanation:
         return self.engine.explain(pod)
 
-    def holding(self, name: str) -> Holding:
+    def holding(self, name: str) -> ReservationHolding:
         return self.ledger.holdings[f"uid-{name}"]
 
     def free(self, node_name: str = "n1", resource: str = "cpu") -> int:

@@ -56,7 +56,7 @@ def test_who_loses_the_race_for_a_node_looks_elsewhere_at_once() -> None:
         await world.settle()
         began = world.loop.time()
         assert world.scheduler is not None
-        far = world.scheduler.reservations._client
+        far = world.scheduler.state.kinds.others[RESERVATIONS.kind].context.client
         create = far.create
 
         async def create_late(resource: Resource, *args: Any, **options: Any) -> Any:

@@ -14,9 +14,9 @@ from wharfinger.systems.reservation.rules.reservations import (
     BadReservation,
     expired,
     expires_at,
-    fake_pod,
-    is_fake,
+    is_reservation,
     order_of,
+    stand_in,
     template_of,
     wanted_quantities,
 )
@@ -127,7 +127,7 @@ def test_what_it_asks_for_is_the_template_overlaid_by_the_resize_annotation() ->
         {"annotations": {"scheduling.koordinator.sh/reservation-resize-allocatable": '{"resources":{"cpu":4}}'}}
     )
     assert wanted_quantities(resized) == {"cpu": "4", "memory": "2Gi"}
-    assert requests(fake_pod(resized)) == {"cpu": 4000, "memory": 2 << 30}
+    assert requests(stand_in(resized)) == {"cpu": 4000, "memory": 2 << 30}
 
 
 def test_init_containers_and_overhead_count() -> None:
@@ -139,35 +139,35 @@ def test_init_containers_and_overhead_count() -> None:
     assert wanted_quantities(seen(template={"spec": spec})) == {"cpu": "3100m", "memory": "1G"}
 
 
-def test_the_fake_pod_is_the_template_under_a_name_no_pod_can_have() -> None:
+def test_the_stand_in_is_the_template_under_a_name_no_pod_can_have() -> None:
     template = {
         "metadata": {"namespace": "prod", "labels": {"app": "web", "tier": "a"}, "annotations": {"x": "1"}},
         "spec": {"nodeName": "n7", "priority": 5, "containers": []},
     }
     found = seen({"labels": {"tier": "b"}, "annotations": {"x": "2"}}, template=template)
-    fake = fake_pod(found, scheduler_name="wharfinger")
-    assert is_fake(fake)
-    assert (fake.metadata.namespace, fake.metadata.uid) == ("prod", "u-1")
-    assert fake.metadata.labels == {"app": "web", "tier": "b"}
-    assert fake.metadata.annotations["x"] == "2"
-    assert fake.metadata.annotations["scheduling.koordinator.sh/reservation-node"] == "n7"
-    assert fake.metadata.annotations["scheduling.koordinator.sh/reservation-name"] == "r"
-    assert (fake.spec.node_name, fake.spec.scheduler_name) == ("", "wharfinger")
-    assert (fake.spec.priority, fake.spec.preemption_policy) == (5, "Never")
+    item = stand_in(found, scheduler_name="wharfinger")
+    assert is_reservation(item)
+    assert (item.metadata.namespace, item.metadata.uid) == ("prod", "u-1")
+    assert item.metadata.labels == {"app": "web", "tier": "b"}
+    assert item.metadata.annotations["x"] == "2"
+    assert item.metadata.annotations["scheduling.koordinator.sh/reservation-node"] == "n7"
+    assert (item.kind, item.object_name) == ("Reservation", "r")
+    assert (item.spec.node_name, item.spec.scheduler_name) == ("", "wharfinger")
+    assert (item.spec.priority, item.spec.preemption_policy) == (5, "Never")
 
 
 @pytest.mark.parametrize(
     ("labels", "priority"),
     [({}, MAX_PRIORITY), ({"koordinator.sh/priority": "9"}, 9), ({"koordinator.sh/priority": "x"}, MAX_PRIORITY)],
 )
-def test_priority_of_the_fake_pod(labels: dict[str, str], priority: int) -> None:
-    assert fake_pod(seen({"labels": labels})).spec.priority == priority
+def test_priority_of_the_stand_in(labels: dict[str, str], priority: int) -> None:
+    assert stand_in(seen({"labels": labels})).spec.priority == priority
 
 
 def test_once_it_has_a_node_the_status_says_how_much_is_reserved() -> None:
     status = {"phase": "Available", "nodeName": "n1", "allocatable": {"cpu": "7"}}
-    fake = fake_pod(seen(None, status))
-    assert (fake.spec.node_name, requests(fake)) == ("n1", {"cpu": 7000})
+    item = stand_in(seen(None, status))
+    assert (item.spec.node_name, requests(item)) == ("n1", {"cpu": 7000})
 
 
 @pytest.mark.parametrize(("text", "order"), [("100", 100), ("-3", -3), ("0", 0), ("1.5", 0), ("", 0)])

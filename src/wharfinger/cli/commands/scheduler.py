@@ -122,7 +122,7 @@ async def _run(
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import SystemClock
     from wharfinger.scheduler.metrics import SchedulerMetrics
-    from wharfinger.scheduler.scheduler import Scheduler
+    from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
     clock, metrics = SystemClock(), CollectorRegistry()
     measured = SchedulerMetrics(metrics)
@@ -139,11 +139,9 @@ async def _run(
             clock,
             configuration,
             registry(),
-            seed=seed,
+            SchedulerOptions(seed=seed, nodes=nodes, owns_process=True),
             recorder=recorder,
             metrics=measured,
-            nodes=nodes,
-            alone=True,
         )
         current[:] = [scheduler]
         try:

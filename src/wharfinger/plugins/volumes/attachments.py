@@ -13,11 +13,11 @@ from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClai
 from wharfinger.api.views.pods import InTreeSources
 from wharfinger.framework.columns import IntColumn
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_NODE, VOLUME, catalogue_of
 from wharfinger.plugins.volumes.migration import NotTranslatable, csi_driver, csi_volume
 from wharfinger.plugins.volumes.rules import claim_name, class_of_claim, not_created_for
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 UNLIMITED = 1 << 40
 
@@ -102,7 +102,7 @@ class Attachments:
         return bool(shape.pod.spec.volumes)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        if pod.pod.spec.volumes and not is_fake(pod.pod):
+        if mounts_volumes(pod.pod):
             self._use(pod.key, pod.row, list(dict.fromkeys(self.volumes_of(pod.pod))))
 
     def pod_removed(self, pod: PodOnNode) -> None:

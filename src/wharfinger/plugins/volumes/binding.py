@@ -21,6 +21,7 @@ from wharfinger.framework.events import NODE, Action, WakeUp
 from wharfinger.framework.plugin import Args, Prepared, Scope
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Status, error, unresolvable
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.volumes.catalogue import (
@@ -51,7 +52,6 @@ from wharfinger.plugins.volumes.rules import (
     waits_for_consumer,
 )
 from wharfinger.plugins.volumes.supply import ClaimKind, Supply, acceptable
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 UNBOUND_IMMEDIATE = unresolvable("pod has unbound immediate PersistentVolumeClaims")
 
@@ -208,8 +208,8 @@ class VolumeBinding(VolumePlugin):
     # -- reserving and binding
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
-        if not isinstance(prepared, _Volumes) or not prepared.needs.wanted or is_fake(pod):
-            return SUCCESS  # a reservation looks for a node that its owner's volumes allow; it takes none of them
+        if not isinstance(prepared, _Volumes) or not prepared.needs.wanted or isinstance(pod, StandIn):
+            return SUCCESS  # a stand-in needs a node that the volumes allow, but claims none of them
         needs, claims = self._needs(pod)
         if needs != prepared.needs:
             return error("the pod's claims changed during scheduling")

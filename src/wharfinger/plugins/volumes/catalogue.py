@@ -26,6 +26,7 @@ from wharfinger.api.views import (
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volumes.migration import (
     NotTranslatable,
@@ -44,7 +45,6 @@ from wharfinger.plugins.volumes.rules import (
     refers_to,
 )
 from wharfinger.plugins.volumes.supply import ClaimKind, Supply
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
@@ -337,7 +337,7 @@ def _newer(old: Any, new: Any) -> bool:
 
 
 def _claims_of(pod: PodOnNode) -> list[ObjectKey]:
-    if not pod.pod.spec.volumes or is_fake(pod.pod):
-        return []  # a reservation uses no volumes, whatever its template names
+    if not mounts_volumes(pod.pod):
+        return []
     namespace = pod.pod.metadata.namespace
     return [(namespace, name) for name in dict.fromkeys(claim_names(pod.pod))]

@@ -13,6 +13,7 @@ from wharfinger.framework.events import POD, Action, WakeUp
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.stand_ins import mounts_volumes
 from wharfinger.framework.status import Status, error, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.plugins.volumes.attachments import Attachments, CsiVolume, attachments_of, limits_of
@@ -21,7 +22,6 @@ from wharfinger.plugins.volumes.catalogue import ATTACHMENT, CLAIM, CLASS, CSI_N
 from wharfinger.plugins.volumes.migration import MIGRATED, in_tree_plugin
 from wharfinger.plugins.volumes.plugin import VolumePlugin
 from wharfinger.plugins.volumes.rules import claim_name, key_of, not_created_for
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 REASON = unschedulable("node(s) exceed max volume count")
 
@@ -151,7 +151,7 @@ class _Limits(Prepared):
         return 0
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        if not pod.pod.spec.volumes or is_fake(pod.pod):
+        if not mounts_volumes(pod.pod):
             return
         changes = simulation.state.setdefault(self, {})
         for volume in set(self._attachments.volumes_of(pod.pod)):

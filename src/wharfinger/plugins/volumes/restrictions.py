@@ -15,12 +15,12 @@ from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.stand_ins import StandIn, mounts_volumes
 from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.plugins.volumes.catalogue import CLAIM, VolumeCatalogue
 from wharfinger.plugins.volumes.plugin import VolumePlugin
 from wharfinger.plugins.volumes.rules import READ_WRITE_ONCE_POD, key_of
-from wharfinger.systems.reservation.rules.reservations import is_fake
 
 DISK_CONFLICT = unschedulable("node(s) had no available disk")
 IN_USE = unschedulable(
@@ -60,8 +60,8 @@ class VolumeRestrictions(VolumePlugin):
             claim = self._catalogue.claims.get((pod.metadata.namespace, name))
             if claim is None:
                 return Exclusive(unresolvable(f'persistentvolumeclaim "{name}" not found'), (), frozenset())
-            # A reservation uses no claim: its owner may be the one that has it now, and is to move.
-            if READ_WRITE_ONCE_POD in claim.spec.access_modes and not is_fake(pod):
+            # A stand-in uses no claim: the pod that it keeps room for may be the one that has the claim now.
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes and not isinstance(pod, StandIn):
                 exclusive.append(claim.metadata.key)
         return Exclusive(None, disks, frozenset(exclusive)) if disks or exclusive else None
 
@@ -119,7 +119,7 @@ class _Restrictions(Prepared):
         return self._by_claim if uses > 0 else 0
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        if pod.pod.spec.volumes and not is_fake(pod.pod):
+        if mounts_volumes(pod.pod):
             simulation.state.setdefault(self, []).append((pod, sign))
 
     def _uses(self) -> int:
@@ -127,10 +127,7 @@ class _Restrictions(Prepared):
         return sum(claim in self._catalogue.users for claim in self._claims)
 
     def _conflict(self, pods: Iterable[PodOnNode]) -> bool:
-        return any(
-            each.pod.spec.volumes and not is_fake(each.pod) and conflict(self._disks, disks_of(each.pod))
-            for each in pods
-        )
+        return any(mounts_volumes(each.pod) and conflict(self._disks, disks_of(each.pod)) for each in pods)
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:

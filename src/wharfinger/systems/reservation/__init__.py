@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
+    from wharfinger.scheduler.schedulable import Schedulable
     from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 
@@ -39,9 +40,14 @@ class ReservationSystem(System):
         return (*pod_migration_job.KINDS, *reservation.KINDS, *reservation_set.KINDS)
 
     def plugins(self) -> Sequence[type[Plugin]]:
-        from wharfinger.systems.reservation.plugin.reservation import Reservation
+        from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
 
-        return (Reservation,)
+        return (ReservationPlugin,)
+
+    def schedulables(self) -> Sequence[type[Schedulable]]:
+        from wharfinger.systems.reservation.scheduling.items import ReservationItems
+
+        return (ReservationItems,)
 
     def plugin_arguments(self, configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
         from wharfinger.systems.reservation.settings import ReservationSettings

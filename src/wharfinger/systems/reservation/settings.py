@@ -7,7 +7,7 @@ from wharfinger.api.configuration import Block, Count, Positive
 
 class ReservationSettings(Block, frozen=True):
     enable_preemption: bool = (
-        False  # fake pods may preempt, and a preemptor gets a reservation for what its victims free
+        False  # reservations may preempt, and a preemptor gets a reservation for what its victims free
     )
     charge_quota: bool = False
     honour_ignored_label: bool = False

@@ -15,11 +15,11 @@ from wharfinger.api.times import BadTime
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used, uses
+from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
-from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at
+from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at, uses
 from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)

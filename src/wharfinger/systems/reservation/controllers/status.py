@@ -10,7 +10,7 @@ from wharfinger.api.resources import requests_nano
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.rules.reservations import allocation_of, written
+from wharfinger.systems.reservation.rules.reservations import written
 
 PODS = "pods"
 SUCCEEDED, EXPIRED = "Succeeded", "Expired"
@@ -34,14 +34,6 @@ class Use:
 
     def is_stated(self, reservation: Reservation) -> bool:
         return self == self.stated(reservation)
-
-
-def uses(pod: Pod) -> str:
-    """The uid of the reservation that a pod takes room in; empty for none. Only pods on nodes that have not ended do."""
-    if not pod.spec.node_name or pod.terminal:
-        return ""
-    found = allocation_of(pod.metadata)
-    return "" if found is None else found.uid
 
 
 def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> Use:

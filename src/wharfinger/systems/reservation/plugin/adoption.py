@@ -15,14 +15,14 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.plugin.fakes import FakePod
-from wharfinger.systems.reservation.plugin.ledger import Ledger
-from wharfinger.systems.reservation.rules.owners import Owner, compile_owners
+from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
+from wharfinger.systems.reservation.plugin.placing import Placing
+from wharfinger.systems.reservation.rules.owners import CompiledOwner, compile_owners
 from wharfinger.systems.reservation.rules.reservations import (
     PRE_ALLOCATABLE,
     PRE_ALLOCATABLE_PRIORITY,
     PRE_ALLOCATION_REQUIRED,
-    is_fake,
+    is_reservation,
 )
 
 NONE_TO_ADOPT = unschedulable("node(s) had no pods to take over for the reservation")
@@ -34,10 +34,12 @@ def adopts(reservation: Reservation) -> bool:
     return spec.pre_allocation and spec.pre_allocation_policy is not None and spec.allocate_policy == "Restricted"
 
 
-class Adopting(FakePod):
-    """For the fake pod of a reservation that takes over running pods; free space will do unless that is forbidden."""
+class Adopting(Placing):
+    """For the stand-in of a reservation that takes over running pods; free space will do unless that is forbidden."""
 
-    def __init__(self, tables: Tables, ledger: Ledger, shape: Shape, pinned: str, reservation: Reservation) -> None:
+    def __init__(
+        self, tables: Tables, ledger: ReservationLedger, shape: Shape, pinned: str, reservation: Reservation
+    ) -> None:
         super().__init__(tables, ledger, shape, pinned, reservation.spec.allocate_policy, pre_allocation=False)
         policy = reservation.spec.pre_allocation_policy
         assert policy is not None
@@ -47,7 +49,7 @@ class Adopting(FakePod):
         self._cluster = policy.mode == CLUSTER
         self._several = policy.enable_multiple
         self._only = reservation.metadata.labels.get(PRE_ALLOCATION_REQUIRED) == "true"
-        self._owners: tuple[Owner, ...] = ()
+        self._owners: tuple[CompiledOwner, ...] = ()
         with suppress(BadSelector):  # then nobody can own it
             self._owners = tuple(each for each in compile_owners(reservation.spec.owners) if each.labels is not None)
         self._none = self.refuse(NONE_TO_ADOPT)
@@ -73,7 +75,7 @@ class Adopting(FakePod):
         return sorted(found, key=lambda pod: (-_priority(pod) if self._cluster else 0, pod.key))
 
     def _is_candidate(self, pod: PodOnNode) -> bool:
-        if is_fake(pod.pod) or pod.terminating or pod.assumed:
+        if is_reservation(pod.pod) or pod.terminating or pod.assumed:
             return False
         if self._ledger.reservation_of(pod.key) not in (None, self._uid):
             return False

@@ -1,6 +1,6 @@
 """The ledger of reservations: what is kept on which row for whom, and who uses how much of it.
 
-A reservation that holds a node stands in the tables as a fake pod that takes what its consumers leave over,
+A reservation that holds a node is in the tables as a stand-in that takes what its consumers leave over,
 `max(R - A, 0)` of each resource. So the tables show every other pod `O + Σ max(R, A)` without further ado; only pods that
 may use a reservation see more (`wharfinger.systems.reservation.plugin.reservation`). One ledger serves all profiles of an engine.
 """
@@ -8,32 +8,35 @@ may use a reservation see more (`wharfinger.systems.reservation.plugin.reservati
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.times import BadTime, parse_time
-from wharfinger.api.views import ObjectMeta, Pod
+from wharfinger.api.views import ObjectMeta
 from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
 from wharfinger.framework.changes import Log
 from wharfinger.framework.node_table import PODS
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.tables import Charge, PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import OwnerClasses
 from wharfinger.systems.reservation.rules.reservations import (
     INNER,
+    RESERVATION,
     RESTRICTED_OPTIONS,
     BadReservation,
     allocation_of,
     amounts,
     annotated_names,
     annotated_quantities,
-    fake_name,
-    fake_pod,
-    is_fake,
+    is_reservation,
     order_of,
+    stand_in,
+    stand_in_name,
     wanted_quantities,
 )
 from wharfinger.systems.reservation.rules.resizing import Resizing, plan
@@ -44,14 +47,25 @@ Numbers = dict[int, int]
 _SHARED = "reservations"
 
 
-class Holding:
+@dataclass(frozen=True, slots=True)
+class ReservationPlacement:
+    """What binding a reservation to its node writes besides the node."""
+
+    waiting: bool = False  # it has to wait until the node has room
+    adopted: tuple[ObjectMeta, ...] = ()  # running pods that it takes over
+
+    @property
+    def phase(self) -> str:
+        return "Waiting" if self.waiting else "Available"
+
+
+class ReservationHolding:
     """A reservation that holds a node. `reserved`, `inner` and `allocated` go by resource number."""
 
     __slots__ = (
         "allocated",
         "consumers",
         "created",
-        "fake",
         "inner",
         "most",
         "names",
@@ -65,6 +79,7 @@ class Holding:
         "reserved",
         "restricted",
         "scored",
+        "stand_in",
         "waiting",
     )
 
@@ -94,7 +109,7 @@ class Holding:
         self.consumers: dict[ObjectKey, Numbers] = {}
         self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
         self.scored = (0, 0)  # what consumers count as in scores, cpu and memory
-        self.fake = _fake(tables, reservation, quantities)
+        self.stand_in = _stand_in(tables, reservation, quantities)
 
     @property
     def uid(self) -> str:
@@ -106,7 +121,7 @@ class Holding:
 
     @property
     def row(self) -> int:
-        return self.fake.row
+        return self.stand_in.row
 
     @property
     def policy(self) -> str:
@@ -126,7 +141,7 @@ class Holding:
         return not (self.waiting or self.reservation.terminating or (self.once and self.consumers))
 
     def charge(self) -> Charge:
-        """What the fake pod takes: what consumers leave over."""
+        """What the stand-in takes: what consumers leave over."""
         allocated = self.allocated
         return tuple(
             (number, amount - allocated[number])
@@ -135,8 +150,8 @@ class Holding:
         )
 
     def nonzero(self) -> tuple[int, int]:
-        """What the fake pod counts as in scores."""
-        cpu, memory = self.fake.shape.nonzero
+        """What the stand-in counts as in scores."""
+        cpu, memory = self.stand_in.shape.nonzero
         return max(cpu - self.scored[0], 0), max(memory - self.scored[1], 0)
 
     def held(self, number: int) -> int:
@@ -169,41 +184,46 @@ def _restricted_names(reservation: Reservation) -> tuple[str, ...]:
         return ()
 
 
-def _fake(tables: Tables, reservation: Reservation, quantities: Quantities) -> PodOnNode:
+def _stand_in(tables: Tables, reservation: Reservation, quantities: Quantities) -> PodOnNode:
     status = msgspec.structs.replace(reservation.status, allocatable=quantities)
     reservation = msgspec.structs.replace(reservation, status=status)
     try:
-        pod = fake_pod(reservation)
+        pod = stand_in(reservation)
     except BadReservation:
         # What is reserved stays reserved even if the rest of the template has become unreadable.
         metadata = reservation.metadata
         container = Container(name="reserved", resources=Resources(requests=reservation.status.allocatable))
-        pod = Pod(
-            ObjectMeta(name=fake_name(metadata.uid), namespace="default", uid=metadata.uid),
+        pod = StandIn(
+            ObjectMeta(name=stand_in_name(metadata.uid), namespace="default", uid=metadata.uid),
             PodSpec(node_name=reservation.status.node_name, containers=(container,)),
+            kind=RESERVATION,
+            object_name=metadata.name,
         )
     return tables.record(pod, reservation.status.node_name)
 
 
-class Ledger:
+class ReservationLedger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.reservations: dict[str, Reservation] = {}  # by uid, whatever their phase
-        self.holdings: dict[str, Holding] = {}
+        self.holdings: dict[str, ReservationHolding] = {}
         self.classes = OwnerClasses()
-        self.of_class: dict[int, dict[str, Holding]] = {}  # owner class to its holdings, by uid
-        self.fakes_on: dict[int, dict[str, PodOnNode]] = {}  # row to fake pods, assumed ones too
-        self.by_number: dict[int, Holding] = {}
+        self.of_class: dict[int, dict[str, ReservationHolding]] = {}  # owner class to its holdings, by uid
+        self.stand_ins_on: dict[int, dict[str, PodOnNode]] = {}  # row to stand-ins by uid, assumed ones included
+        self.by_number: dict[int, ReservationHolding] = {}
         self.log = Log()  # numbers of holdings that came, changed or went
         self.waiting_rows: set[int] = set()  # rows to look at for Waiting ones that have room now
+        self.placements: dict[
+            ObjectKey, ReservationPlacement
+        ] = {}  # of stand-ins that are assumed, until they are bound
         self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by uid of the reservation, known or not
-        self._uses: dict[ObjectKey, str] = {}  # pod on a node to the uid of its reservation
-        self._assumed: dict[ObjectKey, str] = {}  # the same for pods that are being bound
+        self._uses = tables.stand_in_users.on_nodes
+        self._assumed = tables.stand_in_users.assumed
         self._promised: dict[str, Quantities] = {}  # by uid: a new size that is being written
         self._first_seen = 0
         self._node_position = 0
         self._needed = False  # whether there ever were reservations
-        tables.listen(self)
+        tables.listen(self, first=True)
 
     # -- reservations
 
@@ -225,7 +245,7 @@ class Ledger:
             self._first_seen += 1
         number = self._first_seen if old is None else old.number
         owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
-        new = Holding(self._tables, reservation, self._quantities(reservation), owners, number)
+        new = ReservationHolding(self._tables, reservation, self._quantities(reservation), owners, number)
         new.limit_to(self._tables, self._promised.get(uid))
         if old is not None:
             self._leave_class(old)
@@ -235,8 +255,8 @@ class Ledger:
         self._tables.changed(keys=True)
         for pod in self._consumers.get(uid, {}).values():
             self._count(new, pod)
-        new.fake.charge, new.fake.nonzero = new.charge(), new.nonzero()
-        self._tables.add_pod(new.fake)
+        new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
+        self._tables.add_pod(new.stand_in)
         self.log.append(number)
 
     def remove(self, reservation: Reservation) -> None:
@@ -247,15 +267,15 @@ class Ledger:
         if holding is not None:
             self._release(holding)
 
-    def _release(self, holding: Holding) -> None:
+    def _release(self, holding: ReservationHolding) -> None:
         """It keeps nothing any more; its consumers stay as ordinary pods."""
         del self.holdings[holding.uid], self.by_number[holding.number]
         self._leave_class(holding)
         self._tables.changed(keys=True)
-        self._tables.remove_pod(holding.fake.key)
+        self._tables.remove_pod(holding.stand_in.key)
         self.log.append(holding.number)
 
-    def _leave_class(self, holding: Holding) -> None:
+    def _leave_class(self, holding: ReservationHolding) -> None:
         if holding.owners is not None:
             of_class = self.of_class[holding.owners]
             of_class.pop(holding.uid, None)
@@ -265,7 +285,7 @@ class Ledger:
 
     # -- resizing
 
-    def resizing(self, holding: Holding) -> Resizing:
+    def resizing(self, holding: ReservationHolding) -> Resizing:
         """What becomes of the template's wish. Raises BadReservation."""
         tables, row = self._tables, holding.row
         wanted = wanted_quantities(holding.reservation)
@@ -327,10 +347,10 @@ class Ledger:
     def unassume(self, key: ObjectKey) -> None:
         self._assumed.pop(key, None)
 
-    def assumed(self, key: ObjectKey) -> Holding | None:
+    def assumed(self, key: ObjectKey) -> ReservationHolding | None:
         return self.holdings.get(self._assumed.get(key, ""))
 
-    def use(self, key: ObjectKey) -> Holding | None:
+    def use(self, key: ObjectKey) -> ReservationHolding | None:
         """The reservation that a pod on a node uses."""
         return self.holdings.get(self._uses.get(key, ""))
 
@@ -343,8 +363,8 @@ class Ledger:
 
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row
-        if is_fake(pod.pod):
-            self.fakes_on.setdefault(row, {})[pod.pod.metadata.uid] = pod
+        if is_reservation(pod.pod):
+            self.stand_ins_on.setdefault(row, {})[pod.pod.metadata.uid] = pod
             self.waiting_rows.add(row)
             self._log(pod)
             return
@@ -354,13 +374,13 @@ class Ledger:
 
     def pod_removed(self, pod: PodOnNode) -> None:
         row = pod.row
-        fakes = self.fakes_on.get(row)
-        if fakes is not None:
+        there = self.stand_ins_on.get(row)
+        if there is not None:
             self.waiting_rows.add(row)
-            if is_fake(pod.pod):
-                fakes.pop(pod.pod.metadata.uid, None)
-                if not fakes:
-                    del self.fakes_on[row]
+            if is_reservation(pod.pod):
+                there.pop(pod.pod.metadata.uid, None)
+                if not there:
+                    del self.stand_ins_on[row]
                 self._log(pod)
                 return
         self._end_use(pod)
@@ -373,9 +393,9 @@ class Ledger:
         if uid is not None:
             self._start_use(pod, uid)
 
-    def _log(self, fake: PodOnNode) -> None:
-        holding = self.holdings.get(fake.pod.metadata.uid)
-        if holding is not None and holding.fake is fake:
+    def _log(self, pod: PodOnNode) -> None:
+        holding = self.holdings.get(pod.pod.metadata.uid)
+        if holding is not None and holding.stand_in is pod:
             self.log.append(holding.number)
 
     def _uid_of(self, pod: PodOnNode) -> str | None:
@@ -409,7 +429,7 @@ class Ledger:
             holding.scored = (holding.scored[0] - pod.nonzero[0], holding.scored[1] - pod.nonzero[1])
             self._recharge(holding)
 
-    def _count(self, holding: Holding, pod: PodOnNode) -> None:
+    def _count(self, holding: ReservationHolding, pod: PodOnNode) -> None:
         """Restricted to what is reserved; a pod elsewhere uses nothing of it, whatever its annotation says."""
         if pod.node_name != holding.reservation.status.node_name:
             return
@@ -419,8 +439,8 @@ class Ledger:
             holding.allocated[number] += amount
         holding.scored = (holding.scored[0] + pod.nonzero[0], holding.scored[1] + pod.nonzero[1])
 
-    def _recharge(self, holding: Holding) -> None:
-        self._tables.recharge(holding.fake, holding.charge(), holding.nonzero())
+    def _recharge(self, holding: ReservationHolding) -> None:
+        self._tables.recharge(holding.stand_in, holding.charge(), holding.nonzero())
         self.log.append(holding.number)
 
     # -- questions
@@ -428,11 +448,11 @@ class Ledger:
     def held_on(self, row: int, *, without: str = "") -> Numbers:
         """Per resource what the row's reservations, but one, hold together with their consumers."""
         total: Numbers = {}
-        for uid, fake in self.fakes_on.get(row, {}).items():
+        for uid, each in self.stand_ins_on.get(row, {}).items():
             if uid == without:
                 continue
             holding = self.holdings.get(uid)
-            for number, amount in fake.charge if holding is None else _held(holding):
+            for number, amount in each.charge if holding is None else _held(holding):
                 total[number] = total.get(number, 0) + amount
         return total
 
@@ -445,28 +465,28 @@ class Ledger:
         )
 
     def policies_on(self, row: int) -> Iterable[str]:
-        for uid in self.fakes_on.get(row, ()):
+        for uid in self.stand_ins_on.get(row, ()):
             reservation = self.reservations.get(uid)
             if reservation is not None:
                 yield reservation.spec.allocate_policy
 
-    def ready(self) -> list[Holding]:
+    def ready(self) -> list[ReservationHolding]:
         """The Waiting ones that have room now, looking at rows where something left since the last time."""
         found = []
         rows, self.waiting_rows = self.waiting_rows, set()
         changed = self._tables.node_log.since(self._node_position)
         self._node_position = self._tables.node_log.position
-        rows.update(self.fakes_on if changed is None else (row for row in changed if row in self.fakes_on))
+        rows.update(self.stand_ins_on if changed is None else (row for row in changed if row in self.stand_ins_on))
         for row in sorted(rows):
             waiting = [
                 holding
-                for uid in self.fakes_on.get(row, ())
+                for uid in self.stand_ins_on.get(row, ())
                 if (holding := self.holdings.get(uid)) is not None and holding.waiting
             ]
             found += self._ready_on(row, sorted(waiting, key=_waiting_order)) if waiting else []
         return found
 
-    def _ready_on(self, row: int, waiting: list[Holding]) -> list[Holding]:
+    def _ready_on(self, row: int, waiting: list[ReservationHolding]) -> list[ReservationHolding]:
         """In order, up to the first that does not fit; each is weighed against all but the ones that wait behind it."""
         tables = self._tables
         if not tables.alive[row]:
@@ -475,38 +495,32 @@ class Ledger:
         used = {number: tables.requested[number].cells[row] for holding in waiting for number in holding.reserved}
         pods = tables.pod_count.cells[row] - len(waiting)
         for holding in waiting:
-            for number, amount in holding.fake.charge:
+            for number, amount in holding.stand_in.charge:
                 used[number] -= amount
         found = []
         for holding in waiting:
-            for number, amount in holding.fake.charge:
+            for number, amount in holding.stand_in.charge:
                 used[number] += amount
             pods += 1
             if pods > tables.pod_limit.cells[row] or any(
-                used[number] > tables.allocatable[number].cells[row] for number, _ in holding.fake.charge
+                used[number] > tables.allocatable[number].cells[row] for number, _ in holding.stand_in.charge
             ):
                 break
             found.append(holding)
         return found
 
 
-def _held(holding: Holding) -> Iterable[tuple[int, int]]:
+def _held(holding: ReservationHolding) -> Iterable[tuple[int, int]]:
     return ((number, holding.held(number)) for number in holding.reserved)
 
 
-def _waiting_order(holding: Holding) -> tuple[Any, ...]:
-    return -holding.fake.priority, holding.created, holding.name
+def _waiting_order(holding: ReservationHolding) -> tuple[Any, ...]:
+    return -holding.stand_in.priority, holding.created, holding.name
 
 
-def ledger_of(tables: Tables) -> Ledger:
-    """The ledger of an engine, made when first asked for."""
-    found = known_ledger(tables)
+def ledger_of(tables: Tables) -> ReservationLedger:
+    """The ledger of an engine, made at the first call."""
+    found: ReservationLedger | None = tables.shared.get(_SHARED)
     if found is None:
-        found = tables.shared[_SHARED] = Ledger(tables)
-    return found
-
-
-def known_ledger(tables: Tables) -> Ledger | None:
-    """The ledger of an engine, if there is one."""
-    found: Ledger | None = tables.shared.get(_SHARED)
+        found = tables.shared[_SHARED] = ReservationLedger(tables)
     return found

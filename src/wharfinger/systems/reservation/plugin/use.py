@@ -14,7 +14,7 @@ from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.demands import Demands
-from wharfinger.systems.reservation.plugin.ledger import Holding, Ledger, Numbers
+from wharfinger.systems.reservation.plugin.ledger import Numbers, ReservationHolding, ReservationLedger
 
 NO_MATCH = "node(s) no reservations match reservation affinity"
 NOT_MET = "node(s) no reservation(s) to meet the requirements"
@@ -37,7 +37,7 @@ class Imagined:
 
     __slots__ = ("candidate", "freed", "leaving")
 
-    def __init__(self, candidate: Holding | None) -> None:
+    def __init__(self, candidate: ReservationHolding | None) -> None:
         self.candidate = candidate
         self.freed: dict[str, Numbers] = {}  # by uid of the reservation
         self.leaving = 0  # consumers of the candidate that are imagined away
@@ -52,7 +52,7 @@ class Using(Prepared, Overlays):
     def __init__(
         self,
         tables: Tables,
-        ledger: Ledger,
+        ledger: ReservationLedger,
         shape: Shape,
         demands: Demands,
         classes: tuple[int, ...],
@@ -68,9 +68,9 @@ class Using(Prepared, Overlays):
         self._wanted = tables.charge(shape)
         self._no_match = self.refuse(unresolvable(NO_MATCH))
         self._not_met = self.refuse(unschedulable(NOT_MET))
-        self._matched: dict[int, dict[int, Holding]] = {}  # row to holdings by their numbers
+        self._matched: dict[int, dict[int, ReservationHolding]] = {}  # row to holdings by their numbers
         self._row_of: dict[int, int] = {}  # holding's number to its row
-        self._nominated: dict[int, Holding | None] = {}
+        self._nominated: dict[int, ReservationHolding | None] = {}
         self._orders: dict[int, int] = {}  # row to its smallest order
         self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
         self._log_position = self._node_position = self._pod_position = -1
@@ -114,7 +114,7 @@ class Using(Prepared, Overlays):
             for row in self._nominated.keys() & {*pod_rows, *node_rows}:
                 del self._nominated[row]
 
-    def _enter(self, holding: Holding) -> None:
+    def _enter(self, holding: ReservationHolding) -> None:
         row = holding.row
         if row >= 0 and self._matches(holding, row):
             self._row_of[holding.number] = row
@@ -139,7 +139,7 @@ class Using(Prepared, Overlays):
             else:
                 self._orders.pop(row, None)
 
-    def _matches(self, holding: Holding, row: int) -> bool:
+    def _matches(self, holding: ReservationHolding, row: int) -> bool:
         """Sizes are no matter, except where an exact match is demanded."""
         if holding.waiting or (holding.once and holding.consumers):
             return False
@@ -153,7 +153,7 @@ class Using(Prepared, Overlays):
         assert node is not None
         return demands.accepts(holding.reservation, node.metadata.labels)
 
-    def _shares(self, holding: Holding) -> bool:
+    def _shares(self, holding: ReservationHolding) -> bool:
         """Whether it holds something the pod asks for; a pod that asks for nothing may use one that holds nothing."""
         if not self._wanted:
             return not holding.reserved
@@ -161,7 +161,7 @@ class Using(Prepared, Overlays):
 
     # -- which one
 
-    def nominate(self, row: int) -> Holding | None:
+    def nominate(self, row: int) -> ReservationHolding | None:
         """The reservation the pod would use on a row."""
         self._catch_up()
         matched = self._matched.get(row)
@@ -174,13 +174,13 @@ class Using(Prepared, Overlays):
         self._nominated[row] = chosen
         return chosen
 
-    def _preferred(self, fitting: Sequence[Holding]) -> Holding:
+    def _preferred(self, fitting: Sequence[ReservationHolding]) -> ReservationHolding:
         ordered = [holding for holding in fitting if holding.order]
         if ordered:
             return min(ordered, key=lambda holding: (holding.order, holding.created, holding.name))
         return min(fitting, key=lambda holding: (-self._score(holding), holding.created, holding.name))
 
-    def _fits(self, holding: Holding, row: int) -> bool:
+    def _fits(self, holding: ReservationHolding, row: int) -> bool:
         if not holding.usable() or self._short_inside(holding, None):
             return False
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
@@ -194,7 +194,7 @@ class Using(Prepared, Overlays):
                 return False
         return True
 
-    def _short_inside(self, holding: Holding, imagined: Imagined | None) -> list[str]:
+    def _short_inside(self, holding: ReservationHolding, imagined: Imagined | None) -> list[str]:
         """What a restricted reservation lacks, in words."""
         if holding.restricted is None:
             return []
@@ -210,7 +210,7 @@ class Using(Prepared, Overlays):
                     reasons.append(f"Reservation(s) Insufficient {self._tables.resource_names[number]}")
         return reasons
 
-    def _score(self, holding: Holding) -> int:
+    def _score(self, holding: ReservationHolding) -> int:
         names = self._tables.resource_names
         allocated = {names[number]: amount for number, amount in holding.allocated.items()}
         allocated[PODS] = len(holding.consumers)
@@ -234,7 +234,7 @@ class Using(Prepared, Overlays):
     def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         nominated = self.nominate(row)
         matched = self._matched.get(row, {})
-        opened: Iterable[Holding]
+        opened: Iterable[ReservationHolding]
         if evicting:
             opened = sorted(matched.values(), key=lambda holding: holding is not nominated)
         elif nominated is not None:
@@ -247,20 +247,21 @@ class Using(Prepared, Overlays):
             found.append(self._closed)
         return found
 
-    def _opening(self, candidate: Holding, matched: Sequence[Holding]) -> Overlay:
+    def _opening(self, candidate: ReservationHolding, matched: Sequence[ReservationHolding]) -> Overlay:
         """One reservation opened. All that match are out of the way for whatever is not a resource."""
 
         def imagine(simulation: Simulation) -> None:
             simulation.state[self] = Imagined(candidate)
+            simulation.opened = candidate.uid
             for holding in matched:
-                simulation.remove(holding.fake)
+                simulation.remove(holding.stand_in)
                 if holding is not candidate:
-                    for number, amount in holding.fake.charge:
+                    for number, amount in holding.stand_in.charge:
                         simulation.charge(number, amount)
             for number, amount in candidate.inner.items():
                 if number in candidate.reserved:
                     simulation.charge(number, amount)
-            dropped = [port for holding in matched for port in holding.fake.shape.host_ports]
+            dropped = [port for holding in matched for port in holding.stand_in.shape.host_ports]
             if dropped:
                 simulation.ports = self._ports_without(simulation.row, dropped)
 
@@ -269,6 +270,7 @@ class Using(Prepared, Overlays):
     def _closed(self, simulation: Simulation) -> None:
         """The row as it is: the pod would stay outside all reservations."""
         simulation.state[self] = Imagined(None)
+        simulation.opened = ""
 
     def _ports_without(self, row: int, dropped: Iterable[HostPort]) -> set[HostPort]:
         users = dict(self._tables.ports.get(row, {}))
@@ -368,7 +370,7 @@ class Using(Prepared, Overlays):
 class Ignoring(Prepared, Overlays):
     """For pods that may ignore reservations: everything reserved and not in use looks free to them."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ReservationLedger) -> None:
         super().__init__()
         self._ledger = ledger
 
@@ -378,11 +380,11 @@ class Ignoring(Prepared, Overlays):
 
     @property
     def overlaid(self) -> Collection[int]:
-        return self._ledger.fakes_on.keys()
+        return self._ledger.stand_ins_on.keys()
 
     def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         def imagine(simulation: Simulation) -> None:
-            for fake in self._ledger.fakes_on[row].values():
-                simulation.remove(fake)
+            for each in self._ledger.stand_ins_on[row].values():
+                simulation.remove(each)
 
         return (imagine,)

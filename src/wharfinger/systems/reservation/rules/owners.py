@@ -22,7 +22,7 @@ _ANY: Feature = ("any", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CompiledOwner:
     """One owner; members that are None match every pod."""
 
     object: ObjectReference | None
@@ -78,15 +78,17 @@ def _is_controlled(wanted: ControllerReference, pod: Pod) -> bool:
     )
 
 
-def compile_owners(owners: Sequence[ReservationOwner]) -> tuple[Owner, ...]:
+def compile_owners(owners: Sequence[ReservationOwner]) -> tuple[CompiledOwner, ...]:
     """Raises BadSelector, which makes the whole reservation unmatchable."""
     return tuple(
-        Owner(each.object, each.controller, None if each.label_selector is None else each.label_selector.compile())
+        CompiledOwner(
+            each.object, each.controller, None if each.label_selector is None else each.label_selector.compile()
+        )
         for each in owners
     )
 
 
-def owned_by(owners: Iterable[Owner], pod: Pod) -> bool:
+def owned_by(owners: Iterable[CompiledOwner], pod: Pod) -> bool:
     return any(owner.matches(pod) for owner in owners)
 
 
@@ -96,7 +98,7 @@ class OwnerClasses:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._users: dict[int, int] = {}
-        self._owners: dict[int, tuple[Owner, ...]] = {}
+        self._owners: dict[int, tuple[CompiledOwner, ...]] = {}
         self._keys: dict[int, bytes] = {}
         self._index: dict[Feature, set[int]] = {}
         self._others: set[int] = set()  # classes that name pods or controllers

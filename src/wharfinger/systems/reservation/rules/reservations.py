@@ -1,14 +1,13 @@
-"""What reservations mean, apart from any cluster: their names on the wire, expiry, sizes, and the pod that stands for one.
+"""What reservations mean, apart from any cluster: their names on the wire, expiry, sizes, and the stand-in for one.
 
-A reservation is scheduled as a *fake pod*, which exists nowhere but in the scheduler. Its name holds a slash, so no pod
-that a user creates can ever be taken for one.
+A reservation is scheduled as a *stand-in* (`wharfinger.framework.stand_ins`), which exists only in the scheduler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -19,6 +18,7 @@ from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.pods import Container, Quantities, Resources
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.reservation.kinds.views import PodTemplate, Reservation
 
 DOMAIN = "scheduling.koordinator.sh"
@@ -37,15 +37,13 @@ PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
 PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
 PREEMPTOR = "wharfinger.dev/preemptor"  # label: the uid of the pod for which victims are evicted
 RESERVE_POD = f"{DOMAIN}/reserve-pod"
-RESERVATION_NAME = f"{DOMAIN}/reservation-name"
 RESERVATION_NODE = f"{DOMAIN}/reservation-node"
 
+RESERVATION = "Reservation"
 DEFAULT_TTL = "24h"
 MAX_PRIORITY = (1 << 31) - 1
 FOREIGN_NAMES = ("", "default-scheduler", "koord-scheduler")
 """Scheduler names in a template that mean us, whatever our profiles are called."""
-
-_FAKE = "reservation/"
 
 
 class BadReservation(ValueError):
@@ -166,34 +164,22 @@ def order_of(reservation: Reservation) -> int:
     return parse_int64(reservation.metadata.labels.get(ORDER, "")) or 0
 
 
-# -- the fake pod
+# -- the stand-in
 
 
-def fake_name(uid: str) -> str:
-    return f"{_FAKE}{uid}"
+def stand_in_name(uid: str) -> str:
+    return f"reservation/{uid}"
 
 
-def is_fake(pod: Pod) -> bool:
-    return pod.metadata.name.startswith(_FAKE)
+def is_reservation(pod: Pod) -> TypeGuard[StandIn]:
+    """Whether this is the stand-in of a reservation."""
+    return isinstance(pod, StandIn) and pod.kind == RESERVATION
 
 
-def priority_for_room(pod: Pod) -> int:
-    """A pod's priority where room that is being made for others is concerned. A reservation without a priority of its own
-    is first in the queue, and no more than that; what a preemptor gets reserved stands for the preemptor."""
-    priority = pod.spec.priority or 0
-    if priority == MAX_PRIORITY and is_fake(pod) and PREEMPTOR not in pod.metadata.labels:
-        return 0
-    return priority
+def stand_in(reservation: Reservation, *, scheduler_name: str = "", preempts: bool = False) -> StandIn:
+    """The stand-in for a reservation; once the reservation has a node it requests what is reserved there.
 
-
-def reservation_name(fake: Pod) -> str:
-    return fake.metadata.annotations[RESERVATION_NAME]
-
-
-def fake_pod(reservation: Reservation, *, scheduler_name: str = "", preempts: bool = False) -> Pod:
-    """The pod that stands for a reservation; for one that has a node it asks for what is reserved there.
-
-    It is first in the queue unless told otherwise, and preempts only where allowed and where it has a stated priority.
+    It is first in the queue unless a priority is stated, and preempts only where allowed and where a priority is stated.
     Raises BadReservation.
     """
     template = template_of(reservation)
@@ -203,34 +189,40 @@ def fake_pod(reservation: Reservation, *, scheduler_name: str = "", preempts: bo
         **template.metadata.annotations,
         **metadata.annotations,
         RESERVE_POD: "true",
-        RESERVATION_NAME: metadata.name,
     }
-    annotations.pop(AFFINITY, None)  # fake pods own no reservations
+    annotations.pop(AFFINITY, None)  # stand-ins own no reservations
     if spec.node_name:
         annotations[RESERVATION_NODE] = spec.node_name
     sized = reservation.status.allocatable if reservation.holds else annotated_quantities(metadata, RESIZE)
     if sized:
         spec = _sized(spec, sized if reservation.holds else wanted_quantities(reservation))
-    return Pod(
+    labels = {**template.metadata.labels, **metadata.labels}
+    priority = MAX_PRIORITY if stated is None else stated
+    return StandIn(
         ObjectMeta(
-            name=fake_name(metadata.uid),
+            name=stand_in_name(metadata.uid),
             namespace=template.metadata.namespace or "default",
             uid=metadata.uid,
             resource_version=metadata.resource_version,
             generation=metadata.generation,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
-            labels={**template.metadata.labels, **metadata.labels},
+            labels=labels,
             annotations=annotations,
         ),
         msgspec.structs.replace(
             spec,
             node_name=reservation.status.node_name if reservation.holds else "",
             scheduler_name=scheduler_name or spec.scheduler_name,
-            priority=MAX_PRIORITY if stated is None else stated,
+            priority=priority,
             preemption_policy=spec.preemption_policy if preempts and stated is not None else "Never",
             scheduling_gates=(),
         ),
+        kind=RESERVATION,
+        object_name=metadata.name,
+        # Without a stated priority it is first in the queue, but takes no room that is nominated for pods. The guarantee
+        # of a preemption does: it stands for the preemptor.
+        room_priority=0 if priority == MAX_PRIORITY and PREEMPTOR not in labels else priority,
     )
 
 
@@ -293,6 +285,14 @@ def allocation_of(metadata: ObjectMeta) -> Allocation | None:
     if not isinstance(found, dict) or not found.get("uid"):
         return None
     return Allocation(str(found.get("name") or ""), str(found["uid"]))
+
+
+def uses(pod: Pod) -> str:
+    """The uid of the reservation whose room a pod uses; empty for none. Only pods on nodes that have not ended use one."""
+    if not pod.spec.node_name or pod.terminal:
+        return ""
+    found = allocation_of(pod.metadata)
+    return "" if found is None else found.uid
 
 
 def allocation_text(name: str, uid: str) -> str:

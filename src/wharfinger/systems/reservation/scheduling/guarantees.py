@@ -1,23 +1,29 @@
-"""Preemption with a guarantee: what victims free is reserved for the preemptor before they are evicted. Pure."""
+"""Preemption with a guarantee: what victims free is reserved for the preemptor before they are evicted."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from contextlib import suppress
 from copy import deepcopy
-from enum import Enum
 
+from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Pod
+from wharfinger.client.interface import Client
+from wharfinger.framework.tables import Tables
+from wharfinger.scheduler.schedulable import KeptRoom, ObjectCache
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, guarantee_name
 
+log = logging.getLogger(__name__)
+
 TTL = "10m"
-
-
-class Room(Enum):
-    """What became of the wish to reserve what victims free."""
-
-    RESERVED = "reserved"
-    OPEN = "open"  # nothing is reserved: it is off, or did not come about; whoever comes first takes the room
-    TAKEN = "taken"  # somebody else's reservation has it, so that evictions would help nobody
+GUARANTEE_SECONDS = 30.0  # how long evictions wait until the reservation has its node
 
 
 _LEFT_OUT = (
@@ -30,9 +36,78 @@ _LEFT_OUT = (
 )
 
 
+class Guarantees:
+    """The reservations for preemptors."""
+
+    def __init__(
+        self,
+        client: Client,
+        tables: Tables,
+        ledger: ReservationLedger,
+        reservations: ObjectCache[Reservation] | None,
+    ) -> None:
+        self._client = client
+        self._tables = tables
+        self._ledger = ledger
+        self._reservations = reservations
+        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by name: whether the reservation got its node
+
+    def given_to(self, pod: Pod) -> bool:
+        """Whether room is reserved, or about to be, for a pod for which others were evicted."""
+        found = self._existing(guarantee_name(pod.metadata.uid))
+        return found is not None and not found.ended and not found.terminating
+
+    def _existing(self, name: str) -> Reservation | None:
+        return self._reservations.get(name) if self._reservations is not None else None
+
+    async def give(self, pod: Pod, node: str) -> KeptRoom:
+        """Reserves the room on the node for a preemptor before its victims are evicted."""
+        if self._reservations is None:
+            return KeptRoom.OPEN
+        if not self._fits(pod, node):
+            # The pod counts on a reservation of its own there: what is freed inside goes back to that one.
+            return KeptRoom.OPEN
+        name, aligned = guarantee_name(pod.metadata.uid), any(self._ledger.policies_on(self._tables.row_of[node]))
+        result = self._awaited[name] = asyncio.get_running_loop().create_future()
+        try:
+            document = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            await self._delete_ended(name)
+            await self._client.create(RESERVATIONS, guarantee(document, node, aligned=aligned))
+            if await asyncio.wait_for(result, GUARANTEE_SECONDS):
+                return KeptRoom.RESERVED
+        except TimeoutError:
+            pass
+        except ApiError as error:
+            log.warning("no guarantee for pod %s/%s on node %s: %s", *pod.metadata.key, node, error)
+            return KeptRoom.OPEN
+        finally:
+            self._awaited.pop(name, None)
+        log.info("no guarantee for pod %s/%s: its reservation was not bound to node %s", *pod.metadata.key, node)
+        with suppress(ApiError):
+            await self._client.delete(RESERVATIONS, name)
+        return KeptRoom.OPEN if self._fits(pod, node) else KeptRoom.TAKEN
+
+    def _fits(self, pod: Pod, node: str) -> bool:
+        row = self._tables.row_of.get(node)
+        return row is not None and self._ledger.fits_beside(row, requests(pod))
+
+    async def _delete_ended(self, name: str) -> None:
+        """An expired guarantee of the same pod makes way for the new one."""
+        found = self._existing(name)
+        if found is not None and found.ended:
+            with suppress(NotFound):
+                await self._client.delete(RESERVATIONS, name, uid=found.metadata.uid)
+
+    def settle(self, name: str, *, holds: bool) -> None:
+        """Whether the reservation of this name got its node is known now."""
+        awaited = self._awaited.get(name)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(holds)
+
+
 def guarantee(pod: Document, node: str, *, aligned: bool) -> Document:
-    """A pre-allocation on the node for this one pod. Only what takes room is asked for: whatever else keeps the pod from
-    the node while the victims are there is checked when the pod itself goes."""
+    """A pre-allocation on the node for this one pod. It requests only what takes room: whatever else keeps the pod off the
+    node while the victims are there is checked when the pod itself is scheduled."""
     metadata = pod["metadata"]
     spec = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _LEFT_OUT}
     spec["nodeName"] = node

@@ -1,4 +1,4 @@
-"""The status of a reservation as the scheduler writes it: members that change, as plain documents. Pure."""
+"""The members of a reservation's status that the scheduler writes. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unschedulable(reservation: Reservation, reason: str, message: str, now: floa
 
 
 def available(reservation: Reservation, node: str, phase: str, now: float) -> Document:
-    """A reservation that found its node; a Waiting one is not ready yet."""
+    """For a reservation that is bound to a node; a Waiting one is not ready yet."""
     ready = phase == "Available"
     message = f"reserved on node {node}" if ready else f"waiting until the resources on node {node} are free"
     return {
@@ -44,7 +44,7 @@ def promoted(reservation: Reservation, now: float) -> Document:
 
 def resized(reservation: Reservation, plan: Resizing, now: float) -> Document:
     note = probed_condition(RESIZED, not plan.message, plan.reason, plan.message or "as the template says", now)
-    # A merge patch keeps what it does not name: a resource that is no longer reserved is taken out by name.
+    # A merge patch keeps what it does not name: a resource that is no longer reserved must be removed by name.
     allocatable: Document = {name: None for name in reservation.status.allocatable if name not in plan.allocatable}
     return {
         "allocatable": {**allocatable, **plan.allocatable},

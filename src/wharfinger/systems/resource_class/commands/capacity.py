@@ -89,7 +89,6 @@ def _needs(
     from wharfinger.api.views import Node, Pod
     from wharfinger.cli.reading import read_kinds
     from wharfinger.engine import Engine
-    from wharfinger.engine.engine import VIEWS
     from wharfinger.scheduler import profiles
     from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
     from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
@@ -100,7 +99,7 @@ def _needs(
     known = registry()
     kinds: list[tuple[Any, type[Any]]] = [(NODES, Node), (PODS, Pod), (NODE_COMPUTE_RESOURCES, NodeComputeResources)]
     names = sorted(others | {"Namespace"})
-    kinds += [(kind.storage, VIEWS.get(name, dict)) for name in names if (kind := known.find(name)) is not None]
+    kinds += [(kind.storage, engine.views.get(name, dict)) for name in names if (kind := known.find(name)) is not None]
     nodes, pods, inventories, *rest = read_kinds(kinds, files, kubeconfig, context)
     for (resource, _), objects in zip(kinds[3:], rest, strict=True):
         for each in objects:

@@ -47,7 +47,7 @@ class Holding:
 
     recorded: tuple[tuple[str, str, int], ...] = ()  # (name as asked for, ComputeResource, devices)
     unrecorded: tuple[tuple[str, int], ...] = ()  # (name as asked for, amount as asked for)
-    reserves: str = ""  # for a reservation's fake pod: the uid of the reservation
+    reserves: str = ""  # for the stand-in of a reservation: the uid of the reservation
     uses: str = ""  # for a pod that uses a reservation: its uid
 
     def __bool__(self) -> bool:
@@ -225,11 +225,11 @@ def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:
     return found
 
 
-def left_of(fake: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
+def left_of(reserving: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
     """What a reservation still keeps: its record without what its users hold."""
-    taken = dict(used_up.get(fake.reserves, {}))
+    taken = dict(used_up.get(reserving.reserves, {}))
     left = []
-    for name, resource, count in fake.recorded:
+    for name, resource, count in reserving.recorded:
         part = min(count, taken.get(resource, 0))
         if part:
             taken[resource] -= part

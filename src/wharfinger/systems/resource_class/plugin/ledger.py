@@ -13,9 +13,8 @@ import numpy as np
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.reservation.plugin.ledger import known_ledger
-from wharfinger.systems.reservation.rules.reservations import allocation_of, is_fake
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
 from wharfinger.systems.resource_class.plugin.holdings import (
@@ -120,9 +119,9 @@ class Ledger:
         held = given[1] if given is not None and RECORD not in pod.pod.metadata.annotations else holding(pod.pod)
         if not held:
             return held
-        if is_fake(pod.pod):
+        if isinstance(pod.pod, StandIn):
             return replace(held, reserves=pod.pod.metadata.uid)
-        uses = self.reservation_of(pod)
+        uses = self._tables.stand_in_users.on_nodes.get(pod.key)
         return replace(held, uses=uses) if uses else held
 
     def _taken_at_once(self, row: int, held: Holding) -> bool:
@@ -244,18 +243,9 @@ class Ledger:
                 holders.pop(key, None)
         return use(self._slots.get(row, ()), holders, self.catalogue)
 
-    def reservation_of(self, pod: PodOnNode) -> str:
-        """The uid of the reservation that a pod uses, empty for none."""
-        if pod.assumed:
-            return self.assumed_reservation(pod.key)
-        allocation = allocation_of(pod.pod.metadata)
-        return "" if allocation is None else allocation.uid
-
     def assumed_reservation(self, key: ObjectKey) -> str:
-        """The same for a pod that is about to be put on a node."""
-        reservations = known_ledger(self._tables)
-        found = None if reservations is None else reservations.assumed(key)
-        return "" if found is None else found.uid
+        """The uid of the reservation that a pod which is about to be bound uses, empty for none."""
+        return self._tables.stand_in_users.assumed.get(key, "")
 
     def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
         """What is free for a user of a reservation, and what of it the reservation keeps, by ComputeResource."""

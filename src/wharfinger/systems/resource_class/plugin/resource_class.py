@@ -22,11 +22,10 @@ from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.reservation.plugin.use import Imagined
-from wharfinger.systems.reservation.rules.reservations import is_fake
-from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX
+from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX, NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Meaning
 from wharfinger.systems.resource_class.plugin.holdings import (
     Holding,
@@ -65,6 +64,7 @@ class ResourceClasses(Plugin):
     position = 87  # after reservations: which one a pod uses decides which devices it may have
     ours = True
     kinds = (CLASS, INVENTORY)
+    views = {CLASS: ResourceClass, INVENTORY: NodeComputeResources}
     watches_pods = True
 
     def __init__(self, tables: Tables, args: Any) -> None:
@@ -197,7 +197,7 @@ class _Devices(Prepared):
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         changes: dict[ObjectKey, Holding | None] = simulation.state.setdefault(self, {})
         there = pod.row == simulation.row
-        if there and is_fake(pod.pod) and not _opened(simulation, pod.pod.metadata.uid):
+        if there and isinstance(pod.pod, StandIn) and simulation.opened not in (None, pod.pod.metadata.uid):
             return  # out of the way for other plugins; its devices stay with it
         if (sign > 0) == there:
             changes.pop(pod.key, None)
@@ -214,12 +214,6 @@ class _Devices(Prepared):
     def _free(self, row: int, slots: Sequence[Slot], simulation: Simulation | None) -> list[int]:
         changes = simulation.state.get(self) if simulation is not None else None
         return self._ledger.use(row, changes).free if changes else [slot.free for slot in slots]
-
-
-def _opened(simulation: Simulation, uid: str) -> bool:
-    """Whether the simulation is of a pod that uses this very reservation, or of none at all."""
-    imagined = [state for state in simulation.state.values() if isinstance(state, Imagined)]
-    return all(each.candidate is not None and each.candidate.uid == uid for each in imagined)
 
 
 class _Asked(_Devices):

@@ -3,7 +3,8 @@ least wanted nodes first. Decides nothing about where pods go."""
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from wharfinger.api.conditions import find_condition, transition_time
 from wharfinger.api.kinds.builtin import NODES, PODS
@@ -15,9 +16,8 @@ from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.controllers.status_patches import patch_status
-from wharfinger.systems.reservation.kinds.names import RESERVATIONS
-from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.rules.reservations import is_fake, reservation_name
+from wharfinger.framework.stand_ins import StandIn
+from wharfinger.scheduler.schedulable import Schedulable, schedulables
 from wharfinger.systems.resource_policy.controllers.world import Policy, World
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import change
@@ -38,13 +38,13 @@ class ResourcePolicyController(Controller[Key]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(observer=context.observer)
         self._context = context
-        self._world = World()
+        others = schedulables()
+        self._world = World(others)
+        self._resources = {each.resource.kind: each.resource for each in others}
         self._told: dict[tuple[str, str], str] = {}  # pods whose own cost we spoke about, with their uid
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
-        reservations = context.informers.of(RESERVATIONS, Reservation)
-        reservations.optional = True
         self._policies.add_handler(
             on_add=lambda policy: self._policy_changed(None, policy),
             on_update=self._policy_changed,
@@ -60,12 +60,8 @@ class ResourcePolicyController(Controller[Key]):
             on_update=lambda old, node: self._node_changed(node.metadata.name, node),
             on_delete=lambda node: self._node_changed(node.metadata.name, None),
         )
-
-        reservations.add_handler(
-            on_add=lambda each: self._reservation_changed(None, each),
-            on_update=self._reservation_changed,
-            on_delete=lambda each: self._reservation_changed(each, None),
-        )
+        for each in others:
+            self._follow(each)
 
     # -- what the informers tell
 
@@ -81,8 +77,14 @@ class ResourcePolicyController(Controller[Key]):
         self._world.set_pod(old, new)
         self._enqueue()
 
-    def _reservation_changed(self, old: Reservation | None, new: Reservation | None) -> None:
-        self._world.set_reservation(old, new)
+    def _follow(self, schedulable: type[Schedulable]) -> None:
+        informer = self._context.informers.of(schedulable.resource, schedulable.view)
+        informer.optional = True
+        changed = partial(self._schedulable_changed, schedulable)
+        informer.add_handler(lambda new: changed(None, new), changed, lambda old: changed(old, None))
+
+    def _schedulable_changed(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
+        self._world.set_schedulable(schedulable, old, new)
         self._enqueue()
 
     def _node_changed(self, name: str, node: Node | None) -> None:
@@ -103,12 +105,12 @@ class ResourcePolicyController(Controller[Key]):
     async def reconcile(self, key: Key) -> None:
         what, namespace, name = key
         if what == "pod":
-            pod = self._pods.get(name, namespace) or self._world.fake((namespace, name))
+            pod = self._pods.get(name, namespace) or self._world.stand_in((namespace, name))
             if pod is None or pod.terminal or pod.terminating:
                 return
             if not pod.spec.node_name:
                 await self._let_further(key, pod)
-            elif not is_fake(pod):
+            elif not isinstance(pod, StandIn):
                 await self._set_cost(pod)
         else:
             document = self._policies.get(name, namespace)
@@ -154,8 +156,8 @@ class ResourcePolicyController(Controller[Key]):
         if steps > further(metadata.annotations):
             identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
             patch = {"metadata": {**identity, "annotations": {NEXT_UNITS: str(steps)}}}
-            if is_fake(pod):
-                await self._context.client.patch(RESERVATIONS, reservation_name(pod), patch)
+            if isinstance(pod, StandIn):
+                await self._context.client.patch(self._resources[pod.kind], pod.object_name, patch)
             else:
                 await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
         if steps < most:

@@ -1,21 +1,21 @@
-"""What the controller of ResourcePolicies knows: pods, reservations, nodes and policies as the API server tells of them, with
+"""What the controller of ResourcePolicies knows: pods, other schedulable objects, nodes and policies as the API server tells of them, with
 the unit every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O.
 
-A reservation is a pod here, too: the fake one that stands for it.
+An object that is scheduled but is not a Pod, such as a reservation, is represented by its stand-in.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
-from wharfinger.systems.reservation.controllers.status import uses
-from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.rules.reservations import BadReservation, fake_pod, is_fake
+from wharfinger.framework.stand_ins import StandIn
+from wharfinger.scheduler.schedulable import Schedulable
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.counting import Group
 from wharfinger.systems.resource_policy.plugin.places import Places
@@ -59,13 +59,14 @@ class Policy:
             self.overlapping.discard(node)
         return bool(before) != bool(self.overlapping)
 
-    def count(self, pod: Pod, labels: Labels) -> None:
+    def count(self, pod: Pod, labels: Labels, uses: str) -> None:
+        """`uses` is the uid of the stand-in whose room the pod uses; empty for none."""
         signature = self.rules.signature(pod.metadata.labels)
         if signature not in self._groups:
             group = self._groups[signature] = self.counting.acquire(signature)
             group.moved = self._moved
         self._members[signature] += 1
-        self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses(pod))
+        self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses)
 
     def uncount(self, key: ObjectKey) -> bool:
         """Says whether the pod was counted."""
@@ -111,7 +112,8 @@ class Policy:
 class World:
     """`pods_to_see` and `policies_to_see` collect what may need a write; whoever looks empties them."""
 
-    def __init__(self) -> None:
+    def __init__(self, schedulables: Sequence[type[Schedulable]] = ()) -> None:
+        self._schedulables = schedulables
         self.policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
         self.faults: dict[ObjectKey, str] = {}  # policies that cannot be read, and why
         self.pods_to_see: set[ObjectKey] = set()
@@ -129,13 +131,18 @@ class World:
 
     # -- pods
 
-    def fake(self, key: ObjectKey) -> Pod | None:
-        """The pod that stands for a reservation."""
+    def stand_in(self, key: ObjectKey) -> StandIn | None:
         found = self._pods.get(key[0], {}).get(key)
-        return found if found is not None and is_fake(found) else None
+        return found if isinstance(found, StandIn) else None
 
-    def set_reservation(self, old: Reservation | None, new: Reservation | None) -> None:
-        before, after = _stand_in(old), _stand_in(new)
+    def uses(self, pod: Pod) -> str:
+        """The uid of the stand-in whose room a pod uses; empty for none."""
+        return next((uid for each in self._schedulables if (uid := each.used_by(pod))), "")
+
+    def set_schedulable(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
+        """An object that the scheduler places on a node was added, updated or deleted."""
+        before = None if old is None else schedulable.stand_in(old)
+        after = None if new is None else schedulable.stand_in(new)
         if before is not None and after is not None and before.metadata.key == after.metadata.key:
             self.set_pod(before, after)
             return
@@ -146,7 +153,7 @@ class World:
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
-        if old is not None and new is not None and _same(old, new) and not self._resized(old, new):
+        if old is not None and new is not None and self._same(old, new) and not self._resized(old, new):
             if not new.terminal:
                 self._pods[metadata.namespace][metadata.key] = new
                 if old.metadata.annotations != metadata.annotations:
@@ -162,6 +169,16 @@ class World:
             if marked(metadata.annotations) or metadata.key in self._governing:
                 self.pods_to_see.add(metadata.key)
         self._gather(metadata.namespace)
+
+    def _same(self, old: Pod, new: Pod) -> bool:
+        """Whether an update left everything as it was that counts."""
+        return (
+            old.metadata.uid == new.metadata.uid
+            and old.metadata.labels == new.metadata.labels
+            and old.spec.node_name == new.spec.node_name
+            and (old.terminal, old.terminating) == (new.terminal, new.terminating)
+            and self.uses(old) == self.uses(new)
+        )
 
     def _resized(self, old: Pod, new: Pod) -> bool:
         """Whether a pod asks for more or less now, where some policy goes by that."""
@@ -193,7 +210,7 @@ class World:
         for name in names:
             policy = policies[name]
             if labels is not None and policy.rules.counts(pod):
-                policy.count(pod, labels)
+                policy.count(pod, labels, self.uses(pod))
                 self.policies_to_see.add((key[0], name))
             self._share(policy, name, key[0], names, 1)
 
@@ -279,24 +296,3 @@ class World:
         if not policies:
             del self.policies[namespace]
             self._moved.pop(namespace, None)
-
-
-def _same(old: Pod, new: Pod) -> bool:
-    """Whether an update left everything as it was that counts."""
-    return (
-        old.metadata.uid == new.metadata.uid
-        and old.metadata.labels == new.metadata.labels
-        and old.spec.node_name == new.spec.node_name
-        and (old.terminal, old.terminating) == (new.terminal, new.terminating)
-        and uses(old) == uses(new)
-    )
-
-
-def _stand_in(reservation: Reservation | None) -> Pod | None:
-    """The pod for one that has or wants a node."""
-    if reservation is None or reservation.ended:
-        return None
-    try:
-        return fake_pod(reservation)
-    except BadReservation:
-        return None

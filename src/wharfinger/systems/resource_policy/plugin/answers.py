@@ -9,10 +9,9 @@ from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
-from wharfinger.systems.reservation.plugin.use import Imagined
-from wharfinger.systems.reservation.rules.reservations import is_fake
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.counting import Share, sees
 from wharfinger.systems.resource_policy.plugin.policy import Policy
@@ -113,8 +112,8 @@ class Governed(Prepared):
         metadata = pod.pod.metadata
         if pod.key[0] != self._rules.namespace or not self._rules.governs(metadata.labels):
             return
-        if is_fake(pod.pod) and not _opened(simulation, metadata.uid):
-            return
+        if isinstance(pod.pod, StandIn) and simulation.opened != metadata.uid:
+            return  # only put aside: it keeps its place
         if not self._rules.counts(pod.pod) or not sees(self._signature, self._rules.signature(metadata.labels)):
             return
         imagined = simulation.state.setdefault(self, {})
@@ -184,11 +183,3 @@ class Governed(Prepared):
             return OUTSIDE * PRIORITY_POINTS
         unit = next((unit for unit in units if self._group.has_room(unit, self._size)), units[0])
         return self._rules.priority(unit) * PRIORITY_POINTS
-
-
-def _opened(simulation: Simulation, reservation: str) -> bool:
-    """Whether the pod imagines to use this reservation. Others are only put aside, and keep their places."""
-    return any(
-        isinstance(state, Imagined) and state.candidate is not None and state.candidate.uid == reservation
-        for state in simulation.state.values()
-    )

@@ -11,7 +11,6 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.reservation.plugin.ledger import ledger_of
 from wharfinger.systems.resource_policy.plugin.policy import Policy
 from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
 
@@ -24,7 +23,7 @@ class Book:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._ledger = ledger_of(tables)  # listens before us, so that it knows first who uses which reservation
+        self._users = tables.stand_in_users.on_nodes  # whoever records that is told of pods before us
         self._specs: dict[ObjectKey, Any] = {}  # of all policies, also of those that cannot be read
         self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
         self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
@@ -72,7 +71,7 @@ class Book:
         for pod in self._pods.get(policy.rules.namespace, ()):
             labels = pod.pod.metadata.labels
             if policy.rules.governs(labels):
-                policy.add(pod, policy.rules.signature(labels), self._ledger.reservation_of(pod.key))
+                policy.add(pod, policy.rules.signature(labels), self._users.get(pod.key))
         return policy
 
     def concerned(self, shape: Shape) -> bool:
@@ -82,7 +81,7 @@ class Book:
         if self._pods:
             self._pods = {}  # not needed for now
         if pod.key[0] in self._policies:
-            reservation = self._ledger.reservation_of(pod.key)
+            reservation = self._users.get(pod.key)
             for policy, signature in self.governing(pod.shape):
                 if policy.add(pod, signature, reservation):
                     self._tables.changed(versions=True)
@@ -96,7 +95,7 @@ class Book:
     def pod_replaced(self, pod: PodOnNode) -> None:
         if pod.key[0] not in self._policies:
             return
-        reservation = self._ledger.reservation_of(pod.key)
+        reservation = self._users.get(pod.key)
         for policy, signature in self.governing(pod.shape):
             # What a bound pod names as its reservation counts, whatever was assumed before.
             if policy.reservation_of(pod.key) != reservation:

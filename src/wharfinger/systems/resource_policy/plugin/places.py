@@ -1,6 +1,6 @@
 """Who takes a place in the units of one ResourcePolicy, for the scheduler and for the controller alike.
 
-A reservation is a pod too: the fake one that stands for it takes a place. To a group in which a pod counts that uses the
+A reservation takes a place, too, through its stand-in. To a group in which a pod counts that uses the
 reservation, the place is that pod's, and the reservation takes only what its users leave over of its size; to all other
 groups it is the reservation's still. So a place that a reservation holds is never given to somebody else meanwhile.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod
-from wharfinger.systems.reservation.rules.reservations import is_fake
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_policy.plugin.charges import Units
 from wharfinger.systems.resource_policy.plugin.counting import Counted, Counting, Key
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING
@@ -25,7 +25,7 @@ class Places:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.counting = Counting(rules)
-        self._stand_ins: dict[Reserved, Key] = {}  # the fake pods
+        self._stand_ins: dict[Reserved, Key] = {}
         self._stands_for: dict[Key, Reserved] = {}
         self._users: dict[Reserved, dict[Key, Counted]] = {}
         self._uses: dict[Key, Reserved] = {}
@@ -40,7 +40,7 @@ class Places:
         """A governed pod that counts is on a node of these units, perhaps in a reservation."""
         size = self._rules.size(requests(pod)) if self._rules.sized else NOTHING
         counted = Counted(order(pod.metadata), signature, units, size)
-        if is_fake(pod):
+        if isinstance(pod, StandIn):
             reserved = self._stands_for[key] = (pod.metadata.uid, node)
             self._stand_ins[reserved] = key
             counted.users = tuple(self._users.get(reserved, {}).values())

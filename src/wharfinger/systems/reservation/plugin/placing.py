@@ -10,7 +10,7 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import unresolvable
 from wharfinger.framework.tables import Tables
-from wharfinger.systems.reservation.plugin.ledger import Ledger
+from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 
 NOT_PINNED = unresolvable("node(s) didn't match the nodeName specified by reservation")
 POLICY_CONFLICT = unresolvable("node(s) reservation allocate policy conflict")
@@ -18,8 +18,8 @@ TOO_MANY = unresolvable("Too many pods")
 _WITH_VICTIMS = ("InterPodAffinity", "resourcepolicy")
 
 
-class FakePod(Prepared):
-    """For a fake pod. A pre-allocation is not held to what is free now but to what reservations leave of the node; it
+class Placing(Prepared):
+    """For the stand-in of a reservation. A pre-allocation is not held to what is free now but to what reservations leave of the node; it
     prefers the node that has to wait least."""
 
     scope = Scope.ROW
@@ -28,7 +28,7 @@ class FakePod(Prepared):
     def __init__(
         self,
         tables: Tables,
-        ledger: Ledger,
+        ledger: ReservationLedger,
         shape: Shape,
         pinned: str,
         policy: str,
@@ -54,7 +54,7 @@ class FakePod(Prepared):
         if self._pinned:
             row = self._tables.row_of.get(self._pinned, -1)
             codes[rows != row] = self._not_pinned
-        taken = self._ledger.fakes_on
+        taken = self._ledger.stand_ins_on
         for index, row in enumerate(rows.tolist()):
             if not codes[index] and (self._pre_allocation or row in taken):
                 codes[index] = self._other(row)
@@ -73,7 +73,7 @@ class FakePod(Prepared):
 
     def _too_large(self, row: int) -> int:
         tables = self._tables
-        if len(self._ledger.fakes_on.get(row, ())) >= tables.pod_limit.cells[row]:
+        if len(self._ledger.stand_ins_on.get(row, ())) >= tables.pod_limit.cells[row]:
             return self._too_many
         held = self._ledger.held_on(row)
         short = [

@@ -1,7 +1,4 @@
-"""Carries out what plugins want done before a pod is bound: their writes, and the wait until these took effect.
-
-A pod that waits holds no place in the binder, so that slow provisioning does not keep others from being bound.
-"""
+"""What plugins want done before a pod is bound: their writes, and waiting until these took effect."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from wharfinger.framework.prebinding import Preparation, Watched
 
 
 class PreparationFailed(Exception):
-    """The pod cannot be bound; the message is for its condition."""
+    """The pod cannot be bound; the message goes into its condition."""
 
     def __init__(self, plugin: str, why: object) -> None:
         super().__init__(f'running PreBind plugin "{plugin}": {why}')
@@ -29,7 +26,7 @@ class Preparer:
         self._waiting: dict[Watched, set[asyncio.Event]] = {}
 
     async def carry_out(self, preparations: Iterable[tuple[str, Preparation]]) -> None:
-        """Raises PreparationFailed. What was written stays: the next attempt finds it and goes on from there."""
+        """Raises PreparationFailed. What was written stays: the next attempt continues from there."""
         for plugin, preparation in preparations:
             try:
                 for write in preparation.writes:
@@ -39,7 +36,7 @@ class Preparer:
             await self._until_done(plugin, preparation)
 
     def changed(self, kind: str, namespace: str, name: str) -> None:
-        """An object came, changed or went."""
+        """An object was added, updated or deleted."""
         for turn in self._waiting.get((kind, namespace, name), ()):
             turn.set()
 
@@ -83,5 +80,5 @@ class Preparer:
     def _resource(self, kind: str) -> Resource:
         found = self._registry.find(kind)
         if found is None:
-            raise LookupError(f"a plugin writes to the kind {kind}, which is not known")
+            raise LookupError(f"a plugin writes objects of kind {kind}, which is unknown")
         return found.storage

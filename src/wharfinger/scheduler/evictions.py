@@ -1,4 +1,4 @@
-"""Carries a preemption out: marks the victims, deletes them, and says so. Choosing them is the engine's matter."""
+"""Evicting the victims of a preemption. The engine chooses them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from wharfinger.client.timers import Clock
 log = logging.getLogger(__name__)
 
 
-class Preemptor:
+class Evictor:
     def __init__(self, client: Client, clock: Clock, recorder: EventRecorder | None) -> None:
         self._client = client
         self._clock = clock
         self._recorder = recorder
 
     async def evict(self, preemptor: Pod, victims: Sequence[Pod], node: str) -> bool:
-        """Whether every victim is gone or going."""
+        """Marks and deletes the victims; returns whether every one is gone or terminating."""
         done = await asyncio.gather(*(self._evict_one(preemptor, victim, node) for victim in victims))
         return all(done)
 
@@ -38,7 +38,7 @@ class Preemptor:
         try:
             await delete_disrupted_pod(self._client, metadata, condition)
         except (NotFound, Conflict):
-            return True  # gone, or another pod of that name by now
+            return True  # gone, or replaced by another pod of that name
         except ApiError as error:
             log.warning("cannot preempt pod %s/%s: %s", metadata.namespace, metadata.name, error)
             return False

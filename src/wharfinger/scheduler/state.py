@@ -1,0 +1,240 @@
+"""The scheduling state: events and results in, instructions out. Pure: no clock, no I/O, no event loop.
+
+It holds the engine and the queue and decides what happens to each item: bind it, evict others for it, or report that it
+cannot be placed. Times are seconds of any steady clock and are passed in. The state is rebuilt from the API server: a
+scheduler that restarts comes to the same decisions.
+
+The order of the methods is the way of an item:
+
+    pending -> next -> cycle.decide -> cycle.conclude -> bound | bind_failed | evicted
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from msgspec.structs import replace
+
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.views import Pod
+from wharfinger.engine import Engine
+from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
+from wharfinger.scheduler.cycle import NEEDS_NODES, SchedulingCycle
+from wharfinger.scheduler.instructions import WAKE, Bind, Count, Evict, Forget, Outbox
+from wharfinger.scheduler.queue import Place, QueuedPod, SchedulingQueue
+from wharfinger.scheduler.schedulable import Schedulable, SchedulableKinds
+from wharfinger.scheduler.wake_ups import Listeners
+
+_POD_ADDED = Count("pod_added")
+_FOREIGN = Count("foreign_pod")
+
+
+class SchedulingState:
+    def __init__(
+        self,
+        engine: Engine,
+        kinds: SchedulableKinds,
+        *,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        limited: bool = False,
+    ) -> None:
+        """`limited` says that only some nodes are ours, so that pods which other schedulers bind there are reported."""
+        self.engine = engine
+        self.kinds = kinds
+        self._others = tuple(kinds.others.values())
+        self.queue = SchedulingQueue(self._gate, initial_backoff, max_backoff)
+        self.outbox = Outbox()  # instructions that were not carried out yet
+        self.cycle = SchedulingCycle(engine, self.queue, kinds, self.outbox)
+        self._listeners = Listeners(engine)
+        self._limited = limited
+        self._acting = False  # whether everything is known and it is our turn to act
+        self._waking: dict[Schedulable, None] = {}  # those that may have pods to retry
+
+    # -- events
+
+    def synced(self) -> None:
+        """Every object is known; from now on we act."""
+        self._acting = True
+        for each in self._others:
+            self.outbox += each.synced()
+
+    def pending(self, old: Pod | None, new: Pod | None, now: float) -> None:
+        """An item without a node was added or updated, or is no longer one: bound, finished or deleted."""
+        if new is None:
+            assert old is not None
+            self._leave(old)
+            return
+        key = new.metadata.key
+        if new.spec.scheduler_name not in self.engine.profiles or key in self.cycle.busy:
+            return
+        if new.terminating:
+            self.queue.remove(key)
+            return
+        nominated = new.status.nominated_node_name
+        if old is None or key not in self.queue:
+            if nominated:
+                self.engine.set_nominated(new, nominated)
+            self.queue.add(new, now)
+            self.outbox.append(_POD_ADDED)
+        else:
+            if old.status.nominated_node_name != nominated:
+                self.engine.set_nominated(new, nominated or None)
+            self.queue.update(new, now, retry=_scheduling_changed(old, new))
+        self.outbox.append(WAKE)
+
+    def _leave(self, item: Pod) -> None:
+        key = item.metadata.key
+        self.queue.remove(key)
+        self.cycle.diagnoses.pop(key, None)
+        self.engine.set_nominated(item, None)
+        self.outbox.append(Forget(key))
+
+    def assigned(self, pod: Pod) -> None:
+        """A pod was bound, by us or by another scheduler."""
+        if not self._acting or not self._limited or pod.spec.scheduler_name in self.engine.profiles:
+            return
+        node = pod.spec.node_name
+        if node in self.engine.tables.row_of:
+            self.outbox.append(_FOREIGN)
+            message = f"{pod.spec.scheduler_name} bound this pod onto node {node}, which is scheduled by us"
+            self.cycle.event(pod, "ForeignPod", message)
+
+    def changed(self, kind: str, old: Any, new: Any, now: float) -> None:
+        """An object of a kind other than Pod and Node was added, updated or deleted. The engine knows already."""
+        schedulable = self.kinds.others.get(kind)
+        if schedulable is None:
+            return
+        change = schedulable.changed(old, new)
+        before, after = change.before, change.after
+        if before is not None and (after is None or before.metadata.key != after.metadata.key):
+            self.pending(before, None, now)
+            before = None
+        if after is not None:
+            self.pending(before, after, now)
+        if change.released is not None:
+            self.happened(ClusterEvent(POD, Action.DELETE, change.released, None), now)
+        self.outbox += change.instructions
+        self._waking[schedulable] = None
+        self.outbox.append(WAKE)
+
+    def happened(self, event: ClusterEvent, now: float) -> None:
+        """Something changed in the cluster: retries the items that it can help."""
+        if not self._acting:
+            return
+        for each in self._others:
+            self.outbox += each.room_changed()
+        if not len(self.queue):
+            return
+        if event.kind == NODE and event.action is Action.ADD:
+            self.queue.wake((NEEDS_NODES,), lambda pod, plugin: True, now)
+        plugins = self._listeners.of(event)
+        if plugins:
+            self.queue.wake(plugins, lambda pod, plugin: self.engine.wakes(pod, (plugin,), event), now)
+        self.outbox.append(WAKE)
+
+    def flush(self, now: float) -> None:
+        """Retries items that waited long without an event."""
+        self.queue.flush_unschedulable(now)
+        self.outbox.append(WAKE)
+
+    # -- one item
+
+    def next(self, now: float) -> QueuedPod | None:
+        """The item to schedule next. It leaves the queue; the steps of `cycle` follow."""
+        if self._waking:
+            self._retry_woken(now)
+        return self.queue.pop(now)
+
+    def _retry_woken(self, now: float) -> None:
+        """Retries pods that changed objects let in, whatever refused them; once for many objects."""
+        waking, self._waking = self._waking, {}
+        for each in waking:
+            wakes = each.wakes()
+            if wakes is None:
+                continue
+            for item in list(self.queue):
+                if item.place is Place.UNSCHEDULABLE and wakes(item.pod):
+                    self.queue.retry(item.key, now)
+
+    # -- results
+
+    def bound(self, binding: Bind, now: float) -> None:
+        """The item was bound."""
+        pod = binding.item.pod
+        self.cycle.busy.discard(binding.item.key)
+        self.engine.commit(pod)
+        title = self.kinds.of(pod).title(pod)
+        self.cycle.event(pod, "Scheduled", f"Successfully assigned {title} to {binding.node}", type="Normal")
+        self._look_for_successor(pod, now)
+
+    def bind_failed(self, binding: Bind, message: str, now: float, *, gone: bool = False) -> bool:
+        """The item was not bound, or its preparations failed: the assumed item is forgotten, so that others may use the
+        room. Returns whether it is retried after its back-off, which it is unless the object is `gone`."""
+        item, pod = binding.item, binding.item.pod
+        schedulable = self.kinds.of(pod)
+        self.cycle.busy.discard(item.key)
+        current, bound = schedulable.current(pod), schedulable.bound(pod)
+        if not bound:
+            self.engine.forget(pod)
+            # As upstream's handleBindingCycleError: to those that wait, it is as if a pod on the node was deleted.
+            left = replace(pod, spec=replace(pod.spec, node_name=binding.node))
+            self.happened(ClusterEvent(POD, Action.DELETE, left, None), now)
+        if gone or bound or current is None:
+            self._look_for_successor(pod, now)
+            return False
+        item.pod = current
+        self.cycle.fail(item, message, now)
+        self.outbox.append(WAKE)
+        return True
+
+    def room_reserved(self, eviction: Evict) -> None:
+        """What the evictions free is kept for the item by other means than its nomination."""
+        self.engine.set_nominated(eviction.item.pod, None)
+
+    def evicted(self, eviction: Evict, now: float, *, done: bool) -> None:
+        """The victims are gone or terminating, or, if not `done`, some could not be evicted."""
+        item, pod = eviction.item, eviction.item.pod
+        self.cycle.busy.discard(item.key)
+        current = self.kinds.of(pod).current(pod)
+        if current is None or current.spec.node_name:
+            self._look_for_successor(pod, now)
+            return
+        item.pod = current
+        if done:
+            self.queue.refuse(item, eviction.refused_by, now)
+            # Victims without a grace period are gone already, and their events have passed.
+            self.queue.retry(item.key, now)
+        else:
+            self.engine.set_nominated(pod, None)
+            self.queue.fail(item, now)
+        self.outbox.append(WAKE)
+
+    def _look_for_successor(self, pod: Pod, now: float) -> None:
+        """Queues an item that replaced this one under the same name while this one was busy."""
+        found = self.kinds.of(pod).successor(pod)
+        if found is not None:
+            self.pending(None, found, now)
+
+    # -- questions
+
+    def diagnosis(self, key: ObjectKey) -> dict[str, int]:
+        """For an item that waits: how many nodes refused it for which reason."""
+        found = self.cycle.diagnoses.get(key)
+        counted: Counter[str] = Counter()
+        for status in found.statuses.values() if found is not None else ():
+            counted.update(status.reasons)
+        return dict(counted)
+
+    def _gate(self, pod: Pod) -> str:
+        status = self.engine.pre_enqueue(pod)
+        return "" if status.ok else status.message or status.plugin
+
+
+def _scheduling_changed(old: Pod, new: Pod) -> bool:
+    """Whether an update touched more than the status: our own condition must not wake the pod."""
+    return old.spec != new.spec or (old.metadata.labels, old.metadata.annotations) != (
+        new.metadata.labels,
+        new.metadata.annotations,
+    )

@@ -1,0 +1,193 @@
+"""Reservations as a `Schedulable`: stand-ins for those without a node, and what changes of reservations mean for the queue.
+
+Binding a stand-in is a status patch (`binding`). Reservations that hold a node are kept up to date by `upkeep`, and
+preemption can reserve what victims free (`guarantees`). Apart from these requests everything here is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from wharfinger.api.registry import Document
+from wharfinger.api.views import Pod
+from wharfinger.framework.stand_ins import StandIn
+from wharfinger.scheduler.instructions import Instruction, PatchStatus
+from wharfinger.scheduler.schedulable import ItemChange, KeptRoom, ObjectCache, Schedulable, SchedulerContext
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.plugin.ledger import ReservationPlacement, ledger_of
+from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
+from wharfinger.systems.reservation.rules import reservations as rules
+from wharfinger.systems.reservation.rules.reservations import BadReservation
+from wharfinger.systems.reservation.scheduling import status
+from wharfinger.systems.reservation.scheduling.binding import bind_reservation
+from wharfinger.systems.reservation.scheduling.guarantees import Guarantees
+from wharfinger.systems.reservation.scheduling.upkeep import ReservationUpkeep
+
+
+class ReservationItems(Schedulable):
+    resource = RESERVATIONS
+    view = Reservation
+
+    def __init__(self, context: SchedulerContext) -> None:
+        super().__init__(context)
+        engine = context.engine
+        self._reservations: ObjectCache[Reservation] | None = context.objects
+        self._ledger = ledger_of(engine.tables)
+        self._profile = next(iter(engine.profiles))
+        self._preempts = any(
+            isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption
+            for profile in engine.profiles.values()
+            for plugin in profile.plugins.values()
+        )
+        self._upkeep = ReservationUpkeep(self._ledger)
+        self._guarantees = Guarantees(context.client, engine.tables, self._ledger, self._reservations)
+        self._acting = False  # whether everything is known and this scheduler is the one that acts
+        self._reported: dict[str, tuple[str, str]] = {}  # uid to the last reason and message
+        self._woken: set[int] = set()  # owner classes of reservations that were added or updated
+
+    @staticmethod
+    def stand_in(found: Reservation) -> StandIn | None:
+        if found.ended:
+            return None
+        try:
+            return rules.stand_in(found)
+        except BadReservation:
+            return None
+
+    @staticmethod
+    def used_by(pod: Pod) -> str:
+        return rules.uses(pod)
+
+    # -- stand-ins
+
+    def current(self, item: Pod) -> Pod | None:
+        found = self.described(item)
+        return None if found is None else self._pending(found)[0]
+
+    def bound(self, item: Pod) -> bool:
+        found = self.described(item)
+        return found is not None and found.holds
+
+    def title(self, item: Pod) -> str:
+        return _name(item)
+
+    def described(self, item: Pod) -> Reservation | None:
+        found = self._reservations.get(_name(item)) if self._reservations is not None else None
+        return found if found is not None and found.metadata.uid == item.metadata.uid else None
+
+    def may_preempt(self, item: Pod) -> bool:
+        return item.spec.preemption_policy != "Never"
+
+    def _pending(self, reservation: Reservation | None) -> tuple[StandIn | None, str]:
+        """The stand-in of a reservation that needs a node and is ours; and why it cannot be scheduled, if it cannot."""
+        if reservation is None or reservation.phase != "Pending" or reservation.status.node_name:
+            return None, ""
+        try:
+            if not reservation.spec.owners:
+                raise BadReservation("spec.owners: Required value")
+            scheduler = rules.template_of(reservation).spec.scheduler_name
+            if scheduler not in self.context.engine.profiles:
+                if scheduler not in rules.FOREIGN_NAMES:
+                    return None, ""
+                scheduler = self._profile
+            return rules.stand_in(reservation, scheduler_name=scheduler, preempts=self._preempts), ""
+        except BadReservation as fault:
+            return None, str(fault)
+
+    # -- events
+
+    def changed(self, old: Reservation | None, new: Reservation | None) -> ItemChange:
+        before, _ = self._pending(old)
+        after, fault = self._pending(new)
+        if before is not None and (after is None or before.metadata.key != after.metadata.key):
+            self._reported.pop(before.metadata.uid, None)
+        instructions: list[Instruction] = []
+        if new is not None and fault:
+            instructions += self._report(new.metadata.name, new.metadata.uid, "Unschedulable", fault)
+        if new is not None and new.holds:
+            instructions += self._holds(new)
+        return ItemChange(before, after, _released(old, new), instructions)
+
+    def _holds(self, reservation: Reservation) -> Iterable[Instruction]:
+        """A reservation that holds a node was added or updated."""
+        self._guarantees.settle(reservation.metadata.name, holds=True)
+        holding = self._ledger.holdings.get(reservation.metadata.uid)
+        if holding is not None and holding.owners is not None:
+            self._woken.add(holding.owners)
+        if not self._acting:
+            return
+        yield from self._upkeep.resize(reservation)
+        if reservation.phase == "Waiting":
+            yield from self._upkeep.room_changed()
+
+    def wakes(self) -> Callable[[Pod], bool] | None:
+        """Owners of reservations are retried, whatever refused them."""
+        if not self._woken:
+            return None
+        woken, self._woken = self._woken, set()
+        classes = self._ledger.classes
+        return lambda pod: not woken.isdisjoint(classes.of(pod))
+
+    def synced(self) -> Iterable[Instruction]:
+        """Catches up with what changed while no scheduler acted."""
+        self._acting = True
+        for reservation in self._reservations or ():
+            fault = self._pending(reservation)[1]
+            if fault:
+                yield from self._report(reservation.metadata.name, reservation.metadata.uid, "Unschedulable", fault)
+        yield from self._upkeep.synced()
+
+    def room_changed(self) -> Iterable[Instruction]:
+        return self._upkeep.room_changed()
+
+    # -- reporting
+
+    def unschedulable(self, item: Pod, reason: str, message: str, nominated_node: str | None) -> Iterable[Instruction]:
+        if reason == "Unschedulable":
+            self._guarantees.settle(_name(item), holds=False)
+        return self._report(_name(item), item.metadata.uid, reason, message)
+
+    def _report(self, name: str, uid: str, reason: str, message: str) -> Iterable[Instruction]:
+        if not self._acting or self._reported.get(uid) == (reason, message):
+            return ()
+        self._reported[uid] = (reason, message)
+
+        def change(found: Reservation, now: float) -> Document | None:
+            if found.metadata.uid != uid or found.phase != "Pending":
+                return None
+            return status.unschedulable(found, reason, message, now)
+
+        return (PatchStatus(RESERVATIONS, Reservation, name, change, newest_only=True),)
+
+    # -- requests
+
+    async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        assert isinstance(item, StandIn)
+        placement = self._ledger.placements.get(item.metadata.key, ReservationPlacement())
+        await bind_reservation(self.context.client, self.context.clock, item, node, placement, annotations)
+
+    def keeps_room_for(self, pod: Pod) -> bool:
+        return self._guarantees.given_to(pod)
+
+    async def keep_room(self, pod: Pod, node: str) -> KeptRoom:
+        if not self._preempts or isinstance(pod, StandIn):
+            return KeptRoom.OPEN
+        return await self._guarantees.give(pod, node)
+
+
+def _name(item: Pod) -> str:
+    assert isinstance(item, StandIn)
+    return item.object_name
+
+
+def _released(old: Reservation | None, new: Reservation | None) -> StandIn | None:
+    """The stand-in that takes less room than before, so that pods may be retried."""
+    if old is None or not old.holds:
+        return None
+    if new is not None and new.holds and new.status.allocatable == old.status.allocatable:
+        return None
+    try:
+        return rules.stand_in(old)
+    except BadReservation:
+        return None

@@ -1,0 +1,108 @@
+"""Reservations that hold a node: those that wait for room become Available, and changed templates resize them.
+
+Only the scheduler can decide this: it alone knows the pods that are still being bound. Pure; the writes are instructions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from wharfinger.api.registry import Document
+from wharfinger.scheduler.instructions import Instruction, PatchStatus, RecordEvent
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.plugin.ledger import ReservationHolding, ReservationLedger
+from wharfinger.systems.reservation.rules.reservations import BadReservation, amounts, wanted_quantities
+from wharfinger.systems.reservation.scheduling import status
+
+log = logging.getLogger(__name__)
+
+
+class ReservationUpkeep:
+    def __init__(self, ledger: ReservationLedger) -> None:
+        self._ledger = ledger
+        self._promoting: set[str] = set()  # uids of those that are being made Available
+        self._growing: set[str] = set()  # uids of those whose new size needs room, or was not written
+
+    def synced(self) -> Iterable[Instruction]:
+        """Everything is known: catches up with what changed meanwhile."""
+        yield from self.room_changed()
+        for holding in list(self._ledger.holdings.values()):
+            yield from self.resize(holding.reservation)
+
+    def room_changed(self) -> Iterable[Instruction]:
+        """Something left a node, or a node changed: serves those that wait for that."""
+        instructions: list[Instruction] = []
+        for holding in self._ledger.ready():
+            if holding.uid not in self._promoting:
+                self._promoting.add(holding.uid)
+                instructions.append(self._promote(holding))
+        for uid in list(self._growing):
+            growing = self._ledger.holdings.get(uid)
+            if growing is None:
+                self._growing.discard(uid)
+            else:
+                instructions += self.resize(growing.reservation)
+        return instructions
+
+    def _promote(self, holding: ReservationHolding) -> Instruction:
+        uid = holding.uid
+
+        def change(found: Reservation, now: float) -> Document | None:
+            if found.metadata.uid != uid or found.phase != "Waiting":
+                return None
+            if any(amount > holding.names.get(name, 0) for name, amount in amounts(found.status.allocatable).items()):
+                return None  # it has grown since: we decide again when its new size is known here
+            return status.promoted(found, now)
+
+        def done(written: bool) -> Iterable[Instruction]:
+            self._promoting.discard(uid)
+            if written:
+                message = f"The resources reserved on node {holding.stand_in.node_name} are free now"
+                yield RecordEvent(RESERVATIONS, holding.reservation, "Normal", "Available", message)
+
+        return PatchStatus(RESERVATIONS, Reservation, holding.name, change, done)
+
+    def resize(self, reservation: Reservation) -> Iterable[Instruction]:
+        """Brings what is reserved to what the template says now, as far as there is room."""
+        holding = self._ledger.holdings.get(reservation.metadata.uid)
+        if holding is None or reservation.terminating:
+            return ()
+        try:
+            wanted, plan = wanted_quantities(holding.reservation), self._ledger.resizing(holding)
+        except BadReservation as fault:
+            log.info("reservation %s cannot be resized: %s", holding.name, fault)
+            return ()
+        uid = holding.uid
+        if plan.refused:
+            self._growing.add(uid)
+        else:
+            self._growing.discard(uid)
+        if not plan.changes and not plan.says_more(reservation):
+            return ()
+        if plan.changes:
+            self._ledger.promise(uid, plan.allocatable)
+        planned_as = holding.reservation.phase
+
+        def change(found: Reservation, now: float) -> Document | None:
+            # One that waits may grow where one that is Available may not.
+            if found.metadata.uid != uid or found.phase != planned_as:
+                return None
+            with suppress(BadReservation):
+                if wanted_quantities(found) == wanted:
+                    return status.resized(found, plan, now)
+            return None  # the template was changed again
+
+        def done(written: bool) -> Iterable[Instruction]:
+            if written:
+                return ()
+            self._ledger.forget_promise(uid, plan.allocatable)
+            self._growing.add(uid)  # decided again at the next change of the cluster
+            current = self._ledger.holdings.get(uid)
+            if current is None or current.reservation.phase == planned_as:
+                return ()
+            return self.resize(current.reservation)
+
+        return (PatchStatus(RESERVATIONS, Reservation, reservation.metadata.name, change, done),)
