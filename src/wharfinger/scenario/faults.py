@@ -8,7 +8,7 @@ from typing import TypeVar
 from wharfinger.api.errors import InternalError
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.local import LocalClient
-from wharfinger.scenario.document import Fault
+from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.extension import Extensions
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class BindFaults:
         self._delays = 0
         self._delay = 0.0
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: ScenarioFault) -> None:
         if fault.bind == "fail":
             self._failures += fault.count
         else:

@@ -1,4 +1,4 @@
-"""Validation of labels, annotations and selectors wherever they stand in an object."""
+"""Validation of labels, annotations and selectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANNOTATIONS_LIMIT = 256 * 1024
 
 
 def each(owner: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
-    """The items of a list field with their indexes; nothing when it is absent."""
+    """The items of a list field with their indexes; none if it is absent."""
     yield from enumerate(owner.get(name) or ())
 
 
@@ -31,7 +31,7 @@ def labels_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 def annotations_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     size = 0
     for key, value in annotations.items():
-        # Annotation keys may be in upper case; the check for label keys is made on the lower-case form.
+        # Annotation keys may have upper-case letters; their lower-case form must be a valid label key.
         for fault in qualified_name(key.lower()):
             yield invalid(path, key, fault)
         size += len(key.encode()) + len((value or "").encode())
