@@ -30,9 +30,11 @@ SYSTEMS: dict[str, System] = {
 }
 CORE_TESTS = (
     "api/test_columns.py",
-    "api/test_schemas.py",
+    "api/schema",
     "engine",
     "plugins",
+    "scheduler/test_live.py",
+    "scheduler/test_state.py",
     "store/test_create.py",
     "store/test_pods.py",
 )
