@@ -36,7 +36,6 @@ CORE_TESTS = (
     "store/test_create.py",
     "store/test_pods.py",
 )
-STILL_IMPORTED = ("reservation", "resource_class")  # by the engine and the scheduler: these are disabled only
 # Python runs this module at the start of every process: importing the system fails, as if its folder were deleted.
 GONE = """
 import sys
@@ -59,8 +58,7 @@ def system(request: pytest.FixtureRequest) -> System:
 def without(system: System, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of processes that do not have the system."""
     folder = tmp_path_factory.mktemp("gone")
-    if system.name not in STILL_IMPORTED:
-        (folder / "sitecustomize.py").write_text(GONE.replace("NAME", system.name))
+    (folder / "sitecustomize.py").write_text(GONE.replace("NAME", system.name))
     env = environment()
     paths = [str(folder), *filter(None, [env.get("PYTHONPATH", "")])]
     return env | {DISABLED: system.name, "PYTHONPATH": os.pathsep.join(paths)}

@@ -175,9 +175,7 @@ class Leader:
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._steady()
         self._observe(found)
-        self._ends_at = float(
-            "inf"
-        )  # unless another candidate holds it: a failed write is retried at the usual interval
+        self._ends_at = float("inf")  # a failed write is retried at the usual interval
         if self.holder not in ("", self.identity):
             ends_at = self._changed_at + float(found["spec"].get("leaseDurationSeconds") or 0)
             if self._steady() < ends_at:

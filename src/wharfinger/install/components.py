@@ -11,7 +11,7 @@ _SCHEDULER = InstallComponent("scheduler", processes=("scheduler",))
 
 
 class UnknownComponent(ValueError):
-    """A name that is not in the list."""
+    """No component has this name."""
 
 
 def components() -> dict[str, InstallComponent]:

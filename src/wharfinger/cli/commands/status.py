@@ -1,4 +1,4 @@
-"""`wharf status`: what of `wharf up` runs, where, and whether it is well."""
+"""`wharf status`: which components of `wharf up` run, and whether they are healthy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @output_option("text", "json", "yaml", default="text")
 @click.pass_context
 def command(ctx: click.Context, data_dir: Path, output: str) -> None:
-    """Say what runs on a data directory, where, and whether it is well. The exit code is 0 only if all is well.
+    """Show what runs on a data directory, and whether it is healthy. Exit status: 0 only if everything is healthy.
 
     \b
     Examples:

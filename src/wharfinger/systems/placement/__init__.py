@@ -66,7 +66,7 @@ class PlacementSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"placement": _placement, "score": _score}
+        return {"placement": _placement, "rollout": _rollout, "score": _score}
 
     def report_kinds(self) -> Sequence[Resource]:
         from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
@@ -134,5 +134,11 @@ def _score() -> click.Command:
 
 def _explain() -> click.Command:
     from wharfinger.systems.placement.commands.explain import command
+
+    return command
+
+
+def _rollout() -> click.Command:
+    from wharfinger.systems.placement.commands.rollout import command
 
     return command

@@ -10,7 +10,8 @@ from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample
-from wharfinger.systems.placement.kinds.names import OCM, PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
+from wharfinger.systems.placement.kinds.views import PLACEMENT_LABEL
 
 SAMPLE = Sample(
     files("wharfinger.systems.placement").joinpath("samples"),
@@ -49,7 +50,7 @@ def _decided(decisions: Iterable[Document]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for document in decisions:
         metadata = document["metadata"]
-        placement = (metadata.get("labels") or {}).get(f"{OCM}/placement", "")
+        placement = (metadata.get("labels") or {}).get(PLACEMENT_LABEL, "")
         clusters = [each.get("clusterName", "") for each in (document.get("status") or {}).get("decisions") or ()]
         found.setdefault(f"{metadata.get('namespace')}/{placement}", []).extend(clusters)
     return found
