@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from wharfinger.admission.reads import StoredObject, Views
+from wharfinger.admission.reads import ObjectVersion, Views
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
@@ -57,7 +57,7 @@ class QuotaExtensions(QuotaExtension):
         return total
 
 
-class Kept(StoredObject, Protocol):
+class Kept(ObjectVersion, Protocol):
     """A stored object, as the store hands it out."""
 
     @property

@@ -11,7 +11,7 @@ from wharfinger.api.views import decode
 T = TypeVar("T")
 
 
-class StoredObject(Protocol):
+class ObjectVersion(Protocol):
     """An object at one version. Immutable: a new version is a new value."""
 
     @property
@@ -24,19 +24,19 @@ class StoredObject(Protocol):
 
 
 class Reads(Protocol):
-    def peek(self, resource: Resource, name: str, namespace: str = "") -> StoredObject | None: ...
+    def peek(self, resource: Resource, name: str, namespace: str = "") -> ObjectVersion | None: ...
 
-    def scan(self, resource: Resource, namespace: str = "") -> Iterable[StoredObject]: ...
+    def scan(self, resource: Resource, namespace: str = "") -> Iterable[ObjectVersion]: ...
 
 
 class Derived(Generic[T]):
     """A value computed from all objects of a kind, and computed again only if one of them changed."""
 
-    def __init__(self, reads: Reads, resource: Resource, make: Callable[[Sequence[StoredObject]], T]) -> None:
+    def __init__(self, reads: Reads, resource: Resource, make: Callable[[Sequence[ObjectVersion]], T]) -> None:
         self._reads = reads
         self._resource = resource
         self._make = make
-        self._seen: list[StoredObject] | None = None
+        self._seen: list[ObjectVersion] | None = None
         self._revision: Callable[[], int] | None = None
         self._held = -1  # the revision for which the value was computed
         self._value: T
@@ -94,9 +94,9 @@ class Changes:
     def __init__(self, reads: Reads, resource: Resource) -> None:
         self._reads = reads
         self._resource = resource
-        self._seen: list[StoredObject] = []
+        self._seen: list[ObjectVersion] = []
 
-    def take(self) -> tuple[list[StoredObject], list[StoredObject]]:
+    def take(self) -> tuple[list[ObjectVersion], list[ObjectVersion]]:
         """Objects that are new or changed, and objects that were deleted."""
         current = list(self._reads.scan(self._resource))
         if current == self._seen:

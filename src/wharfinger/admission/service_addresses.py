@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from itertools import chain
 from typing import Any
 
-from wharfinger.admission.reads import Reads, StoredObject
+from wharfinger.admission.reads import ObjectVersion, Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
@@ -37,7 +37,7 @@ class ServiceAddressReviewer:
     def __init__(self, reads: Reads, *, any_address: bool = False) -> None:
         self._reads = reads
         self._any_address = any_address
-        self._known: dict[ObjectKey, tuple[StoredObject, frozenset[str], frozenset[Port]]] = {}
+        self._known: dict[ObjectKey, tuple[ObjectVersion, frozenset[str], frozenset[Port]]] = {}
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == SERVICES.plural and not group and not subresource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wharfinger.admission.rbac import RbacIndex, RbacObject, aggregated
-from wharfinger.admission.reads import Changes, Reads, StoredObject
+from wharfinger.admission.reads import Changes, ObjectVersion, Reads
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from wharfinger.api.views import decode
 from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -39,7 +39,7 @@ class StoredRbac:
                 self._aggregate(changed, gone)
         return self._index
 
-    def _aggregate(self, changed: Sequence[StoredObject], gone: Sequence[StoredObject]) -> None:
+    def _aggregate(self, changed: Sequence[ObjectVersion], gone: Sequence[ObjectVersion]) -> None:
         for stored in gone:
             del self._cluster_roles[stored.name]
         self._cluster_roles |= {stored.name: decode(stored.data, ClusterRole) for stored in changed}

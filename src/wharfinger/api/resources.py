@@ -18,9 +18,10 @@ resources enabled, as in Kubernetes 1.36. Malformed quantities raise BadQuantity
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from wharfinger.api.quantity import NANO, parse_nano
-from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
+from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -62,27 +63,7 @@ def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhea
     if _is_plain(pod):
         plain = nano(pod.spec.containers[0].resources.requests)
         return {**missing, **plain} if missing else plain
-    infeasible = _resize_infeasible(pod)
-    statuses = _resizable_statuses(pod)
-
-    def of(container: Container) -> Amounts:
-        spec = nano(container.resources.requests)
-        status = statuses.get(container.name)
-        if status is not None and status.resources is not None:
-            spec = _effective(
-                spec, nano(status.resources.requests), nano(status.allocated_resources or {}), infeasible=infeasible
-            )
-        return {**missing, **spec} if missing else spec
-
-    total = sum_containers(pod.spec, of)
-    level = pod.spec.resources
-    if level is not None and _pod_level(level, "requests"):
-        stated = nano(level.requests)
-        effective = stated
-        if pod.status.resources is not None:
-            actuated, allocated = nano(pod.status.resources.requests), nano(pod.status.allocated_resources or {})
-            effective = _effective(stated, actuated, allocated, infeasible=infeasible)
-        total.update({name: effective.get(name, 0) for name in stated if is_pod_level(name)})
+    total = _total(pod, "requests", missing)
     if overhead:
         add_amounts(total, nano(pod.spec.overhead))
     return total
@@ -104,29 +85,47 @@ def _is_plain(pod: Pod) -> bool:
 
 
 def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
-    infeasible = _resize_infeasible(pod)
-    statuses = _resizable_statuses(pod)
-
-    def of(container: Container) -> Amounts:
-        spec = nano(container.resources.limits)
-        status = statuses.get(container.name)
-        if status is not None and status.resources is not None:
-            spec = _effective(spec, nano(status.resources.limits), {}, infeasible=infeasible)
-        return spec
-
-    total = sum_containers(pod.spec, of)
-    level = pod.spec.resources
-    if level is not None and (_pod_level(level, "requests") or _pod_level(level, "limits")):
-        stated = nano(level.limits)
-        effective = stated
-        if pod.status.resources is not None:
-            effective = _effective(stated, nano(pod.status.resources.limits), {}, infeasible=infeasible)
-        total.update({name: effective.get(name, 0) for name in stated if is_pod_level(name)})
+    total = _total(pod, "limits")
     if overhead:
         # Overhead is added to existing limits only.
         for name, amount in nano(pod.spec.overhead).items():
             if total.get(name):
                 total[name] += amount
+    return total
+
+
+def _total(pod: Pod, part: Literal["requests", "limits"], missing: Mapping[str, int] | None = None) -> Amounts:
+    """The sum over containers, replaced by the pod-level amount for resources that have one; without overhead."""
+    infeasible = _resize_infeasible(pod)
+    statuses = _resizable_statuses(pod)
+
+    def effective(
+        desired: ResourceRequirements, actual: ResourceRequirements | None, allocated: Quantities | None
+    ) -> Amounts:
+        """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
+        stated = nano(getattr(desired, part))
+        if actual is None:
+            return stated
+        result = {} if infeasible else stated
+        _raise(result, nano(getattr(actual, part)))
+        if part == "requests":
+            _raise(result, nano(allocated or {}))
+        return result
+
+    def of(container: Container) -> Amounts:
+        status = statuses.get(container.name)
+        amounts = (
+            nano(getattr(container.resources, part))
+            if status is None
+            else effective(container.resources, status.resources, status.allocated_resources)
+        )
+        return {**missing, **amounts} if missing else amounts
+
+    total = sum_containers(pod.spec, of)
+    level = pod.spec.resources
+    if level is not None:
+        amounts = effective(level, pod.status.resources, pod.status.allocated_resources)
+        total.update({name: amounts.get(name, 0) for name in getattr(level, part) if is_pod_level(name)})
     return total
 
 
@@ -162,7 +161,7 @@ def is_pod_level(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
-def _pod_level(resources: Resources | None, part: str) -> bool:
+def _pod_level(resources: ResourceRequirements | None, part: str) -> bool:
     return resources is not None and any(is_pod_level(name) for name in getattr(resources, part))
 
 
@@ -191,14 +190,6 @@ def sum_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) 
             _raise(peak, step)
     _raise(total, peak)
     return total
-
-
-def _effective(spec: Amounts, actuated: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
-    """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
-    result = {} if infeasible else dict(spec)
-    _raise(result, actuated)
-    _raise(result, allocated)
-    return result
 
 
 def _resize_infeasible(pod: Pod) -> bool:

@@ -1,9 +1,8 @@
-"""Node lifecycle: a node that gives no sign of life becomes Unknown, and conditions become taints.
+"""The node lifecycle controller: marks nodes without heartbeats as Unknown, and turns node conditions into taints.
 
-Signs of life are the node's lease and its Ready condition, timed by when this process saw them change, on its loop's own
-clock: a wall clock that is set must not make nodes die, or live on. Where heartbeats
-are implicit (simulation), a node is alive until its annotation says that it is down. There is no limit on how many nodes
-are tainted at a time.
+Heartbeats are changes of the node's lease and of its Ready condition. They are timed by the clock of the event loop, since a
+change of the wall clock must neither fail nodes nor hide failures. With implicit heartbeats (simulation) a node is alive
+unless an annotation marks it as down. Unlike upstream, there is no limit on how many nodes are tainted at a time.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class NodeLifecycleController(ContextController[str]):
 
     def _node_added(self, node: Node) -> None:
         self._alive_at[node.metadata.name] = _elapsed()
-        self._tell(node, "RegisteredNode", "Registered Node {} in Controller")
+        self._record_event(node, "RegisteredNode", "Registered Node {} in Controller")
         self.queue.add(node.metadata.name)
 
     def _node_updated(self, old: Node, new: Node) -> None:
@@ -152,9 +151,9 @@ class NodeLifecycleController(ContextController[str]):
 
     def _node_deleted(self, node: Node) -> None:
         self._alive_at.pop(node.metadata.name, None)
-        self._tell(node, "RemovingNode", "Removing Node {} from Controller")
+        self._record_event(node, "RemovingNode", "Removing Node {} from Controller")
 
-    def _tell(self, node: Node, reason: str, what: str) -> None:
+    def _record_event(self, node: Node, reason: str, what: str) -> None:
         name = node.metadata.name
         if self.context.implicit_heartbeats:
             return

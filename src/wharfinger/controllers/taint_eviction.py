@@ -68,7 +68,7 @@ class TaintEvictionController(ContextController[ObjectKey]):
         if moment is None:
             if key in self._waiting:
                 self._waiting.discard(key)
-                self._tell(pod, "Cancelling deletion of Pod")
+                self._record_event(pod, "Cancelling deletion of Pod")
             return
         if moment > now:
             self._waiting.add(key)
@@ -77,13 +77,13 @@ class TaintEvictionController(ContextController[ObjectKey]):
         self._waiting.discard(key)
         await self._evict(pod, now)
 
-    def _tell(self, pod: Pod, what: str) -> None:
+    def _record_event(self, pod: Pod, what: str) -> None:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         self.context.recorder.event(PODS, pod, "Normal", "TaintManagerEviction", f"{what} {name}")
 
     async def _evict(self, pod: Pod, now: float) -> None:
         metadata = pod.metadata
-        self._tell(pod, "Marking for deletion Pod")
+        self._record_event(pod, "Marking for deletion Pod")
         message = "Taint manager: deleting due to NoExecute taint"
         condition = new_condition("DisruptionTarget", True, "DeletionByTaintManager", message, now)
         condition["observedGeneration"] = metadata.generation

@@ -17,7 +17,7 @@ from wharfinger.api.configuration import KIND as CONFIGURATION
 from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
-from wharfinger.api.manifests import Fault, Loaded, Manifest, Source, load_all
+from wharfinger.api.manifests import Loaded, Manifest, ManifestFault, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
@@ -91,7 +91,7 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
     registry."""
     with gc_paused():
         loaded = load_all(files)
-    inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.mended])
+    inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.repaired])
     problems = list(loaded.faults)
     _learn(loaded, registry)
     configured: Source | None = None
@@ -104,14 +104,14 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
             inputs.scenarios.append((scenario, source))
         elif own and document.get("kind") == CONFIGURATION:
             if configured is not None:
-                problems.append(Fault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
+                problems.append(ManifestFault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
             configured, inputs.configured = source, True
             inputs.configuration, errors = _configuration(document)
             problems += _faults(source, errors)
         elif registry.resource_of(document) is None:
             what = f'no kind "{document.get("kind")}" in version "{document.get("apiVersion")}"'
             hint = _hint(document, registry)
-            problems.append(Fault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
+            problems.append(ManifestFault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
         else:
             inputs.manifests.append(manifest)
     if problems:
@@ -139,8 +139,8 @@ def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]
     return configuration, errors
 
 
-def _faults(source: Source, errors: Iterable[FieldError]) -> list[Fault]:
-    return [Fault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
+def _faults(source: Source, errors: Iterable[FieldError]) -> list[ManifestFault]:
+    return [ManifestFault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
 
 
 def _learn(loaded: Loaded, registry: Registry) -> None:

@@ -1,4 +1,5 @@
-"""Views of workloads and of what bounds their disruption. Pod templates stay documents: controllers copy them whole."""
+"""Views of workloads, disruption budgets and priority classes. Pod templates stay documents, because controllers copy
+them unchanged."""
 
 from __future__ import annotations
 
@@ -158,7 +159,7 @@ class ControllerRevision(ObjectView, frozen=True):
 
 class JobSpec(View, frozen=True):
     parallelism: int = 1
-    completions: int | None = None  # absent: done when any pod succeeds and all have ended
+    completions: int | None = None  # absent: complete when one pod succeeded and all have finished
     active_deadline_seconds: int | None = None
     backoff_limit: int = 6
     backoff_limit_per_index: int | None = None

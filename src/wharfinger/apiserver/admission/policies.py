@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.admission.reads import Derived, StoredObject
+from wharfinger.admission.reads import Derived, ObjectVersion
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.kinds.builtin import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
@@ -296,7 +296,7 @@ def _described(text: str, error: Exception) -> str:
     return f"expression '{text}' resulted in error: {error}"
 
 
-def _read_policies(stored: Iterable[StoredObject]) -> list[AdmissionPolicy]:
+def _read_policies(stored: Iterable[ObjectVersion]) -> list[AdmissionPolicy]:
     documents = [(one.name, one.document()) for one in sorted(stored, key=lambda one: one.name)]
     return [
         AdmissionPolicy(name, document["spec"], RequestMatcher(document["spec"].get("matchConstraints") or {}))
@@ -304,7 +304,7 @@ def _read_policies(stored: Iterable[StoredObject]) -> list[AdmissionPolicy]:
     ]
 
 
-def _read_bindings(stored: Iterable[StoredObject]) -> dict[str, list[PolicyBinding]]:
+def _read_bindings(stored: Iterable[ObjectVersion]) -> dict[str, list[PolicyBinding]]:
     """Bindings by the name of their policy."""
     found: dict[str, list[PolicyBinding]] = {}
     for one in sorted(stored, key=lambda one: one.name):

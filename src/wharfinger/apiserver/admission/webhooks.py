@@ -20,7 +20,7 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
-from wharfinger.admission.reads import Derived, StoredObject
+from wharfinger.admission.reads import Derived, ObjectVersion
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
@@ -76,7 +76,7 @@ class WebhookReviewer:
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
-    def _read(self, stored: Iterable[StoredObject]) -> list[WebhookEntry]:
+    def _read(self, stored: Iterable[ObjectVersion]) -> list[WebhookEntry]:
         """Ordered by the names of their configurations, as kube-apiserver calls them."""
         found = sorted(stored, key=lambda one: one.name)
         return [

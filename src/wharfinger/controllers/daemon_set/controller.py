@@ -45,23 +45,18 @@ class DaemonSetController(PodOwner):
         now = self.context.now()
         failure = None
         if self.expectations.satisfied(key, now):
-            failure = await self._act(key, document, spec, pods, history, now)
+            failure = await self._act(key, document, spec, pods, history.update)
         await self._report(key, document, spec, pods, history, now)
         if failure is not None:
             raise failure
 
     async def _act(
-        self,
-        key: ObjectKey,
-        document: Document,
-        spec: DaemonSet,
-        pods: Sequence[Pod],
-        history: RevisionHistory,
-        now: float,
+        self, key: ObjectKey, document: Document, spec: DaemonSet, pods: Sequence[Pod], update: ControllerRevision
     ) -> Exception | None:
+        now = self.context.now()
         nodes = sorted(self.nodes, key=lambda node: node.metadata.name)
         by_node = _by_node(pods)
-        revision = revision_hash(history.update)
+        revision = revision_hash(update)
         plan = rules.manage(spec, nodes, by_node, revision, now)
         plan.delete = [pod for pod in plan.delete if not self._backs_off(key, spec, pod, plan, now)]
         if not plan.create and not plan.delete and spec.spec.update_strategy.type == "RollingUpdate":
@@ -71,7 +66,7 @@ class DaemonSetController(PodOwner):
         for pod in plan.failed:
             if pod in plan.delete:
                 self._report_finished(document, pod)
-        return await self._carry_out(key, document, spec, plan, history.update)
+        return await self._carry_out(key, document, spec, plan, update)
 
     async def _carry_out(
         self, key: ObjectKey, document: Document, spec: DaemonSet, plan: rules.DaemonPlan, revision: ControllerRevision

@@ -9,10 +9,10 @@ from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import ContainerStatus
 from wharfinger.controllers.job.indexes import Indexes
 
-Policy = Mapping[str, Any]
+PolicyDocument = Mapping[str, Any]
 
 
-def failure_action(policy: Policy | None, pod: Pod) -> tuple[str, str]:
+def failure_action(policy: PolicyDocument | None, pod: Pod) -> tuple[str, str]:
     """The action of the first rule that matches a failed pod, and for FailJob the message. `Count` if none does."""
     for number, rule in enumerate((policy or {}).get("rules") or ()):
         action = rule.get("action", "")
@@ -40,7 +40,7 @@ def _matching_condition(patterns: Any, pod: Pod) -> str | None:
     return next((each.type for each in pod.status.conditions if (each.type, each.status) in wanted), None)
 
 
-def _matching_container(wanted: Policy, pod: Pod) -> ContainerStatus | None:
+def _matching_container(wanted: PolicyDocument, pod: Pod) -> ContainerStatus | None:
     values = wanted.get("values") or ()
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         ended = status.state.terminated
@@ -51,7 +51,7 @@ def _matching_container(wanted: Policy, pod: Pod) -> ContainerStatus | None:
     return None
 
 
-def success_rule(policy: Policy | None, succeeded: Indexes, completions: int) -> str | None:
+def success_rule(policy: PolicyDocument | None, succeeded: Indexes, completions: int) -> str | None:
     """The message of the first rule that the succeeded indexes meet; None if they meet none."""
     if not succeeded:
         return None

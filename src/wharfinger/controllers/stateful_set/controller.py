@@ -131,7 +131,7 @@ class StatefulSetController(PodOwner):
             await self.client.patch(PODS, name, change, pod.metadata.namespace)
             changed = True
         if changed and pod.status.phase != "Pending":
-            self._tell(document, "Update", name)
+            self._record_event(document, "Update", name)
         return True
 
     def _pod(self, spec: StatefulSet, revision: ControllerRevision, name: str, number: int) -> Document:
@@ -177,7 +177,7 @@ class StatefulSetController(PodOwner):
             return await self._is_usable(document, spec, name, pod)
         except ApiError as error:
             if not is_terminating_namespace(error):
-                self._tell(document, "Create", pod, f"failed to create PVC {name}: {error}")
+                self._record_event(document, "Create", pod, f"failed to create PVC {name}: {error}")
                 why = f"Create Claim {name} for Pod {pod} in StatefulSet {spec.metadata.name} failed error: {error}"
                 self.event(document, "Warning", "FailedCreate", why)
             raise
@@ -198,7 +198,7 @@ class StatefulSetController(PodOwner):
         if scaled == "Delete" and claims.is_stale(found.metadata.owner_references, PODS, pod):
             return False
         if found.metadata.deletion_timestamp:
-            self._tell(document, "Create", pod, f"pvc {name} is being deleted")
+            self._record_event(document, "Create", pod, f"pvc {name} is being deleted")
             return False
         self._awaited.pop(key, None)
         return True
@@ -251,9 +251,9 @@ class StatefulSetController(PodOwner):
         except ApiError as error:
             if is_terminating_namespace(error):
                 return None
-            self._tell(owner, "Create", name, str(error))
+            self._record_event(owner, "Create", name, str(error))
             raise
-        self._tell(owner, "Create", name)
+        self._record_event(owner, "Create", name)
         return created
 
     async def delete_pod(self, owner: Document, pod: Pod) -> bool:
@@ -263,12 +263,12 @@ class StatefulSetController(PodOwner):
         except NotFound:
             return False
         except ApiError as error:
-            self._tell(owner, "Delete", name, str(error))
+            self._record_event(owner, "Delete", name, str(error))
             raise
-        self._tell(owner, "Delete", name)
+        self._record_event(owner, "Delete", name)
         return True
 
-    def _tell(self, document: Document, verb: str, pod: str, failure: str = "") -> None:
+    def _record_event(self, document: Document, verb: str, pod: str, failure: str = "") -> None:
         what = f"{verb} Pod {pod} in StatefulSet {document['metadata']['name']}"
         if failure:
             self.event(document, "Warning", f"Failed{verb}", f"{what} failed error: {failure}")

@@ -236,7 +236,7 @@ class VolumeBinder(ContextController[BinderKey]):
             return
         try:
             if annotations.get(PROVISIONING) == "fail" or self.context.provision_faults.fails():
-                raise CannotProvision("the provisioner was told to fail")
+                raise CannotProvision("injected failure")
             made = provision(claim, storage_class, node_name, self._storage())
         except CannotProvision as why:
             await self._report_failure(claim, storage_class, str(why))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTER_SETS
 from wharfinger.systems.placement.kinds.views import ManagedClusterSet, ManagedClusterSetBinding
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 
 
-class BindingController(Controller[ObjectKey]):
+class BindingController(ContextController[ObjectKey]):
     name = "managedclustersetbinding"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
+        super().__init__(context)
         self.bindings = context.informers.of(MANAGED_CLUSTER_SET_BINDINGS, ManagedClusterSetBinding)
         self.sets = context.informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
         self._by_set = self.bindings.index("set", lambda binding: (binding.spec.cluster_set,))
@@ -35,9 +33,11 @@ class BindingController(Controller[ObjectKey]):
             return
         name = binding.spec.cluster_set
         if self.sets.get(name) is not None:
-            verdict = Verdict("Bound", "True", "ClusterSetBound", "")
+            verdict = PlacementCondition("Bound", "True", "ClusterSetBound", "")
         else:
-            verdict = Verdict("Bound", "False", "ClusterSetNotFound", f"ManagedClusterSet {name} does not exist")
+            verdict = PlacementCondition(
+                "Bound", "False", "ClusterSetNotFound", f"ManagedClusterSet {name} does not exist"
+            )
         conditions = changed(binding.status.conditions, [verdict], binding.metadata.generation, self.context.now())
         if conditions is None:
             return

@@ -14,11 +14,10 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, format_micro_time, parse_time
 from wharfinger.api.views.base import view
 from wharfinger.api.views.meta import Metadata
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 from wharfinger.systems.placement.rules.taints import NO_SELECT
 
 AVAILABLE, ACCEPTED, JOINED = "ManagedClusterConditionAvailable", "HubAcceptedManagedCluster", "ManagedClusterJoined"
@@ -32,12 +31,11 @@ _STOPPED = "ManagedClusterLeaseUpdateStopped"
 _DOCUMENT: type[dict[str, Any]] = dict
 
 
-class ClusterController(Controller[str]):
+class ClusterController(ContextController[str]):
     name = "managedcluster"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
+        super().__init__(context)
         self.clusters = context.documents(MANAGED_CLUSTERS)
         self.namespaces = context.informers.of(NAMESPACES, Metadata)
         self.leases = context.informers.of(LEASES, _DOCUMENT, field_selector=f"metadata.name={LEASE}")
@@ -109,21 +107,23 @@ class ClusterController(Controller[str]):
         except (AlreadyExists, NotFound):
             return
 
-    def _acceptance(self, cluster: ManagedCluster) -> list[Verdict]:
+    def _acceptance(self, cluster: ManagedCluster) -> list[PlacementCondition]:
         known = cluster.status.condition(ACCEPTED)
         if cluster.spec.hub_accepts_client:
-            return [Verdict(ACCEPTED, "True", "HubClusterAdminAccepted", "Accepted by hub cluster admin")]
+            return [PlacementCondition(ACCEPTED, "True", "HubClusterAdminAccepted", "Accepted by hub cluster admin")]
         if known is not None and known.status == "True":
-            return [Verdict(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
+            return [PlacementCondition(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
         return []
 
-    def _availability(self, cluster: ManagedCluster) -> list[Verdict]:
+    def _availability(self, cluster: ManagedCluster) -> list[PlacementCondition]:
         """What the lease says; nothing while it is fresh, since the agent itself reports health."""
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
         renewed = self._renewed(cluster)
         if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
             if known is None or known.reason == _STOPPED:
-                return [Verdict(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")]
+                return [
+                    PlacementCondition(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")
+                ]
             return []
         if renewed is None:
             return []
@@ -133,7 +133,7 @@ class ClusterController(Controller[str]):
             return []
         if known is not None and known.status == "Unknown":
             return []
-        return [Verdict(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
+        return [PlacementCondition(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
 
     def _renewed(self, cluster: ManagedCluster) -> float | None:
         """When the agent was last heard of; None where no lease tells."""

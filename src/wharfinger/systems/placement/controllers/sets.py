@@ -8,11 +8,10 @@ from typing import Any
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS, MANAGED_CLUSTERS
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedClusterSet, ManagedClusterSetSpec
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_set
 from wharfinger.systems.placement.settings import PlacementSettings
 
@@ -24,12 +23,11 @@ AUTO_UPDATE = PREFIX + "autoupdate"
 _ALL = "*"  # the key that stands for every set, when clusters changed
 
 
-class ClusterSetController(Controller[str]):
+class ClusterSetController(ContextController[str]):
     name = "managedclusterset"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self.context = context
+        super().__init__(context)
         self.sets = context.informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
         self.clusters = context.documents(MANAGED_CLUSTERS)
         self._labels: dict[str, dict[str, str]] = {}  # of each cluster
@@ -95,9 +93,13 @@ class ClusterSetController(Controller[str]):
             message = f"the selector is invalid: {error}"
         count = sum(selector.matches(labels, {}) for labels in self._labels.values())
         if count:
-            verdict = Verdict("ClusterSetEmpty", "False", "ClustersSelected", f"{count} ManagedClusters selected")
+            verdict = PlacementCondition(
+                "ClusterSetEmpty", "False", "ClustersSelected", f"{count} ManagedClusters selected"
+            )
         else:
-            verdict = Verdict("ClusterSetEmpty", "True", "NoClusterMatched", message or "No ManagedCluster selected")
+            verdict = PlacementCondition(
+                "ClusterSetEmpty", "True", "NoClusterMatched", message or "No ManagedCluster selected"
+            )
         name, generation = cluster_set.metadata.name, cluster_set.metadata.generation
         conditions = changed(cluster_set.status.conditions, [verdict], generation, self.context.now())
         if conditions is None:

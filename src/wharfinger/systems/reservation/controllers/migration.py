@@ -12,8 +12,7 @@ from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, TooManyRequ
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob, Reservation
 from wharfinger.systems.reservation.rules import migration as rules
@@ -28,13 +27,11 @@ Passed = tuple[str, str]
 """A step that was waited for and is done: the type of its condition, and what to say."""
 
 
-class PodMigrationController(Controller[str]):
+class PodMigrationController(ContextController[str]):
     name = "podmigration"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         self._jobs = context.informers.of(POD_MIGRATION_JOBS, PodMigrationJob)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._pods = context.informers.of(PODS, Pod)
@@ -65,7 +62,7 @@ class PodMigrationController(Controller[str]):
             return
         try:
             # What was written a moment ago decides what is next, so the server is asked.
-            job = await self._client.get(POD_MIGRATION_JOBS, key, view=PodMigrationJob)
+            job = await self.client.get(POD_MIGRATION_JOBS, key, view=PodMigrationJob)
         except NotFound:
             return
         if job.ended or job.metadata.deletion_timestamp:
@@ -88,7 +85,7 @@ class PodMigrationController(Controller[str]):
             await self._first_reserve(job)
 
     async def _out_of_time(self, job: PodMigrationJob, evicted: bool) -> bool:
-        moment, now = rules.deadline(job), self._context.now()
+        moment, now = rules.deadline(job), self.context.now()
         if moment is None:
             return False
         if now <= moment:
@@ -142,13 +139,13 @@ class PodMigrationController(Controller[str]):
     async def _reservation(self, job: PodMigrationJob, pod: Document) -> Reservation | None:
         name = rules.reservation_name(job)
         try:
-            return await self._client.get(RESERVATIONS, name, view=Reservation)
+            return await self.client.get(RESERVATIONS, name, view=Reservation)
         except NotFound:
             if rules.uses_given(job) or job.status.condition("ReservationCreated") is not None:
                 await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} is not there")
                 return None
         try:
-            await self._client.create(RESERVATIONS, rules.reservation_for(job, pod))
+            await self.client.create(RESERVATIONS, rules.reservation_for(job, pod))
         except AlreadyExists:
             return None  # the next look finds it
         except ApiError as error:
@@ -169,7 +166,7 @@ class PodMigrationController(Controller[str]):
     async def _await_replacement(self, job: PodMigrationJob) -> None:
         name = rules.reservation_name(job)
         try:
-            reservation = await self._client.get(RESERVATIONS, name, view=Reservation)
+            reservation = await self.client.get(RESERVATIONS, name, view=Reservation)
         except NotFound:
             await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} went after the eviction")
             return
@@ -205,7 +202,7 @@ class PodMigrationController(Controller[str]):
         }
         try:
             if not metadata.get("deletionTimestamp"):
-                await self._client.create(
+                await self.client.create(
                     PODS, eviction, metadata["namespace"], name=metadata["name"], subresource="eviction"
                 )
         except NotFound:
@@ -226,12 +223,12 @@ class PodMigrationController(Controller[str]):
             node=node,
             passed=reserved if node else None,
         )
-        self._context.recorder.event(POD_MIGRATION_JOBS, job, "Normal", "Evicting", message)
+        self.context.recorder.event(POD_MIGRATION_JOBS, job, "Normal", "Evicting", message)
 
     async def _pod(self, job: PodMigrationJob) -> Document | None:
         reference = job.spec.pod_ref
         try:
-            found = await self._client.get(PODS, reference.name, reference.namespace)
+            found = await self.client.get(PODS, reference.name, reference.namespace)
         except NotFound:
             return None
         return found if reference.uid in ("", found["metadata"]["uid"]) else None
@@ -255,7 +252,7 @@ class PodMigrationController(Controller[str]):
             node,
         ) and job.status.phase == "Running":
             return
-        new = probed_condition(condition_type, condition_status, status, message, self._context.now())
+        new = probed_condition(condition_type, condition_status, status, message, self.context.now())
         await self._write(
             job,
             {
@@ -281,7 +278,7 @@ class PodMigrationController(Controller[str]):
         """`keep` leaves the reservation to whoever it is for."""
         if not keep and not rules.uses_given(job):
             await self._give_up_reservation(job)
-        new = probed_condition("Complete", phase == "Succeeded", reason, message, self._context.now())
+        new = probed_condition("Complete", phase == "Succeeded", reason, message, self.context.now())
         status: Document = {
             "phase": phase,
             "status": "Complete" if phase == "Succeeded" else reason,
@@ -292,7 +289,7 @@ class PodMigrationController(Controller[str]):
         if pod is not None:
             status["podRef"] = pod
         await self._write(job, status)
-        self._context.recorder.event(
+        self.context.recorder.event(
             POD_MIGRATION_JOBS, job, "Normal" if phase == "Succeeded" else "Warning", reason, message
         )
 
@@ -301,22 +298,22 @@ class PodMigrationController(Controller[str]):
         if passed is None:
             return conditions
         kind, message = passed
-        done = probed_condition(kind, True, kind, message, self._context.now())
+        done = probed_condition(kind, True, kind, message, self.context.now())
         others = [each for each in conditions if each["type"] not in (kind, new["type"])]
         return [*others, done, *(each for each in conditions if each["type"] == new["type"])]
 
     async def _give_up_reservation(self, job: PodMigrationJob) -> None:
         try:
-            found = await self._client.get(RESERVATIONS, rules.reservation_name(job), view=Reservation)
+            found = await self.client.get(RESERVATIONS, rules.reservation_name(job), view=Reservation)
             owner = found.metadata.controller
             if owner is not None and owner.uid == job.metadata.uid and not found.status.current_owners:
-                await self._client.delete(RESERVATIONS, found.metadata.name, uid=found.metadata.uid)
+                await self.client.delete(RESERVATIONS, found.metadata.name, uid=found.metadata.uid)
         except NotFound:
             return
 
     async def _write(self, job: PodMigrationJob, status: Document) -> None:
         metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}
-        await self._client.patch(
+        await self.client.patch(
             POD_MIGRATION_JOBS, job.metadata.name, {"metadata": metadata, "status": status}, subresource="status"
         )
 

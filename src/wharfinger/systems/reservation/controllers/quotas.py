@@ -14,8 +14,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
 from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -26,12 +25,11 @@ RESERVED = "wharfinger.dev/reserved"
 """The annotation: JSON, amounts by the names that the quota limits."""
 
 
-class ReservedQuotaController(Controller[ObjectKey]):
+class ReservedQuotaController(ContextController[ObjectKey]):
     name = "reservedquota"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._client = context.client
+        super().__init__(context)
         if not context.configuration.of(ReservationSettings).charge_quota:
             return
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
@@ -57,7 +55,7 @@ class ReservedQuotaController(Controller[ObjectKey]):
             return
         metadata = {"uid": quota.metadata.uid, "annotations": {RESERVED: text}}
         try:
-            await self._client.patch(RESOURCE_QUOTAS, name, {"metadata": metadata}, namespace)
+            await self.client.patch(RESOURCE_QUOTAS, name, {"metadata": metadata}, namespace)
         except NotFound:
             return
 

@@ -13,8 +13,7 @@ from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, view
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationSpec
@@ -29,7 +28,7 @@ SOON = 1.0  # seconds until names that turned out to be taken are looked at agai
 
 
 @dataclass(slots=True)
-class Plan:
+class ReservationSetPlan:
     """What is to be done, by numbers of reservations, and how many there are of each sort."""
 
     create: list[int] = field(default_factory=list)
@@ -44,10 +43,10 @@ def plan(
     replace_used: bool,
     over: bool,
     taken: Callable[[int], bool] = lambda number: False,
-) -> Plan:
+) -> ReservationSetPlan:
     """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
     somebody else's."""
-    made = Plan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    made = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
         reservation = there[number]
@@ -116,13 +115,11 @@ def reservation_of(document: Document, number: int) -> Document:
     }
 
 
-class ReservationSetController(Controller[str]):
+class ReservationSetController(ContextController[str]):
     name = "reservationset"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
-        self._client = context.client
+        super().__init__(context)
         self._sets = context.documents(RESERVATION_SETS)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._by_owner = self._reservations.index("controller", _owner_uid)
@@ -144,7 +141,7 @@ class ReservationSetController(Controller[str]):
         if document is None or document["metadata"].get("deletionTimestamp"):
             return
         there = self._numbered(document)
-        spec, now = document["spec"], self._context.now()
+        spec, now = document["spec"], self.context.now()
         _, end = expiry(document)
         made = plan(
             spec.get("replicas", 1),
@@ -166,7 +163,7 @@ class ReservationSetController(Controller[str]):
     async def _create(self, key: str, documents: list[Document]) -> str:
         """Makes reservations; says what stands against it where that may pass, such as a quota."""
         outcomes = await asyncio.gather(
-            *(self._client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
+            *(self.client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
         )
         refusal = ""
         for outcome in outcomes:
@@ -192,7 +189,7 @@ class ReservationSetController(Controller[str]):
 
     async def _delete(self, reservation: Reservation) -> None:
         try:
-            await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
+            await self.client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
         except NotFound:
             return
 
@@ -203,7 +200,7 @@ class ReservationSetController(Controller[str]):
         if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
             return
         try:
-            current = await self._client.get(RESERVATIONS, reservation.metadata.name)
+            current = await self.client.get(RESERVATIONS, reservation.metadata.name)
             # A merge patch would keep what the new spec leaves out.
             current["spec"] = wanted["spec"]
             metadata = current["metadata"]
@@ -212,11 +209,11 @@ class ReservationSetController(Controller[str]):
                 name: text for name, text in (metadata.get("annotations") or {}).items() if name not in _PASSED_ON
             }
             metadata["annotations"] = {**others, **annotations}
-            await self._client.update(RESERVATIONS, current)
+            await self.client.update(RESERVATIONS, current)
         except NotFound:
             return
 
-    async def _tell(self, document: Document, made: Plan, refusal: str) -> None:
+    async def _tell(self, document: Document, made: ReservationSetPlan, refusal: str) -> None:
         counts, wanted = made.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
@@ -225,7 +222,7 @@ class ReservationSetController(Controller[str]):
             message = f"{message}; no more can be made: {refusal}"
         conditions = set_condition(
             (document.get("status") or {}).get("conditions") or (),
-            new_condition("Ready", ready, reason, message, self._context.now()),
+            new_condition("Ready", ready, reason, message, self.context.now()),
         )
         status = {
             "replicas": sum(counts.values()),
@@ -236,7 +233,7 @@ class ReservationSetController(Controller[str]):
             "observedGeneration": document["metadata"].get("generation", 0),
             "conditions": conditions,
         }
-        await patch_status(self._client, RESERVATION_SETS, document, status)
+        await patch_status(self.client, RESERVATION_SETS, document, status)
 
 
 def _owner_uid(reservation: Reservation) -> list[str]:

@@ -9,8 +9,7 @@ from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, view
 from wharfinger.api.wording import counted
-from wharfinger.client.controller import Controller
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue
@@ -22,12 +21,11 @@ GATHER = 1.0
 """Seconds that changes of nodes are gathered before they are written: nodes come in groups."""
 
 
-class ResourceClassController(Controller[str]):
+class ResourceClassController(ContextController[str]):
     name = "resourceclass"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
+        super().__init__(context)
         self._catalogue = Catalogue()
         self._slots: dict[str, list[Slot]] = {}  # by node
         self._devices: dict[int, dict[str, int]] = {}  # by set of properties: how many on which node
@@ -103,11 +101,11 @@ class ResourceClassController(Controller[str]):
         told = (current.get("status"), current.get("reason"), current.get("message")) == (holds, reason, message)
         if told and all(status.get(name) == value for name, value in wanted.items()):
             return
-        condition = new_condition(MATCHED, holds, reason, message, self._context.now())
+        condition = new_condition(MATCHED, holds, reason, message, self.context.now())
         condition["observedGeneration"] = document["metadata"].get("generation", 0)
         conditions = set_condition(status.get("conditions") or (), condition)
         patch = {"metadata": {"uid": document["metadata"]["uid"]}, "status": {**wanted, "conditions": conditions}}
-        await self._context.client.patch(RESOURCE_CLASSES, key, patch, subresource="status")
+        await self.context.client.patch(RESOURCE_CLASSES, key, patch, subresource="status")
 
     def _of_raw(self, raw: str) -> int:
         meaning = self._catalogue.meaning(raw)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.rbac import RbacIndex
-from wharfinger.admission.reads import Derived, Reads, StoredObject
+from wharfinger.admission.reads import Derived, ObjectVersion, Reads
 from wharfinger.admission.request import User
 from wharfinger.api.kinds.builtin import (
     NAMESPACES,
@@ -17,7 +17,7 @@ from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.world import PolicySet, usable_by
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet, usable_by
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 
@@ -31,7 +31,7 @@ class StoredPolicies:
         self._policies = Derived(reads, SCHEDULING_POLICIES, self._read_policies)
         self._global_class = Derived(reads, PRIORITY_CLASSES, _global_class)
 
-    def _read_policies(self, found: Sequence[StoredObject]) -> PolicySet:
+    def _read_policies(self, found: Sequence[ObjectVersion]) -> PolicySet:
         self._set = PolicySet(found, self._set, document=lambda stored: stored.document())
         return self._set
 
@@ -49,7 +49,7 @@ class StoredPolicies:
         return self._global_class.get()
 
 
-def _global_class(classes: Sequence[StoredObject]) -> str:
+def _global_class(classes: Sequence[ObjectVersion]) -> str:
     """Of several classes that claim to be the global default the one with the lowest value counts, as in the Priority
     plugin."""
     defaults = [found for stored in classes if (found := decode(stored.data, PriorityClass)).global_default]

@@ -15,9 +15,8 @@ from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, N
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
-from wharfinger.client.controller import Controller
 from wharfinger.client.interface import Client
-from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules import shipped
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -110,14 +109,13 @@ def _restored(current: Document, wanted: Document) -> Document | None:
     return restored
 
 
-class SchedulingPolicyController(Controller[str]):
+class SchedulingPolicyController(ContextController[str]):
     """Records an event when the first policy of an administrator switches enforcement on, or the last one is gone."""
 
     name = "schedulingpolicy"
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(observer=context.observer)
-        self._context = context
+        super().__init__(context)
         self._policies = context.documents(SCHEDULING_POLICIES)
         self._enforcing: bool | None = None
         self._policies.add_handler(
@@ -127,17 +125,17 @@ class SchedulingPolicyController(Controller[str]):
         )
 
     async def prepare(self) -> None:
-        await provision_if_allowed(self._context.client)
+        await provision_if_allowed(self.context.client)
         self._enforcing = self._switched_on() is not None
 
     async def reconcile(self, key: str) -> None:
-        if self._context.configuration.of(SchedulingPolicySettings).mode != "auto":
+        if self.context.configuration.of(SchedulingPolicySettings).mode != "auto":
             return
         policy = self._switched_on()
         before, self._enforcing = self._enforcing, policy is not None
         if before == self._enforcing:
             return
-        record = self._context.recorder.event
+        record = self.context.recorder.event
         if policy is not None:
             message = "scheduling policies are enforced from now on, since this one is not among the shipped ones"
             record(SCHEDULING_POLICIES, policy, "Normal", "EnforcementStarted", message)
