@@ -83,7 +83,7 @@ def test_its_kinds_commands_and_component_are_gone(system: System, without: dict
     shown = {line.split()[0] for line in wharf(without, "--help").splitlines() if line.startswith("  ")}
     assert shown.isdisjoint(system.commands())
     assert shown.issuperset(name for other in others for name in other.commands())
-    component = system.install_component()
+    component = system.installation().component
     assert component is not None
     installed = list(yaml.safe_load_all(wharf(without, "install", "--offline", "--components", "all")))
     kinds = {
