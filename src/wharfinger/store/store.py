@@ -23,7 +23,7 @@ from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
 from wharfinger.store.collection import Collection, Limits
 from wharfinger.store.deletion import Deleter
-from wharfinger.store.ledger import Backend, Ledger, Memory
+from wharfinger.store.ledger import Backend, Memory, WriteLedger
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import Listing, StoredObject, Written, decode_document, encode, key_of
@@ -56,7 +56,7 @@ class Store(WriteVerbs[Written]):
         self.chain = chain if chain is not None else Chain()
         self.now = now
         self._bookmark_every = bookmark_every
-        self._ledger = Ledger(backend if backend is not None else Memory(), limits or Limits(), now)
+        self._ledger = WriteLedger(backend if backend is not None else Memory(), limits or Limits(), now)
         self._writer = Writer(
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
