@@ -30,7 +30,7 @@ SYSTEMS: dict[str, System] = {
 }
 CORE_TESTS = (
     "api/test_columns.py",
-    "api/test_schemas.py",
+    "api/schema",
     "engine",
     "plugins",
     "store/test_create.py",
