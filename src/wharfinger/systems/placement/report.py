@@ -1,4 +1,4 @@
-"""What reports tell about placements: the clusters that each selects."""
+"""The placement part of run reports: the clusters that each placement selects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE = Sample(
     hints=("wharf explain placement sample/roomiest",),
     awaited=(PLACEMENT_DECISIONS,),
 )
-_NAMED = 10  # clusters in a cell
+_NAMED = 10  # clusters listed in a cell
 
 
 def sections(objects: Sequence[Document]) -> list[ReportSection]:
@@ -46,7 +46,7 @@ def compared(objects: Callable[[Resource], Sequence[Document]]) -> dict[Compared
 
 
 def _decided(decisions: Iterable[Document]) -> dict[str, list[str]]:
-    """The clusters of each placement, by its namespace and name, in the order of the decisions."""
+    """The selected clusters by namespace and name of the placement, in decision order."""
     found: dict[str, list[str]] = {}
     for document in decisions:
         metadata = document["metadata"]

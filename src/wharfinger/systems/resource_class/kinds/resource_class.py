@@ -29,7 +29,7 @@ _RESERVED = ("autoProvisionConfig", "resourceRequestParameters")
 class PropertyExpressionModel(Model):
     """A requirement on one property of a device."""
 
-    key: Annotated[str, doc("The property.")]
+    key: Annotated[str, doc("The name of the property.")]
     operator: Annotated[
         Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
         doc("In and NotIn compare text; Gt and Lt compare amounts with units."),
