@@ -1,4 +1,4 @@
-"""Placement: clusters of a fleet by filters and weighted scores. Start with the README in this folder."""
+"""Placement: selects clusters of a fleet by filters and weighted scores. See the README in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The placement process: its controllers, its user, and what `wharf install` puts onto a hub."""
+"""What `wharf install` adds to a hub for placement: the controllers, their user and RBAC rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports tell about placements: the clusters that each selects."""
+"""The placement part of run reports: the clusters that each placement selects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemR
 from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.systems.placement.kinds.views import PLACEMENT_LABEL
 
-_NAMED = 10  # clusters in a cell
+_NAMED = 10  # clusters listed in a cell
 
 
 class PlacementReport(SystemReport):
@@ -49,7 +49,7 @@ class PlacementReport(SystemReport):
 
 
 def _decided(decisions: Iterable[Document]) -> dict[str, list[str]]:
-    """The clusters of each placement, by its namespace and name, in the order of the decisions."""
+    """The selected clusters by namespace and name of the placement, in decision order."""
     found: dict[str, list[str]] = {}
     for document in decisions:
         metadata = document["metadata"]

@@ -1,7 +1,7 @@
 """Placement in scenarios: the agents of managed clusters, and times of day in placements.
 
-Simulated clusters have no agents. On a running hub the clusters of a scenario join, renew their leases and fall silent
-here, as the agents of real clusters would.
+Simulated clusters have no agents. On a running hub, this module joins the clusters of a scenario, renews their leases
+and stops renewing them, as the agents of real clusters would.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS, MANAGED_CLUSTERS
 from wharfinger.systems.placement.rules.extras import TIME_WINDOWS
 
-RENEWAL = 0.5  # seconds between renewals of a lease
-_MINUTE, _DAY = 60, 24 * 60  # a minute in seconds, a day in minutes
+RENEWAL = 0.5  # seconds between lease renewals
+_MINUTE, _DAY = 60, 24 * 60  # seconds, minutes
 _TIME_OF_DAY = re.compile(r"\d\d:\d\d")
 
 
@@ -85,7 +85,7 @@ class PlacementScenario(ScenarioExtension):
 
 
 class ClusterAgents:
-    """The agents of a scenario's clusters. They report through the administrator's client."""
+    """The agents of a scenario's clusters. They use the administrator's client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -94,10 +94,10 @@ class ClusterAgents:
         self._renewing: asyncio.Task[None] | None = None
 
     async def join(self, resource: Resource, cluster: Document) -> None:
-        """What an agent does when its cluster joins the hub."""
+        """Joins a cluster to the hub, as its agent would."""
         name = str(cluster["metadata"]["name"])
         with contextlib.suppress(NotFound):
-            await self._client.delete(LEASES, LEASE, name)  # left by a cluster of that name in an earlier scenario
+            await self._client.delete(LEASES, LEASE, name)  # left over from an earlier scenario
         if "hubAcceptsClient" not in (cluster.get("spec") or {}):
             await self._client.patch(resource, name, {"spec": {"hubAcceptsClient": True}})
         self._joined[name] = resource
@@ -109,7 +109,7 @@ class ClusterAgents:
         self._stopped.add(name)
 
     async def start(self, name: str) -> None:
-        """What an agent does when it is started again: it renews its lease and reports that the cluster is available."""
+        """Restarts the agent of a cluster: it renews its lease and reports the cluster as available."""
         self._stopped.discard(name)
         await self._renew_one(name)
         await self._report(name, (AVAILABLE, "ManagedClusterAvailable"))
@@ -131,7 +131,7 @@ class ClusterAgents:
             await self._client.patch(LEASES, LEASE, {"spec": {"renewTime": format_micro_time(time.time())}}, name)
 
     async def _report(self, name: str, *true: tuple[str, str]) -> None:
-        """Sets conditions to true; conditions of other types stay."""
+        """Sets conditions to true and keeps other types."""
         resource, types = self._joined[name], {type for type, _ in true}
         now = format_time(time.time())
         found = await self._client.get(resource, name)
@@ -145,7 +145,7 @@ class ClusterAgents:
 
 
 def _windows(document: Document) -> list[Document]:
-    """The time windows of a placement, as far as they can be read."""
+    """The well-formed time windows of a placement."""
     text = ((document.get("metadata") or {}).get("annotations") or {}).get(TIME_WINDOWS)
     if not isinstance(text, str):
         return []

@@ -1,4 +1,4 @@
-"""The block of this system in the configuration document."""
+"""The configuration block of this system."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from wharfinger.api.configuration import Block, Count
 
 
 class PlacementSettings(Block, frozen=True):
-    resync_seconds: Count = 0  # every placement is decided anew that often; 0: only when something that matters changed
+    resync_seconds: Count = 0  # interval at which all placements are decided again; 0: only on changes
     default_cluster_set: bool = True

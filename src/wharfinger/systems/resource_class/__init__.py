@@ -1,4 +1,4 @@
-"""ResourceClass: devices requested by portable names. Start with the README in this folder."""
+"""ResourceClass: portable names for devices with certain properties. See the README in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `wharf install` puts onto a real cluster for resource classes, and what the embedded API server allows."""
+"""What `wharf install` adds to a cluster for resource classes, and the RBAC rules of the embedded API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports tell about resource classes."""
+"""The resource class part of run reports."""
 
 from __future__ import annotations
 

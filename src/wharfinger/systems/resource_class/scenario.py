@@ -1,5 +1,8 @@
-"""Resource classes in scenarios. On a real cluster devices of nodes and records of pods are in objects and annotations of
-their own, and classes are requested and counted by alias: what the cluster shows is read as the scenario says it."""
+"""Resource classes in scenarios.
+
+On a real API server, device inventories and records are in separate objects and annotations, and classes are requested
+and counted by alias. Observed objects are translated back to the form that scenarios use.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class ResourceClassScenario(ScenarioExtension):
         self._footprint: Footprint | None = None
 
     def comparable(self, wanted: Configuration, running: Configuration) -> Configuration:
-        """Whether names are rewritten makes no difference: `unmet` says where it must be."""
+        """Ignores `rewriteNames`: `unmet` reports the scenarios that need it."""
         rewrite_names = running.of(ResourceClassSettings).rewrite_names
         return wanted.having(msgspec.structs.replace(wanted.of(ResourceClassSettings), rewrite_names=rewrite_names))
 
@@ -58,7 +61,7 @@ class ResourceClassScenario(ScenarioExtension):
         if not name:
             return ""
         return (
-            f"it asks for {name}, and real API servers refuse resource names without a domain: "
+            f"it requests {name}, and real API servers refuse resource names without a domain: "
             "let the webhook rewrite them (resourceClass.rewriteNames)"
         )
 
@@ -73,7 +76,7 @@ class ResourceClassScenario(ScenarioExtension):
         return plain
 
     async def patching(self, resource: Resource, name: str, patch: Any) -> Any:
-        """Real API servers drop the compute resources of a node: they go into an object named after the node."""
+        """Real API servers drop `status.computeResources`, so it is written to a NodeComputeResources object instead."""
         if resource != NODES or not isinstance(patch, dict) or not isinstance(status := patch.get("status"), dict):
             return patch
         if (devices := status.get("computeResources")) is not None:
@@ -101,8 +104,7 @@ class ResourceClassScenario(ScenarioExtension):
 
 
 class ClassNames:
-    """Gives each class one name, whichever of its names is used: what a scenario expects and what a cluster says compare
-    equal once both are `plain`."""
+    """Normalizes the names of classes, so that expectations and observed objects compare equal."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._names: dict[str, str] = {}
@@ -115,10 +117,10 @@ class ClassNames:
         others = "|".join(re.escape(name) for name in sorted({*self._names, *raws} - {""}, key=len, reverse=True))
         prefixed = rf"{re.escape(ALIAS_PREFIX)}(?P<default>[\w.-]*\w)"
         self._pattern = re.compile(rf"(?:\brequests\.)?(?:{prefixed}{f'|(?P<other>{others})' if others else ''})")
-        self.used = bool(raws)  # whether the scenario has classes at all
+        self.used = bool(raws)  # whether the scenario has classes
 
     def plain(self, value: Any) -> Any:
-        """A text, or every text in a document, with aliases as the names of their classes."""
+        """The document with aliases replaced by class names in every string."""
         if isinstance(value, str):
             return self._pattern.sub(self._name, value)
         if isinstance(value, dict):
@@ -132,7 +134,7 @@ class ClassNames:
         return self._names.get(match["other"], str(match["other"]))
 
     def scenario(self, scenario: Scenario) -> Scenario:
-        """The scenario with its expectations in plain names. What it applies stays as it is."""
+        """The scenario with its expectations normalized; the objects that it applies are unchanged."""
         if not self.used:
             return scenario
         steps = (
@@ -154,7 +156,7 @@ class ClassNames:
         return replace(expectation, fields=tuple(fields))
 
     def document(self, document: Document) -> Document:
-        """An object of the cluster in plain names."""
+        """A cluster object, normalized."""
         if not self.used:
             return document
         plain: Document = self.plain(with_record(document))
@@ -162,7 +164,7 @@ class ClassNames:
 
 
 def with_record(document: Document) -> Document:
-    """A pod with its record in the fields of the containers, where an embedded API server shows it."""
+    """The pod with its record in the container fields, as the embedded API server shows it."""
     text = ((document.get("metadata") or {}).get("annotations") or {}).get(RECORD)
     spec = document.get("spec") or {}
     if text is None or "containers" not in spec:
@@ -185,7 +187,7 @@ def with_record(document: Document) -> Document:
 
 
 def unqualified(document: Document) -> Iterable[str]:
-    """Resource names of a pod, a pod template or a quota that real API servers refuse."""
+    """Resource names in a pod, pod template or quota that real API servers reject."""
     spec = child(document, "spec")
     if document.get("kind") == "ResourceQuota":
         yield from filter(is_unqualified, child(spec, "hard"))

@@ -1,4 +1,4 @@
-"""The block of this system in the configuration document."""
+"""The configuration block of this system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from wharfinger.api.configuration import Block, Count
 
 
 class ResourceClassSettings(Block, frozen=True):
-    groups: bool = False  # groupBy and groupSize
-    rewrite_names: bool = False  # the webhook rewrites unqualified names to aliases
-    overlay: bool = False  # the webhook adds the raw request beside the class
-    startup_grace_seconds: Count = 15 * 60  # how long a new node may stay silent before it counts without devices
+    groups: bool = False  # allow groupBy and groupSize
+    rewrite_names: bool = False  # webhook: rewrite unqualified names to aliases
+    overlay: bool = False  # webhook: add the raw request next to the class
+    startup_grace_seconds: Count = 15 * 60  # how long a new node may take to publish its devices

@@ -1,6 +1,8 @@
-"""Admission of ManagedClusters and bindings: the set label, the times of taints, and who may accept, join and bind.
+"""Admission of ManagedClusters and ManagedClusterSetBindings: the cluster set label, the times of taints, and the
+permissions to accept, join and bind.
 
-Permissions are asked of an `authorize` function, so that RBAC in process and subject access reviews serve alike.
+Permissions are checked through an `authorize` function, so that both in-process RBAC and SubjectAccessReviews can be
+used.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def _is(request: Request, plural: str, *operations: str) -> bool:
 
 
 class ClusterDefaultsReviewer:
-    """Mutating: a cluster without a set belongs to `default`; the server owns the times of taints."""
+    """Mutating: adds a cluster without a set to `default`, and sets the times of taints, which clients may not set."""
 
     def __init__(self, now: Callable[[], float], *, default_set: bool = True) -> None:
         self._now = now
@@ -94,14 +96,15 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """A right that a request takes, and the refusal for those who lack it."""
+    """A required permission, and the error for users who lack it."""
 
     question: Attributes
     refusal: ApiError
 
 
 def needed(request: Request) -> list[Needed]:
-    """The rights that a write of a cluster or binding takes beside the write itself: to accept, to join, to bind."""
+    """The permissions that writing a cluster or binding requires in addition to the write itself: to accept, join or
+    bind."""
     if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
         return [*_acceptance(request), *_membership(request)]
     if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE"):
@@ -135,7 +138,7 @@ def _binding(request: Request) -> list[Needed]:
 
 
 def accepts(request: Request) -> bool:
-    """Whether the request lets a cluster in."""
+    """Whether the request accepts a cluster."""
     return _accepts(request.object) and not _accepts(request.old)
 
 
@@ -153,7 +156,7 @@ def _bound_set(document: Document | None) -> str:
 
 
 class PermissionReviewer:
-    """Validating: accepting a cluster, moving it between sets and binding a set are rights of their own."""
+    """Validating: accepting a cluster, moving it between sets and binding a set need separate permissions."""
 
     def __init__(self, authorize: Authorize) -> None:
         self._authorize = authorize
@@ -169,7 +172,7 @@ class PermissionReviewer:
 
 
 class ShapeReviewer:
-    """Validating: a binding is named after its set; no cluster is let in while its namespace goes away."""
+    """Validating: a binding has the name of its set, and no cluster is accepted while its namespace is terminating."""
 
     def __init__(self, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
         self._terminating = terminating
@@ -201,7 +204,7 @@ def placement_reviewers(
     *,
     default_set: bool = True,
 ) -> tuple[list[Reviewer], list[Reviewer]]:
-    """All reviewers of placement: the mutating ones, and the validating ones."""
+    """All reviewers of placement: the mutating and the validating ones."""
     return (
         [ClusterDefaultsReviewer(now, default_set=default_set)],
         [ShapeReviewer(terminating), PermissionReviewer(authorize)],
@@ -209,7 +212,7 @@ def placement_reviewers(
 
 
 def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
-    """The reviewers over a store in process."""
+    """The reviewers for an in-process store."""
 
     def terminating(namespace: str) -> bool:
         found = context.objects.peek(NAMESPACES, namespace)

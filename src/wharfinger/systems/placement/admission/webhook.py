@@ -1,4 +1,4 @@
-"""Clusters and bindings on a real hub: the reviewers of placement, with rights asked of the API server."""
+"""Admission of clusters and bindings on a real hub; permissions are checked with SubjectAccessReviews."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINDINGS = Rule(OCM, (MANAGED_CLUSTER_SET_BINDINGS.plural,))
 
 
 class RightsHandler(WebhookHandler):
-    """Whether the requester may accept, join or bind, as a SubjectAccessReview tells."""
+    """Checks the permissions to accept, join and bind with SubjectAccessReviews."""
 
     name = "placement-rights"
     rules = (Rule(OCM, (MANAGED_CLUSTERS.plural,)), BINDINGS)

@@ -1,4 +1,4 @@
-"""`wharf explain placement`: why a placement selects the clusters that it selects."""
+"""`wharf explain placement`: why a placement selects its clusters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def command(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Show for each cluster the filter that rejects it and why, or the contribution of each prioritizer; and which
-    clusters are chosen.
+    """Show which clusters a placement selects, and for each cluster its score from each prioritizer, or the filter that
+    rejects it and why.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def command(
 async def explain_placement(
     client: Client, clock: Clock, configuration: Configuration, registry: Registry, namespace: str, name: str
 ) -> PlacementExplanation:
-    """Loads the fleet as the placement controller would, and asks."""
+    """Loads the fleet as the placement controller does and explains the decision."""
     from wharfinger.api.errors import not_found
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet

@@ -1,4 +1,4 @@
-"""`wharf placement`: the hub's placement controllers as a process of their own."""
+"""`wharf placement`: runs the hub's placement controllers as a separate process."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A WharfingerConfiguration; its placement block counts.",
+    help="A WharfingerConfiguration file; only its placement block is used.",
 )
 @click.option(
-    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Whether one of several copies works."
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Run only on the replica that holds the lease.",
 )
-@click.option("--leader-elect-namespace", default="kube-system", show_default=True, help="Where the lease is.")
+@click.option("--leader-elect-namespace", default="kube-system", show_default=True, help="The namespace of the lease.")
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
 )
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for these ports.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve these ports on.")
 @click.option(
     "--debug-port", type=click.IntRange(0, 65535), help="Serve /debug/placements/ on this port; see the docs."
 )
 def command(kubeconfig: str | None, context: str | None, config: Path | None, **options: Any) -> None:
-    """Decide Placements, and keep clusters, cluster sets and bindings, on a hub.
+    """Run the placement controllers on a hub: decide Placements, and maintain clusters, cluster sets and bindings.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`wharf score`: producers of scores: the agent of a member cluster, and one that asks Prometheus."""
+"""`wharf score`: score producers: the agent of a member cluster, and a Prometheus client."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from wharfinger.cli.options import cluster_options, open_client
 
 @click.group
 def command() -> None:
-    """Produce scores that Placements choose clusters by."""
+    """Produce scores for Placements."""
 
 
 @command.command
 @cluster_options
-@click.option("--cluster-name", required=True, help="What the hub calls this cluster.")
+@click.option("--cluster-name", required=True, help="The name of this cluster on the hub.")
 @click.option("--hub-kubeconfig", required=True, metavar="FILE", help="The kubeconfig of the hub.")
-@click.option("--hub-context", metavar="NAME", help="The context of the hub's kubeconfig to use.")
+@click.option("--hub-context", metavar="NAME", help="The context in the hub's kubeconfig.")
 @click.option("--resource-name", default="resource-usage", show_default=True, help="The AddOnPlacementScore's name.")
 @click.option("--interval", default="30s", show_default=True, help="How often to report.")
 @click.option("--valid-for", default="5m", show_default=True, help="How long scores stay valid without a report.")
-@click.option("--cpu-scale", default=100.0, show_default=True, help="So many free cores score 100.")
-@click.option("--memory-scale", default=1024.0, show_default=True, help="So many free GiB score 100.")
+@click.option("--cpu-scale", default=100.0, show_default=True, help="Free cores at which a cluster scores 100.")
+@click.option("--memory-scale", default=1024.0, show_default=True, help="Free GiB at which a cluster scores 100.")
 @click.option(
-    "--claim", "claims", multiple=True, metavar="NAME=VALUE", help="A fact to state of the cluster; repeatable."
+    "--claim", "claims", multiple=True, metavar="NAME=VALUE", help="A cluster claim to report. Can be repeated."
 )
-@click.option("--once", is_flag=True, help="Report once and end.")
+@click.option("--once", is_flag=True, help="Report once and exit.")
 def agent(
     kubeconfig: str | None,
     context: str | None,
@@ -40,7 +40,7 @@ def agent(
 ) -> None:
     """Report a member cluster to its hub: status, lease, and CPU and memory scores.
 
-    --kubeconfig names the member; --hub-kubeconfig the hub.
+    --kubeconfig selects the member, --hub-kubeconfig the hub.
 
     \b
     Examples:
@@ -104,9 +104,9 @@ async def _agent(
     "-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The PrometheusScores document.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Measure and publish once, and end.")
+@click.option("--once", is_flag=True, help="Measure and publish once, then exit.")
 def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bool) -> None:
-    """Turn PromQL results into scores, on the hub that --kubeconfig names."""
+    """Publish scores from PromQL queries on the hub that --kubeconfig selects."""
     import asyncio
 
     import yaml

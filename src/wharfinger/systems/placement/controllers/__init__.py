@@ -1,4 +1,4 @@
-"""Placement, live: the scheduling controller, and the hub's housekeeping of clusters, sets and bindings."""
+"""The placement controllers: scheduling, and maintenance of clusters, sets and bindings on the hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wharfinger.systems.placement.controllers.sets import ClusterSetController
 
 
 def placement_controllers(context: ControllerContext, metrics: PlacementMetrics | None = None) -> list[Controller[Any]]:
-    """All controllers of placement, for one process."""
+    """All placement controllers, for one process."""
     return [
         ClusterController(context),
         ClusterSetController(context),

@@ -1,4 +1,4 @@
-"""ManagedClusterSetBindings: whether the set they name exists."""
+"""Maintains ManagedClusterSetBinding status: whether the set exists."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The placement controller's picture of the world: the fleet, plans, scopes, and who must be decided again on a change.
+"""The placement controller's cache: the fleet, plans and scopes, and which placements a change affects.
 
-Fed by informers and by the controller's own writes, whichever is newer. Only what can change a decision asks for one.
+Updated by informers and by the controller's own writes, whichever is newer. Only changes that can affect a decision
+queue the placement.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ class PlacementCache:
         self.fleet = Fleet()
         self.placements: dict[ObjectKey, Placement] = {}
         self.pages: dict[ObjectKey, dict[str, PlacementDecision]] = {}
-        self._owners: dict[ObjectKey, ObjectKey] = {}  # the placement of each page
+        self._owners: dict[ObjectKey, ObjectKey] = {}  # page → placement
         self._queue = queue
         self._now = now
-        self._versions: dict[tuple[str, ObjectKey], int] = {}  # the newest version known of placements and pages
-        self._writing: dict[tuple[str, ObjectKey], int] = {}  # under our own pen, and the newest version seen meanwhile
+        self._versions: dict[tuple[str, ObjectKey], int] = {}  # latest resource version of each placement and page
+        self._writing: dict[tuple[str, ObjectKey], int] = {}  # our writes in flight → latest version seen since
         self._sets: dict[str, ManagedClusterSet] = {}
         self._selectors: dict[str, Selector] = {}
         self._bound: dict[str, set[str]] = {}
         self._scope_memo: dict[tuple[str, tuple[str, ...]], EligibleSets] = {}
         self._plans: dict[ObjectKey, PlacementPlan] = {}
         self._scopes: dict[ObjectKey, EligibleSets] = {}
-        # Placements that choose from the same clusters and look at the same parts of them, together.
+        # Placements grouped by scope and by the cluster facets that they depend on.
         self._in_scope: dict[EligibleSets, dict[frozenset[Facet], set[ObjectKey]]] = {}
         self._listed: dict[ObjectKey, tuple[EligibleSets, frozenset[Facet]]] = {}
-        self._readers: dict[str, set[ObjectKey]] = {}  # placements by the name of a score resource
+        self._readers: dict[str, set[ObjectKey]] = {}  # placements by score resource name
         self._cel_readers: set[ObjectKey] = set()
 
-    # What a decision starts from
+    # Inputs of a decision
 
     def plan(self, key: ObjectKey) -> PlacementPlan:
         plan = self._plans.get(key)
@@ -92,7 +93,7 @@ class PlacementCache:
     # Placements
 
     def put_placement(self, placement: Placement, *, ours: bool = False) -> None:
-        """`ours`: the answer to our own write, which asks for nothing."""
+        """`ours`: the response to our own write, which needs no new decision."""
         key = placement.metadata.key
         if not self._newer("placement", key, placement.metadata.resource_version):
             return
@@ -157,17 +158,18 @@ class PlacementCache:
             self._queue(owner)
 
     def deleted_by_us(self, page: PlacementDecision, version: str) -> None:
-        """Until the watch says so too, older news of the page is no news."""
+        """Removes the page at this version; older watch events for it are ignored."""
         self._newer("page", page.metadata.key, version)
         self.remove_page(page, ours=True)
 
-    # Our own writes, which the watch may tell of before their answer is here
+    # Our own writes, whose watch event may arrive before the response
 
     def begin_write(self, kind: str, key: ObjectKey) -> None:
         self._writing[kind, key] = 0
 
     def end_write(self, kind: str, key: ObjectKey, owner: ObjectKey, version: str) -> None:
-        """`version` is what our write made; empty when it failed. Something newer was written by another."""
+        """`version` is the version that our write created, empty if it failed. If a newer one was seen, another client
+        wrote the object, and the placement is queued."""
         seen = self._writing.pop((kind, key), 0)
         if seen > (int(version) if version.isdigit() else 0):
             self._queue(owner)
@@ -210,7 +212,7 @@ class PlacementCache:
         self._rescope(namespace)
 
     def _rescope(self, namespace: str | None = None) -> None:
-        """Asks anew for placements whose eligible sets became others."""
+        """Queues the placements whose eligible sets changed."""
         if namespace is None:
             self._selectors, _ = compile_sets(self._sets.values())
         self._scope_memo.clear()
@@ -255,7 +257,7 @@ class PlacementCache:
         self._score_changed(score, None)
 
     def _score_changed(self, old: AddOnPlacementScore | None, new: AddOnPlacementScore | None) -> None:
-        """A renewal that only extends the validity of scores that are valid still changes nothing."""
+        """Queues the placements that read the score. Renewing scores that are still valid changes nothing."""
         now = self._now()
         before, after = _valid_scores(old, now), _valid_scores(new, now)
         score = new or old
@@ -266,7 +268,7 @@ class PlacementCache:
             name for name in {*(before or {}), *(after or {})} if (before or {}).get(name) != (after or {}).get(name)
         }
         sooner = after is not None and old is not None and new is not None and _until(new) < _until(old)
-        # Expired scores are named in warnings, so that their coming and going is told even where values are 0.
+        # Warnings name expired scores, so validity changes count even if values are 0.
         if not (appeared or changed or sooner):
             return
         row = self.fleet.row_of.get(cluster)
@@ -289,7 +291,7 @@ class PlacementCache:
 
 
 def _owner(page: PlacementDecision) -> ObjectKey | None:
-    """The placement a page belongs to: its owner, whatever the label was changed to; else the one its label names."""
+    """The placement that a page belongs to: its controller owner reference, else its label."""
     controller = page.metadata.controller
     if controller is not None and controller.kind == "Placement":
         return page.metadata.namespace, controller.name

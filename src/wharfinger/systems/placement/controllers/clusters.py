@@ -1,7 +1,7 @@
-"""ManagedClusters on the hub: their namespace, their lease, whether they are available, and the taints that say so.
+"""Maintains ManagedClusters on the hub: namespace, lease, availability, and the taints derived from it.
 
-A cluster whose agent stopped renewing its lease becomes Unknown exactly when five lease durations have passed. In
-simulation agents are taken to report until the annotation `AGENT_STOPPED` says since when they do not.
+A cluster becomes Unknown when its lease has not been renewed for five lease durations. In simulation, agents are
+assumed to be running unless the annotation `AGENT_STOPPED` says when they stopped.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from wharfinger.systems.placement.rules.taints import NO_SELECT
 AVAILABLE, ACCEPTED, JOINED = "ManagedClusterConditionAvailable", "HubAcceptedManagedCluster", "ManagedClusterJoined"
 UNAVAILABLE_TAINT, UNREACHABLE_TAINT = PREFIX + "unavailable", PREFIX + "unreachable"
 LEASE = "managed-cluster-lease"
-AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: since when the cluster's agent is silent
-LEASES_MISSED = 5  # so many lease durations without a renewal make a cluster Unknown
+AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: when the cluster's agent stopped
+LEASES_MISSED = 5  # lease durations without renewal after which a cluster is Unknown
 DEFAULT_LEASE_SECONDS = 60
-_EXACT = 1e-6  # seconds: timers may fire that much early by rounding
+_EXACT = 1e-6  # seconds by which timers may fire early because of rounding
 _STOPPED = "ManagedClusterLeaseUpdateStopped"
 _DOCUMENT: type[dict[str, Any]] = dict
 
@@ -40,7 +40,7 @@ class ClusterController(ContextController[str]):
         self.namespaces = context.informers.of(NAMESPACES, Metadata)
         self.leases = context.informers.of(LEASES, _DOCUMENT, field_selector=f"metadata.name={LEASE}")
         self.clusters.add_handler(self._changed, lambda old, new: self._changed(new))
-        # A renewal needs no look: the timer of the old deadline finds the new one.
+        # Lease renewals need no reconcile: the pending timer reads the new deadline.
         self.leases.add_handler(self._lease_changed, None, self._lease_changed)
         self.namespaces.add_handler(None, None, lambda namespace: self.queue.add(namespace.metadata.name))
 
@@ -56,8 +56,8 @@ class ClusterController(ContextController[str]):
             return
         cluster = view(document, ManagedCluster)
         if cluster.spec.hub_accepts_client or self.context.implicit_heartbeats:
-            await self._keep_namespace(key)
-        await self._keep_lease(cluster)
+            await self._ensure_namespace(key)
+        await self._ensure_lease(cluster)
         verdicts = [*self._acceptance(cluster), *self._availability(cluster)]
         status = next((verdict.status for verdict in verdicts if verdict.type == AVAILABLE), None)
         if status is None:
@@ -67,13 +67,14 @@ class ClusterController(ContextController[str]):
         conditions = changed(cluster.status.conditions, verdicts, cluster.metadata.generation, self.context.now())
         if verdicts and conditions is not None:
             try:
-                # The list is written whole, and the cluster's agent writes to it as well: what it wrote meanwhile must stay.
+                # The patch replaces the whole list, which the agent also writes: use the resource version to keep its
+                # changes.
                 patch = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
                 await self.context.client.patch(MANAGED_CLUSTERS, key, patch, subresource="status")
             except NotFound:
                 return
 
-    async def _keep_namespace(self, name: str) -> None:
+    async def _ensure_namespace(self, name: str) -> None:
         if self.namespaces.get(name) is not None:
             return
         document = {
@@ -86,8 +87,8 @@ class ClusterController(ContextController[str]):
         except AlreadyExists:
             return
 
-    async def _keep_lease(self, cluster: ManagedCluster) -> None:
-        """Makes the lease when an agent has joined; from then on the agent renews it."""
+    async def _ensure_lease(self, cluster: ManagedCluster) -> None:
+        """Creates the lease once an agent has joined; from then on the agent renews it."""
         name = cluster.metadata.name
         joined = cluster.status.condition(JOINED)
         if joined is None or joined.status != "True" or self.leases.get(LEASE, name) is not None:
@@ -116,7 +117,8 @@ class ClusterController(ContextController[str]):
         return []
 
     def _availability(self, cluster: ManagedCluster) -> list[PlacementCondition]:
-        """What the lease says; nothing while it is fresh, since the agent itself reports health."""
+        """The availability condition derived from the lease; empty while the lease is fresh, because the agent reports
+        health."""
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
         renewed = self._renewed(cluster)
         if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
@@ -136,7 +138,7 @@ class ClusterController(ContextController[str]):
         return [PlacementCondition(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
 
     def _renewed(self, cluster: ManagedCluster) -> float | None:
-        """When the agent was last heard of; None where no lease tells."""
+        """When the agent last renewed its lease; None if there is no lease."""
         if self.context.implicit_heartbeats:
             text = cluster.metadata.annotations.get(AGENT_STOPPED, "")
         else:
@@ -148,7 +150,7 @@ class ClusterController(ContextController[str]):
             return None
 
     async def _taint(self, document: Document, cluster: ManagedCluster, status: str) -> str:
-        """The system taints, of which there is at most one."""
+        """Sets the system taint for this availability and removes the other. Returns the new resource version."""
         wanted = {"True": "", "False": UNAVAILABLE_TAINT}.get(status, UNREACHABLE_TAINT)
         system = {UNAVAILABLE_TAINT, UNREACHABLE_TAINT}
         there = {taint.key for taint in cluster.spec.taints if taint.key in system}

@@ -1,7 +1,8 @@
-"""The debug endpoint: what a Placement would select and why, over HTTP, in the words of upstream's debug server.
+"""The debug HTTP endpoint: what a Placement selects and why, in the format of upstream's debug server.
 
-`GET /debug/placements/NAMESPACE/NAME` explains one that exists, `POST /debug/placements/` one that is sent, without writing
-anything. Callers show a bearer token and need the right to get or to create placements there. Off unless asked for.
+`GET /debug/placements/NAMESPACE/NAME` explains an existing Placement; `POST /debug/placements/` explains the one in the
+body without writing anything. Callers need a bearer token and permission to get or create placements in the namespace.
+Disabled by default.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from wharfinger.systems.placement.controllers.scheduling import PlacementController
 
 PATH = "/debug/placements/"
-LIMIT = 1 << 20  # bytes of a Placement that is sent
+LIMIT = 1 << 20  # maximum size of the request body in bytes
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 
 
 class PlacementDebug:
-    """Answers questions out of a running controller."""
+    """Answers queries from the state of a running controller."""
 
     def __init__(self, controller: PlacementController) -> None:
         self._controller = controller
@@ -50,7 +51,7 @@ class PlacementDebug:
         return self._answer(view(document, Placement), document)
 
     def dry_run(self, document: Document) -> Document:
-        """Decides a Placement that is not there, on the clusters as they are."""
+        """Decides a Placement that does not exist, on the current clusters."""
         new = convert_placement(document, "v1beta1")
         assert PLACEMENT.default is not None and PLACEMENT.validate is not None
         PLACEMENT.default(new)
@@ -68,7 +69,7 @@ class PlacementDebug:
 
 
 class DebugServer(SideServer):
-    """The HTTP side of it."""
+    """Serves `PlacementDebug` over HTTP."""
 
     def __init__(self, debug: PlacementDebug, client: Client, *, host: str = "127.0.0.1", port: int = 0) -> None:
         super().__init__(host, port)
@@ -100,7 +101,7 @@ class DebugServer(SideServer):
         if request.method == "GET":
             namespace, slash, name = request.match_info["rest"].partition("/")
             if not slash or not namespace or not name or "/" in name:
-                raise BadRequest(f"want {PATH}NAMESPACE/NAME")
+                raise BadRequest(f"expected {PATH}NAMESPACE/NAME")
             await self._authorize(user, "get", namespace, name)
             return self._debug.existing(await self._client.get(PLACEMENTS, name, namespace))
         if request.method == "POST":
@@ -112,7 +113,7 @@ class DebugServer(SideServer):
     async def _user(self, header: str) -> Document:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise Unauthorized("a bearer token is needed")
+            raise Unauthorized("a bearer token is required")
         review = {
             "apiVersion": TOKEN_REVIEWS.api_version,
             "kind": TOKEN_REVIEWS.kind,

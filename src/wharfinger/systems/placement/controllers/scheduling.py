@@ -1,4 +1,4 @@
-"""The scheduling controller: decides Placements again when something that matters has changed, and writes the outcome."""
+"""The scheduling controller: decides Placements when their inputs change, and writes the result."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _BUCKETS = tuple(10.0**power for power in range(-6, 4))
 
 
 class PlacementMetrics:
-    """Upstream's histograms, from a microsecond to a thousand seconds."""
+    """Upstream's histograms, with buckets from a microsecond to a thousand seconds."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Histogram:
             return Histogram(f"scheduling_{name}_seconds", help, labels, registry=registry, buckets=_BUCKETS)
 
-        self.scheduling = histogram("scheduling_duration", "How long deciding a placement takes.")
-        self.bind = histogram("bind_duration", "How long writing a decision takes.")
+        self.scheduling = histogram("scheduling_duration", "Time taken to decide a placement, in seconds.")
+        self.bind = histogram("bind_duration", "Time taken to write a decision, in seconds.")
         self.plugin = histogram(
-            "plugin_duration", "How long a filter or prioritizer takes.", ("plugin_type", "plugin_name")
+            "plugin_duration", "Time taken by a filter or prioritizer, in seconds.", ("plugin_type", "plugin_name")
         )
-        self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
+        self.cel = histogram("cel_runtime_duration", "Time taken to filter by CEL expressions, in seconds.")
 
 
 class PlacementController(ContextController[ObjectKey]):
@@ -139,12 +139,12 @@ class PlacementController(ContextController[ObjectKey]):
         return outcome
 
     def explain(self, key: ObjectKey) -> PlacementExplanation | None:
-        """Why this placement selects what it selects; None where there is no such placement."""
+        """Explains the current decision of a placement; None if it does not exist."""
         world, now = self.world, self.context.now()
         if key not in world.placements:
             return None
         if self.context.configuration.of(PlacementSettings).default_cluster_set:
-            # Objects from files come without the sets that a hub always has.
+            # Manifests may lack the default sets, which always exist on a hub.
             for name, spec in DEFAULT_SETS.items():
                 if self._sets.get(name) is None:
                     world.put_set(view({"metadata": {"name": name}, "spec": spec}, ManagedClusterSet))
@@ -167,7 +167,7 @@ class PlacementController(ContextController[ObjectKey]):
             try:
                 await self._change_page(key, write.name, client.create(PLACEMENT_DECISIONS, document, namespace))
             except AlreadyExists:
-                # A page of this name that was not known as ours: its labels and owner say so from now on.
+                # A page of this name exists that was not ours: adopt it by setting labels and owner.
                 metadata = {"metadata": document["metadata"]}
                 await self._patch_page(key, write.name, metadata)
         elif write.labels is not None or write.annotations is not None:

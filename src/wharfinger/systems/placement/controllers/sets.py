@@ -1,4 +1,4 @@
-"""ManagedClusterSets: how many members they have; and the sets `default` and `global`, which are always there."""
+"""Maintains ManagedClusterSets: their member counts, and the sets `default` and `global`, which always exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_SETS: dict[str, Document] = {
     "global": {"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}},
 }
 AUTO_UPDATE = PREFIX + "autoupdate"
-_ALL = "*"  # the key that stands for every set, when clusters changed
+_ALL = "*"  # the key for all sets, queued when clusters change
 
 
 class ClusterSetController(ContextController[str]):
@@ -30,7 +30,7 @@ class ClusterSetController(ContextController[str]):
         super().__init__(context)
         self.sets = context.informers.of(MANAGED_CLUSTER_SETS, ManagedClusterSet)
         self.clusters = context.documents(MANAGED_CLUSTERS)
-        self._labels: dict[str, dict[str, str]] = {}  # of each cluster
+        self._labels: dict[str, dict[str, str]] = {}  # by cluster
         self.sets.add_handler(self._set_changed, lambda old, new: self._set_changed(new), self._set_changed)
         self.clusters.add_handler(self._cluster, lambda old, new: self._cluster(new), self._cluster_gone)
 
@@ -58,13 +58,13 @@ class ClusterSetController(ContextController[str]):
             return
         found = self.sets.get(key)
         if key in DEFAULT_SETS and self.context.configuration.of(PlacementSettings).default_cluster_set:
-            if await self._keep_default(key, found):
+            if await self._ensure_default(key, found):
                 return
         if found is not None and not found.metadata.deletion_timestamp:
             await self._tell_members(found)
 
-    async def _keep_default(self, name: str, found: ManagedClusterSet | None) -> bool:
-        """Restores a default set; True when it was written, and the watch will call again."""
+    async def _ensure_default(self, name: str, found: ManagedClusterSet | None) -> bool:
+        """Restores a default set. True if it was written; the watch event then queues the set again."""
         spec = DEFAULT_SETS[name]
         if found is None:
             document: dict[str, Any] = {
@@ -79,7 +79,7 @@ class ClusterSetController(ContextController[str]):
         wanted = view(spec, ManagedClusterSetSpec)
         if found.metadata.annotations.get(AUTO_UPDATE) == "false" or found.spec == wanted:
             return False
-        # In a merge patch an empty object changes nothing: what a label selector may hold is removed by name.
+        # In a merge patch an empty object changes nothing, so the fields of a label selector are removed one by one.
         labels = {"matchLabels": None, "matchExpressions": None} if "labelSelector" in spec["clusterSelector"] else None
         selector = {**spec["clusterSelector"], "labelSelector": labels}
         await self.context.client.patch(MANAGED_CLUSTER_SETS, name, {"spec": {"clusterSelector": selector}})

@@ -1,1 +1,2 @@
-"""The kinds of this system: names, schemas, defaults and validation; `views` are what decisions read of them."""
+"""The API kinds of this system: names, schemas, defaults and validation. `views` has the parsed form that decisions
+read."""

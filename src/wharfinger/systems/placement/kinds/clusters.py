@@ -1,4 +1,4 @@
-"""ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding: the clusters there are, and who may choose them."""
+"""ManagedCluster, ManagedClusterSet and ManagedClusterSetBinding: the fleet, and which namespaces may select from it."""
 
 from __future__ import annotations
 
@@ -34,82 +34,86 @@ from wharfinger.systems.placement.kinds.placement import condition_column, with_
 
 
 class ClientConfigModel(Model):
-    """How the cluster's API server is reached."""
+    """How to reach the cluster's API server."""
 
-    url: Annotated[str, doc("Its address, starting with https.")]
-    ca_bundle: Annotated[str, doc("The certificates it is verified by.", format="byte")] | None = None
+    url: Annotated[str, doc("The https URL of the API server.")]
+    ca_bundle: Annotated[str, doc("The CA certificates to verify it with.", format="byte")] | None = None
 
 
 class ClusterTaintModel(Model):
-    """Keeps placements off that do not tolerate it."""
+    """Repels placements that do not tolerate it."""
 
-    key: Annotated[str, Meta(max_length=316), doc("What it is about.")]
+    key: Annotated[str, Meta(max_length=316), doc("The key of the taint.")]
     effect: Annotated[
         Literal["NoSelect", "PreferNoSelect", "NoSelectIfNew"],
-        doc("What it does to placements that do not tolerate it."),
+        doc("The effect on placements that do not tolerate it."),
     ]
-    value: Annotated[str, Meta(max_length=1024), doc("A value to go with the key.")] = ""
+    value: Annotated[str, Meta(max_length=1024), doc("The value of the taint.")] = ""
     time_added: Annotated[Time, doc("When it was added; set by the server.", nullable=True)] | None = None
 
 
 class ManagedClusterSpecModel(Model):
-    """What the hub wants of the cluster."""
+    """The desired state of the cluster on the hub."""
 
-    managed_cluster_client_configs: Annotated[list[ClientConfigModel], doc("Ways to reach it.")] = field(
-        default_factory=list
-    )
-    hub_accepts_client: Annotated[bool, doc("Whether an administrator let the cluster in.")] = False
-    lease_duration_seconds: Annotated[Int32, doc("How often its agent renews the lease.")] = 60
-    taints: Annotated[list[ClusterTaintModel], doc("Its taints.")] = field(default_factory=list)
+    managed_cluster_client_configs: Annotated[
+        list[ClientConfigModel], doc("How to reach the API server of the cluster.")
+    ] = field(default_factory=list)
+    hub_accepts_client: Annotated[bool, doc("Whether an administrator accepted the cluster.")] = False
+    lease_duration_seconds: Annotated[Int32, doc("How often the agent renews its lease.")] = 60
+    taints: Annotated[list[ClusterTaintModel], doc("Taints that repel placements.")] = field(default_factory=list)
 
 
 class VersionModel(Model):
-    """What the cluster runs."""
+    """The versions that the cluster runs."""
 
-    kubernetes: Annotated[str, doc("The version of Kubernetes.")] = ""
+    kubernetes: Annotated[str, doc("The Kubernetes version.")] = ""
 
 
 class ClaimModel(Model):
-    """A fact that the cluster states of itself."""
+    """A property that the cluster reports about itself."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=253), doc("What it is about.")]
-    value: Annotated[str, Meta(min_length=1, max_length=1024), doc("The fact.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253), doc("The name of the claim.")]
+    value: Annotated[str, Meta(min_length=1, max_length=1024), doc("The value of the claim.")]
 
 
 class ManagedNamespaceModel(Model):
-    """A namespace that a cluster set asks the cluster to keep."""
+    """A namespace that a cluster set requires on the cluster."""
 
-    cluster_set: Annotated[str, doc("The set.")]
+    cluster_set: Annotated[str, doc("The name of the set.")]
     name: Annotated[str, doc("The namespace.")]
     conditions: Conditions = field(default_factory=list)
 
 
 class ManagedClusterStatusModel(Model):
-    """What the cluster is."""
+    """The observed state of the cluster."""
 
     conditions: Conditions = field(default_factory=list)
-    capacity: Annotated[dict[str, Quantity], doc("What all its nodes have.")] = field(default_factory=dict)
-    allocatable: Annotated[dict[str, Quantity], doc("What pods may use of it.")] = field(default_factory=dict)
+    capacity: Annotated[dict[str, Quantity], doc("The total resources of all nodes.")] = field(default_factory=dict)
+    allocatable: Annotated[dict[str, Quantity], doc("The resources that are available to pods.")] = field(
+        default_factory=dict
+    )
     version: VersionModel = field(default_factory=VersionModel)
-    cluster_claims: Annotated[list[ClaimModel], doc("Facts it states of itself.")] = field(default_factory=list)
+    cluster_claims: Annotated[list[ClaimModel], doc("Properties that the cluster reports about itself.")] = field(
+        default_factory=list
+    )
     managed_namespaces: Annotated[
-        list[ManagedNamespaceModel], keyed("clusterSet", "name"), doc("Namespaces kept for its sets.")
+        list[ManagedNamespaceModel], keyed("clusterSet", "name"), doc("Namespaces that its sets require.")
     ] = field(default_factory=list)
 
 
 class ManagedClusterModel(Model):
-    """A cluster that the hub knows; the hub's namespace of the same name belongs to it."""
+    """A cluster that is registered with the hub. The hub namespace of the same name belongs to it."""
 
     spec: ManagedClusterSpecModel = field(default_factory=ManagedClusterSpecModel)
     status: ManagedClusterStatusModel | None = None
 
 
 class SetSelectorModel(Model):
-    """Which clusters are members."""
+    """Which clusters are members of the set."""
 
     selector_type: Annotated[
         Literal["ExclusiveClusterSetLabel", "LabelSelector"],
-        doc("By the label that names the set, of which a cluster has one; or by any labels."),
+        doc("Whether members are selected by the exclusive cluster set label or by a label selector."),
     ] = "ExclusiveClusterSetLabel"
     label_selector: Annotated[LabelSelector, doc("For the type LabelSelector; empty matches every cluster.")] | None = (
         None
@@ -117,43 +121,45 @@ class SetSelectorModel(Model):
 
 
 class NamespaceModel(Model):
-    """A namespace to keep on every member."""
+    """A namespace required on every member."""
 
     name: Annotated[
-        str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), doc("Its name.")
+        str,
+        Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+        doc("The name of the namespace."),
     ]
 
 
 class ManagedClusterSetSpecModel(Model):
-    """Who belongs to the set."""
+    """The members of the set."""
 
     cluster_selector: SetSelectorModel = field(default_factory=SetSelectorModel)
-    managed_namespaces: Annotated[list[NamespaceModel], keyed("name"), doc("Namespaces to keep on members.")] = field(
-        default_factory=list
+    managed_namespaces: Annotated[list[NamespaceModel], keyed("name"), doc("Namespaces required on every member.")] = (
+        field(default_factory=list)
     )
 
 
 class ConditionsModel(Model):
-    """What the controller found."""
+    """The observed state."""
 
     conditions: Conditions = field(default_factory=list)
 
 
 class ManagedClusterSetModel(Model):
-    """A set of clusters, which namespaces are bound to as a whole."""
+    """A set of clusters, which can be bound to namespaces."""
 
     spec: ManagedClusterSetSpecModel = field(default_factory=ManagedClusterSetSpecModel)
     status: ConditionsModel | None = None
 
 
 class BindingSpecModel(Model):
-    """Which set."""
+    """The set to bind."""
 
     cluster_set: Annotated[str, Meta(min_length=1), doc("The set; the binding has the same name.", immutable=True)]
 
 
 class ManagedClusterSetBindingModel(Model):
-    """Lets the placements of a namespace choose from a set."""
+    """Allows the placements of a namespace to select clusters from a set."""
 
     spec: BindingSpecModel
     status: ConditionsModel | None = None
@@ -183,12 +189,18 @@ MANAGED_CLUSTER = Kind(
     namespaced=False,
     short_names=("mcl", "mcls"),
     status=True,
-    name_faults=dns_label,  # the name is a namespace's too
+    name_faults=dns_label,  # also the name of the cluster's namespace
     columns=(
-        Column("Hub Accepted", "spec.hubAcceptsClient", type="boolean", description="Whether it was let in."),
-        Column("Managed Cluster URLs", "spec.managedClusterClientConfigs[*].url", description="How it is reached."),
-        condition_column("Joined", "ManagedClusterJoined", "status", "Whether its agent has joined."),
-        condition_column("Available", "ManagedClusterConditionAvailable", "status", "Whether it is healthy."),
+        Column(
+            "Hub Accepted", "spec.hubAcceptsClient", type="boolean", description="Whether the cluster was accepted."
+        ),
+        Column(
+            "Managed Cluster URLs", "spec.managedClusterClientConfigs[*].url", description="The URLs of the API server."
+        ),
+        condition_column("Joined", "ManagedClusterJoined", "status", "Whether the agent has joined."),
+        condition_column(
+            "Available", "ManagedClusterConditionAvailable", "status", "Whether the cluster is available."
+        ),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=with_spec(defaulter(ManagedClusterModel)),
@@ -205,7 +217,7 @@ MANAGED_CLUSTER_SET = Kind(
     short_names=("mclset", "mclsets"),
     status=True,
     columns=(
-        condition_column("Empty", "ClusterSetEmpty", "status", "Whether it has no member."),
+        condition_column("Empty", "ClusterSetEmpty", "status", "Whether the set has no members."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=with_spec(defaulter(ManagedClusterSetModel)),

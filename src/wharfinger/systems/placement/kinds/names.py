@@ -1,4 +1,4 @@
-"""The names of the kinds of this system: a `Resource` for each, in its storage version."""
+"""The `Resource` of each kind of this system, in its storage version."""
 
 from __future__ import annotations
 

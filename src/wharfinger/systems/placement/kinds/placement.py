@@ -1,6 +1,7 @@
-"""Placement, PlacementDecision and AddOnPlacementScore: which clusters, the answer, and what others say of clusters.
+"""Placement, PlacementDecision and AddOnPlacementScore: the request for clusters, the selection, and third-party
+scores.
 
-Placement is served as v1beta1, and as v1alpha1 in the words of the design document (`buildIn`, `name`).
+Placement is served as v1beta1, and as v1alpha1 with the field names of the design document (`buildIn`, `name`).
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ class ClusterSelectorModel(Model):
 
 
 class PredicateModel(Model):
-    """A requirement on clusters."""
+    """A set of requirements on clusters."""
 
     required_cluster_selector: ClusterSelectorModel | None = None
 
 
 class AddOnScoreModel(Model):
-    """Where a third party's score is found."""
+    """Where to find a third-party score."""
 
     resource_name: Annotated[str, doc("The AddOnPlacementScore in each cluster's namespace.")]
     score_name: Annotated[str, doc("The score within it.")]
 
 
 class ScoreCoordinateModel(Model):
-    """Which score: a built-in prioritizer, or a third party's."""
+    """Identifies a score: a built-in prioritizer, or a third-party score."""
 
     type: Annotated[str, doc("BuiltIn or AddOn.")] = "BuiltIn"
     built_in: Annotated[
@@ -80,7 +81,9 @@ class ScoreCoordinateModel(Model):
     add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
 
 
-_Weight = Annotated[Int32, Meta(ge=-10, le=10), doc("How much it counts; 0 turns it off, below 0 prefers low scores.")]
+_Weight = Annotated[
+    Int32, Meta(ge=-10, le=10), doc("The weight of the score. 0 disables it; a negative weight prefers low scores.")
+]
 
 
 class PrioritizerModel(Model):
@@ -91,37 +94,41 @@ class PrioritizerModel(Model):
 
 
 class PrioritizerPolicyModel(Model):
-    """How clusters are ordered."""
+    """How clusters are ranked."""
 
-    mode: Annotated[str, doc("Additive: on top of Balance and Steady with weight 1. Exact: only these.")] = "Additive"
+    mode: Annotated[str, doc("Additive: in addition to Balance and Steady with weight 1. Exact: only these.")] = (
+        "Additive"
+    )
     configurations: Annotated[list[PrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
 
 
 class OldScoreCoordinateModel(Model):
-    """Which score, in the words of the design document."""
+    """Identifies a score, in the terms of the design document."""
 
     type: Annotated[str, doc("BuildIn or AddOn.")] = "BuildIn"
-    build_in: Annotated[str, doc("The built-in prioritizer; stands above `name`.")] = ""
+    build_in: Annotated[str, doc("The built-in prioritizer; overrides `name`.")] = ""
     add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
 
 
 class OldPrioritizerModel(Model):
     """A score and its weight."""
 
-    name: Annotated[str, doc("The built-in prioritizer, where scoreCoordinate names none.")] = ""
+    name: Annotated[str, doc("The built-in prioritizer, if scoreCoordinate names none.")] = ""
     score_coordinate: OldScoreCoordinateModel | None = None
     weight: _Weight = 1
 
 
 class OldPrioritizerPolicyModel(Model):
-    """How clusters are ordered."""
+    """How clusters are ranked."""
 
-    mode: Annotated[str, doc("Additive: on top of Balance and Steady with weight 1. Exact: only these.")] = "Additive"
+    mode: Annotated[str, doc("Additive: in addition to Balance and Steady with weight 1. Exact: only these.")] = (
+        "Additive"
+    )
     configurations: Annotated[list[OldPrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
 
 
 class TolerationModel(Model):
-    """A taint that is put up with."""
+    """Tolerates matching taints."""
 
     key: Annotated[_Key, doc("The taint's key; empty with Exists tolerates every key.")] = ""
     operator: Annotated[str, doc("Equal or Exists.")] = "Equal"
@@ -129,25 +136,29 @@ class TolerationModel(Model):
     effect: Annotated[
         str, doc("The effect tolerated; empty for any.", enum=["NoSelect", "PreferNoSelect", "NoSelectIfNew", ""])
     ] = ""
-    toleration_seconds: Annotated[Int64, doc("For how long after the taint was added; absent: for ever.")] | None = None
+    toleration_seconds: (
+        Annotated[Int64, doc("How long the taint is tolerated after it was added. Defaults to forever.")] | None
+    ) = None
 
 
 class SpreadConstraintModel(Model):
-    """How evenly the selection lies over a topology."""
+    """How evenly the selected clusters are spread over a topology."""
 
     topology_key: Annotated[_Key, doc("The label or claim whose values are the domains.")]
-    topology_key_type: Annotated[Literal["Label", "Claim"], doc("Where the key is found.")]
-    max_skew: Annotated[Int32, Meta(ge=1), doc("By how many a domain may exceed the emptiest.")] = 1
+    topology_key_type: Annotated[Literal["Label", "Claim"], doc("Whether the key is a label or a claim.")]
+    max_skew: Annotated[
+        Int32, Meta(ge=1), doc("The maximum difference between a domain and the one with the fewest clusters.")
+    ] = 1
     when_unsatisfiable: Annotated[
-        Literal["DoNotSchedule", "ScheduleAnyway"], doc("Whether a cluster that would break it may be selected.")
+        Literal["DoNotSchedule", "ScheduleAnyway"], doc("Whether clusters that violate the constraint can be selected.")
     ] = "ScheduleAnyway"
 
 
 class SpreadPolicyModel(Model):
-    """Over which topologies the selection is spread."""
+    """The topologies to spread the selected clusters over."""
 
-    spread_constraints: Annotated[list[SpreadConstraintModel], Meta(max_length=8), doc("The terms.")] = field(
-        default_factory=list
+    spread_constraints: Annotated[list[SpreadConstraintModel], Meta(max_length=8), doc("The spread constraints.")] = (
+        field(default_factory=list)
     )
 
 
@@ -159,16 +170,16 @@ class GroupSelectorModel(Model):
 
 
 class DecisionGroupModel(Model):
-    """A named part of the selection."""
+    """A named group of selected clusters."""
 
     group_name: Annotated[
         str, Meta(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][-A-Za-z0-9_.]*[a-zA-Z0-9]$"), doc("Its name.")
     ]
-    group_cluster_selector: Annotated[GroupSelectorModel, doc("Which of the selected clusters are in it.")]
+    group_cluster_selector: Annotated[GroupSelectorModel, doc("Which of the selected clusters belong to the group.")]
 
 
 class GroupStrategyModel(Model):
-    """How the selection is cut into groups."""
+    """How the selected clusters are divided into groups."""
 
     decision_groups: Annotated[list[DecisionGroupModel], doc("Named groups, filled in order.")] = field(
         default_factory=list
@@ -181,36 +192,40 @@ class GroupStrategyModel(Model):
 
 
 class DecisionStrategyModel(Model):
-    """How the decision is laid out."""
+    """How the decision is structured."""
 
     group_strategy: GroupStrategyModel = field(default_factory=GroupStrategyModel)
 
 
 class PlacementSpecModel(Model):
-    """Which clusters are wanted."""
+    """Which clusters to select."""
 
-    cluster_sets: Annotated[list[str], doc("The sets to choose from; absent: every set bound to the namespace.")] = (
-        field(default_factory=list)
-    )
-    number_of_clusters: Annotated[Int32, Meta(ge=0), doc("How many; absent: all that match.")] | None = None
-    predicates: Annotated[list[PredicateModel], doc("Requirements, ORed; absent: every cluster.")] = field(
+    cluster_sets: Annotated[
+        list[str], doc("The cluster sets to select from. Defaults to all sets bound to the namespace.")
+    ] = field(default_factory=list)
+    number_of_clusters: (
+        Annotated[Int32, Meta(ge=0), doc("The number of clusters to select. Defaults to all that match.")] | None
+    ) = None
+    predicates: Annotated[list[PredicateModel], doc("Requirements, ORed. If empty, every cluster matches.")] = field(
         default_factory=list
     )
     prioritizer_policy: PrioritizerPolicyModel = field(default_factory=PrioritizerPolicyModel)
-    tolerations: Annotated[list[TolerationModel], doc("Taints that are put up with.")] = field(default_factory=list)
+    tolerations: Annotated[list[TolerationModel], doc("Taints that are tolerated.")] = field(default_factory=list)
     spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
-    sort_by: Annotated[Literal["ClusterName", "Score"], doc("The order within decisions.")] = "ClusterName"
+    sort_by: Annotated[Literal["ClusterName", "Score"], doc("The order of clusters within decisions.")] = "ClusterName"
     score_rate_limit: Annotated[
-        str, Meta(pattern=r"^[0-9]+[hms]$"), doc("How often, at most, a change of scores alone is written.")
+        str, Meta(pattern=r"^[0-9]+[hms]$"), doc("The minimum interval between writes that change only scores.")
     ] = "1m"
 
 
 class OldPlacementSpecModel(Model):
-    """Which clusters are wanted."""
+    """Which clusters to select."""
 
     cluster_sets: list[str] = field(default_factory=list)
-    number_of_clusters: Annotated[Int32, Meta(ge=0), doc("How many; absent: all that match.")] | None = None
+    number_of_clusters: (
+        Annotated[Int32, Meta(ge=0), doc("The number of clusters to select. Defaults to all that match.")] | None
+    ) = None
     predicates: list[PredicateModel] = field(default_factory=list)
     prioritizer_policy: OldPrioritizerPolicyModel = field(default_factory=OldPrioritizerPolicyModel)
     tolerations: list[TolerationModel] = field(default_factory=list)
@@ -223,30 +238,32 @@ class OldPlacementSpecModel(Model):
 class DecisionGroupStatusModel(Model):
     """One group of the decision."""
 
-    decision_group_index: Annotated[Int32, doc("Its place, from 0.")]
-    decision_group_name: Annotated[str, doc("Its name, if it has one.")] = ""
-    decisions: Annotated[list[str], doc("The PlacementDecisions that hold it.")] = field(default_factory=list)
-    cluster_count: Annotated[Int32, doc("How many clusters are in it.")] = 0
+    decision_group_index: Annotated[Int32, doc("The index of the group, from 0.")]
+    decision_group_name: Annotated[str, doc("The name of the group, if any.")] = ""
+    decisions: Annotated[list[str], doc("The PlacementDecisions of the group.")] = field(default_factory=list)
+    cluster_count: Annotated[Int32, doc("The number of clusters in the group.")] = 0
 
 
 class PlacementStatusModel(Model):
-    """What was decided."""
+    """The observed state of the placement."""
 
-    number_of_selected_clusters: Annotated[Int32, doc("How many clusters are selected.")] = 0
-    decision_groups: Annotated[list[DecisionGroupStatusModel], doc("The groups.")] = field(default_factory=list)
+    number_of_selected_clusters: Annotated[Int32, doc("The number of selected clusters.")] = 0
+    decision_groups: Annotated[list[DecisionGroupStatusModel], doc("The decision groups.")] = field(
+        default_factory=list
+    )
     conditions: Conditions = field(default_factory=list)
     last_score_update_time: Annotated[Time, doc("When scores were last written into decisions.")] | None = None
 
 
 class PlacementModel(Model):
-    """Asks for a number of clusters out of the sets bound to a namespace."""
+    """Selects clusters from the sets bound to its namespace."""
 
     spec: PlacementSpecModel = field(default_factory=PlacementSpecModel)
     status: PlacementStatusModel | None = None
 
 
 class OldPlacementModel(Model):
-    """Asks for a number of clusters out of the sets bound to a namespace."""
+    """Selects clusters from the sets bound to its namespace."""
 
     spec: OldPlacementSpecModel = field(default_factory=OldPlacementSpecModel)
     status: PlacementStatusModel | None = None
@@ -255,30 +272,30 @@ class OldPlacementModel(Model):
 class ClusterDecisionModel(Model):
     """A selected cluster."""
 
-    cluster_name: Annotated[str, doc("The cluster.")]
-    reason: Annotated[str, doc("Why it is selected: Feasible, Score, Spread or MinimumGain.")] = ""
-    score: Annotated[Int64, doc("Its total score.")] | None = None
+    cluster_name: Annotated[str, doc("The name of the cluster.")]
+    reason: Annotated[str, doc("Why the cluster was selected: Feasible, Score, Spread or MinimumGain.")] = ""
+    score: Annotated[Int64, doc("The total score of the cluster.")] | None = None
 
 
 class PlacementDecisionStatusModel(Model):
-    """One page of a decision."""
+    """Part of a decision."""
 
-    decisions: Annotated[list[ClusterDecisionModel], doc("The selected clusters of this page, at most 100.")] = field(
-        default_factory=list
-    )
+    decisions: Annotated[
+        list[ClusterDecisionModel], doc("The selected clusters, at most 100 per PlacementDecision.")
+    ] = field(default_factory=list)
 
 
 class PlacementDecisionModel(Model):
-    """A page of the decision of a Placement."""
+    """Part of the decision of a Placement."""
 
     status: PlacementDecisionStatusModel | None = None
 
 
 class ScoreItemModel(Model):
-    """One score of a cluster."""
+    """A named score of the cluster."""
 
-    name: Annotated[str, doc("What is scored.")]
-    value: Annotated[Int32, Meta(ge=-100, le=100), doc("How well the cluster does.")] = 0
+    name: Annotated[str, doc("The name of the score.")]
+    value: Annotated[Int32, Meta(ge=-100, le=100), doc("The score of the cluster.")] = 0
 
 
 class AddOnPlacementScoreStatusModel(Model):
@@ -286,13 +303,13 @@ class AddOnPlacementScoreStatusModel(Model):
 
     scores: Annotated[list[ScoreItemModel], keyed("name"), doc("The scores.")] = field(default_factory=list)
     valid_until: (
-        Annotated[Time, doc("After this time the scores count as 0; absent: they are always valid.")] | None
+        Annotated[Time, doc("The time after which the scores count as 0. If unset, they never expire.")] | None
     ) = None
     conditions: Conditions = field(default_factory=list)
 
 
 class AddOnPlacementScoreModel(Model):
-    """What a third party says of one cluster, in the namespace of that cluster."""
+    """Third-party scores of one cluster, in the namespace of that cluster."""
 
     status: AddOnPlacementScoreStatusModel | None = None
 
@@ -300,14 +317,14 @@ class AddOnPlacementScoreModel(Model):
 def _placement_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     metadata = document.get("metadata") or {}
     name = metadata.get("name") or ""
-    # The name becomes a label value of its decisions; a longer one could never be decided.
+    # The name becomes a label value on the PlacementDecisions, so it must fit.
     if old is None and len(name) > 63:
         yield invalid("metadata.name", name, "must be no more than 63 characters")
     yield from parse_extras(metadata.get("annotations") or {}).faults
 
 
 def with_spec(fill: DefaultFn) -> DefaultFn:
-    """Defaulting of a kind whose spec may be left out: an empty one has defaults too."""
+    """Defaulting for kinds with an optional spec: an omitted spec is treated as an empty one."""
 
     def default(document: Document) -> None:
         if document.get("spec") is None:
@@ -337,12 +354,12 @@ def _validate_placement(document: Document, old: Document | None) -> list[FieldE
 
 
 def convert_placement(document: Document, version: str) -> Document:
-    """The Placement in the other version; only the words of prioritizers differ."""
+    """Converts a Placement between versions; only field names of prioritizers differ."""
     if _version_of(document) == version:
         return document
     converted = copy.deepcopy(document)
     converted["apiVersion"] = f"{OCM}/{version}"
-    # Conversion comes before validation, so documents of any shape pass here.
+    # Conversion runs before validation, so it must tolerate malformed documents.
     spec = converted.get("spec")
     policy = spec.get("prioritizerPolicy") if isinstance(spec, dict) else None
     configurations = policy.get("configurations") if isinstance(policy, dict) else None
@@ -384,7 +401,7 @@ def _same_words(document: Document, version: str) -> Document:
 
 
 def _name_scores(document: Document) -> None:
-    """One example of the design document writes `prioritizer` for `name`."""
+    """Accepts `prioritizer` for `name`, as in one example of the design document."""
     status = document.get("status")
     scores = status.get("scores") if isinstance(status, dict) else None
     for score in scores if isinstance(scores, list) else ():
@@ -393,7 +410,7 @@ def _name_scores(document: Document) -> None:
 
 
 def condition_cell(kind: str, part: str) -> Any:
-    """A column that shows one part of a condition."""
+    """A printer column for one field of a condition."""
 
     def cell(document: Document, now: float) -> Any:
         conditions = (document.get("status") or {}).get("conditions") or ()
@@ -415,9 +432,16 @@ PLACEMENT = Kind(
     storage_version="v1beta1",
     status=True,
     columns=(
-        condition_column("Succeeded", "PlacementSatisfied", "status", "Whether all wanted clusters were found."),
-        condition_column("Reason", "PlacementSatisfied", "reason", "Why, or why not."),
-        Column("SelectedClusters", "status.numberOfSelectedClusters", type="integer", description="How many were."),
+        condition_column(
+            "Succeeded", "PlacementSatisfied", "status", "Whether the requested number of clusters was selected."
+        ),
+        condition_column("Reason", "PlacementSatisfied", "reason", "The reason of the PlacementSatisfied condition."),
+        Column(
+            "SelectedClusters",
+            "status.numberOfSelectedClusters",
+            type="integer",
+            description="The number of selected clusters.",
+        ),
     ),
     default=_default_placement,
     validate=_validate_placement,

@@ -56,13 +56,13 @@ class ManagedCluster(ObjectView, frozen=True):
 
     @property
     def claims(self) -> dict[str, str]:
-        """Claims as a map; the last of a repeated name counts."""
+        """Claims by name; the last of duplicates wins."""
         return {claim.name: claim.value for claim in self.status.cluster_claims}
 
 
 class SetSelector(View, frozen=True):
     selector_type: str = "ExclusiveClusterSetLabel"
-    label_selector: LabelSelector | None = None  # absent matches nothing, empty everything
+    label_selector: LabelSelector | None = None  # None matches nothing, empty matches everything
 
 
 class ManagedClusterSetSpec(View, frozen=True):
@@ -208,13 +208,13 @@ class PlacementDecision(ObjectView, frozen=True):
 
     @property
     def placement(self) -> str:
-        """The name of the Placement it belongs to; decisions without the label belong to none."""
+        """The name of the Placement that it belongs to; empty without the label."""
         return self.metadata.labels.get(PLACEMENT_LABEL, "")
 
 
 class ScoreItem(View, frozen=True):
     name: str = ""
-    value: int = 0  # Go producers leave zeros out
+    value: int = 0  # Go clients omit zero values
 
 
 class AddOnPlacementScoreStatus(View, frozen=True):

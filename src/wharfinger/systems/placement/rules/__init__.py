@@ -1,5 +1,5 @@
-"""Which clusters: the decision of a Placement as a pure function of clusters, scores, decisions and the time.
+"""Placement decisions as pure functions of clusters, scores, existing decisions and the time.
 
-`fleet.Fleet` holds what is known of clusters in columns, `pipeline.schedule` filters, scores and selects, `groups` and
-`pages` lay the selection out as PlacementDecisions. Nothing here reads a clock or a server.
+`fleet.Fleet` holds the cluster data in columns; `pipeline.schedule` filters, scores and selects; `groups` and `pages`
+lay the selection out as PlacementDecisions. Nothing here reads the clock or calls an API server.
 """

@@ -1,6 +1,6 @@
-"""Quantities as the doubles that upstream computes with: `resource.Quantity.AsApproximateFloat64`, digit for digit.
+"""Quantities as floats, exactly as upstream's `resource.Quantity.AsApproximateFloat64` computes them.
 
-The score of a cluster is truncated, so the last bit of a double decides between two scores.
+Scores are truncated, so the last bit of a float can decide between two scores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _of_text(text: str) -> float:
     sign, whole, fraction, exponent, suffix = match.groups()
     fraction = fraction or ""
     digits = (whole or "0") + fraction
-    # Upstream keeps short numbers as an integer and a power of ten; everything else in whole nano-units.
+    # Upstream stores short numbers as an integer and a power of ten, all others in whole nano-units.
     if suffix in _BINARY:
         power = _BINARY[suffix]
         if not fraction and 15 - len(whole or "0") - power * 3 // 10 - 1 >= 0:
@@ -43,7 +43,7 @@ def _power_of_ten(exponent: int) -> float:
 
 
 def approximate(quantity: str | int | float) -> float:
-    """Raises BadQuantity."""
+    """The quantity as a float. Raises BadQuantity."""
     if isinstance(quantity, str):
         return _of_text(quantity)
     if isinstance(quantity, int):

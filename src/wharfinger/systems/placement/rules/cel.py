@@ -15,9 +15,9 @@ from wharfinger.cel import Bindings, Environment, EvaluationError, Program, curr
 from wharfinger.cel.library import DYN, MAP, TEXT, function
 
 ScoreLookup = Callable[[str], list[dict[str, Any]] | None]
-"""The valid scores of a cluster by resource name; None if there is no such object or it has expired."""
+"""The valid scores of a cluster by score resource name; None if the object does not exist or has expired."""
 
-COST_PER_CLUSTER = 10_000_000  # of all expressions of one predicate
+COST_PER_CLUSTER = 10_000_000  # limit for all expressions of one predicate
 
 
 class ClusterExpression:
@@ -31,7 +31,7 @@ class ClusterExpression:
         return self._program.cost(cluster)
 
     def matches(self, cluster: Bindings) -> bool:
-        """Whether the expression is true. Errors, other values and an exceeded cost limit do not match."""
+        """Whether the expression is true. Errors, non-boolean results and an exceeded cost limit do not match."""
         try:
             return self._program.evaluate(cluster) is True
         except EvaluationError:
@@ -45,7 +45,7 @@ def cluster_expression(text: str) -> ClusterExpression:
 
 
 def bind_cluster(document: Document, scores: ScoreLookup) -> Bindings:
-    """A cluster for evaluation by any number of expressions; the lookup is the context of the bindings."""
+    """Binds a cluster for evaluation by any number of expressions; the score lookup is the context of the bindings."""
     return _environment().bind({"managedCluster": _normalized(document)}, scores)
 
 

@@ -1,4 +1,4 @@
-"""Conditions of a Placement: whether it is satisfied, whether it is misconfigured, and why clusters were not selected."""
+"""Conditions of a Placement: whether it is satisfied or misconfigured, and why clusters were not selected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSELECTED = "wharfinger.dev/UnselectedClusters"
 
 @dataclass(frozen=True, slots=True)
 class PlacementCondition:
-    """A condition without its times."""
+    """A condition without timestamps."""
 
     type: str
     status: str
@@ -62,7 +62,7 @@ def misconfigured(fault: Misconfiguration | None) -> PlacementCondition:
 def merged(
     old: Iterable[Condition], verdicts: Iterable[PlacementCondition], generation: int, now: float
 ) -> list[dict[str, Any]]:
-    """The condition list with these verdicts set."""
+    """The condition list with these conditions set."""
     conditions = [_document(condition) for condition in old]
     for verdict in verdicts:
         condition = new_condition(verdict.type, verdict.status, verdict.reason, verdict.message, now)
@@ -73,7 +73,7 @@ def merged(
 def changed(
     old: Sequence[Condition], verdicts: Iterable[PlacementCondition], generation: int, now: float
 ) -> list[dict[str, Any]] | None:
-    """As `merged`; None where nothing is to be written."""
+    """Like `merged`, but None if nothing changes."""
     new = merged(old, verdicts, generation, now)
     return None if new == merged(old, (), 0, 0.0) else new
 
@@ -92,7 +92,7 @@ def _document(condition: Condition) -> dict[str, Any]:
 
 
 def unselected(reasons: Mapping[str, str], limit: int) -> PlacementCondition:
-    """A summary that stays short: how many for each reason, and the first few clusters by name."""
+    """A short summary: a count for each reason, and the first few clusters by name."""
     if not reasons:
         return PlacementCondition(UNSELECTED, "False", "AllSelected", "every candidate is selected")
     counts: dict[str, int] = {}

@@ -1,6 +1,7 @@
-"""Why: for each cluster the filter that refused it and the reason, or every prioritizer's part and its place.
+"""Explains a decision: for each cluster the filter that rejected it and why, or its score from each prioritizer and its
+rank.
 
-A pure reading of a `Result`; nothing is decided here.
+Only reads a `PlacementResult`; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class PartScore:
 
 @dataclass(frozen=True, slots=True)
 class ClusterExplanation:
-    """One cluster's story. A refused one has `plugin` and `reason`; a feasible one `parts`, `total` and `rank`."""
+    """The outcome for one cluster. A rejected cluster has `plugin` and `reason`; a feasible one `parts`, `total` and
+    `rank`."""
 
     name: str
     selected: bool = False
@@ -46,7 +48,7 @@ class ClusterExplanation:
     reason: str = ""
     parts: tuple[PartScore, ...] = ()
     total: int | None = None
-    rank: int | None = None  # among the feasible, from 1
+    rank: int | None = None  # among feasible clusters, from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class PlacementExplanation:
     clusters: tuple[ClusterExplanation, ...] = field(default_factory=tuple)  # by name
 
     def document(self) -> Document:
-        """As JSON, for `-o json`."""
+        """The JSON document for `-o json`."""
         return {
             "placement": {"namespace": self.namespace, "name": self.name},
             "status": self.status,
@@ -120,7 +122,7 @@ def feasible_stories(fleet: Fleet, result: PlacementResult) -> dict[int, tuple[t
 def unselected_reasons(
     fleet: Fleet, plan: PlacementPlan, candidates: Mask, result: PlacementResult, now: float
 ) -> dict[str, str]:
-    """For every known cluster that is not selected, `Plugin: reason`."""
+    """`Plugin: reason` for every known cluster that is not selected."""
     reasons: dict[str, str] = {}
     chosen = set(result.selected)
     own = set(fleet.decided(plan.namespace, plan.name))
@@ -157,7 +159,7 @@ def _predicate_reason(fleet: Fleet, plan: PlacementPlan, row: int, now: float) -
 
 
 def _mismatch(fleet: Fleet, selector: Selector, row: int, cluster: ManagedCluster, now: float) -> str:
-    """The first requirement of a predicate that the cluster does not meet."""
+    """The first requirement of a predicate that the cluster fails."""
     for requirement in selector.labels:
         if not requirement.matches(cluster.metadata.labels):
             return f"label {_text(requirement)}, but it is {_shown(cluster.metadata.labels, requirement.key)}"
@@ -168,7 +170,7 @@ def _mismatch(fleet: Fleet, selector: Selector, row: int, cluster: ManagedCluste
     bound = fleet.bound(row, now)
     for expression in selector.expressions:
         if not cluster_expression(expression).matches(bound):
-            return f"not true, or not evaluable: {expression}"
+            return f"false, or evaluation failed: {expression}"
     return "the CEL budget is exhausted"
 
 
@@ -204,7 +206,7 @@ def _taint_reason(
 
 
 def debug_document(fleet: Fleet, placement: Document, result: PlacementResult) -> Document:
-    """The answer of upstream's debug endpoint."""
+    """The response of upstream's debug endpoint."""
     document: dict[str, Any] = {
         "placement": placement,
         "filteredPipelineResults": [

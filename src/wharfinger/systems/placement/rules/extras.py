@@ -1,6 +1,6 @@
-"""What we add to a Placement, as `wharfinger.dev/…` annotations with JSON values; all of it off unless asked for.
+"""Wharfinger's extensions of Placement: `wharfinger.dev/…` annotations with JSON values, all optional.
 
-The schema is written down for users in `docs/placement.md`. `parse_extras` reports every fault by annotation.
+`docs/placement.md` documents the schema. `parse_extras` reports every error by annotation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wharfinger.api.fields import FieldError, invalid
 from wharfinger.systems.placement.kinds.views import ClusterSelector
 
 PREFIX = "wharfinger.dev/"
-REPLICAS = PREFIX + "replicas"  # on a Placement: how to divide; on its decisions: the share of each cluster
+REPLICAS = PREFIX + "replicas"  # on a Placement: how to divide; on its decisions: each cluster's share
 TIE_BREAK = PREFIX + "tie-break"
 UNSELECTED_REASONS = PREFIX + "unselected-reasons"
 TIME_WINDOWS = PREFIX + "time-windows"
@@ -28,22 +28,22 @@ _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class _Extra(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Base of the annotations that are objects."""
+    """Base class of the annotations that are JSON objects."""
 
 
 class Replicas(_Extra, frozen=True):
-    """Divide `total` over the selected clusters."""
+    """Divide `total` replicas over the selected clusters."""
 
     total: _Count
     strategy: Literal["Weighted", "Aggregated"] = "Weighted"
     weight_by: Literal["Equal", "Score", "AllocatableCPU", "AllocatableMemory"] = "Equal"
-    weights: dict[str, Annotated[int, Meta(ge=0)]] = {}  # by cluster name; stands above weightBy
+    weights: dict[str, Annotated[int, Meta(ge=0)]] = {}  # by cluster name; overrides weightBy
     max_per_cluster: Annotated[int, Meta(ge=1)] | None = None
     min_per_cluster: _Count = 0
 
 
 class Window(_Extra, frozen=True):
-    """Daily, on the given days, from `start` to `end` (the next day's when it is not later)."""
+    """Daily, or on the given days, from `start` to `end`; past midnight if `end` is not later than `start`."""
 
     start: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
     end: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
@@ -52,17 +52,17 @@ class Window(_Extra, frozen=True):
 
 
 class TimeWindows(_Extra, frozen=True):
-    """Clusters that `clusterSelector` matches (all, without one) are selectable inside a window only."""
+    """Clusters that match `clusterSelector` (default: all) can be selected only inside a window."""
 
     windows: Annotated[tuple[Window, ...], Meta(min_length=1)]
     cluster_selector: ClusterSelector | None = None
-    outside: Literal["Remove", "Keep"] = "Remove"  # what happens to clusters decided already
+    outside: Literal["Remove", "Keep"] = "Remove"  # what to do with selected clusters outside all windows
 
 
 class Extras(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas | None = None
     fair_tie_break: bool = False
-    unselected_reasons: int = 0  # how many clusters the summary names; 0: no summary
+    unselected_reasons: int = 0  # how many clusters the summary names; 0 disables it
     time_windows: TimeWindows | None = None
     minimum_gain: int = 0
     prefer_no_select_weight: int = 0

@@ -1,7 +1,8 @@
-"""What is known of all clusters, in columns: one row a cluster, kept current as objects come and go.
+"""The data of all clusters in columns, one row per cluster, updated as objects change.
 
-Everything derived (who matches a selector, until when a taint is tolerated, a score) is a column too, shared by all
-placements that need it and recomputed only for the rows that changed. Decisions are counted as they change, for Balance.
+Everything derived (which clusters match a selector, until when a taint is tolerated, a score) is a column too, shared
+by all placements that need it and recomputed only for changed rows. Counts of decisions per cluster, for Balance, are
+maintained incrementally.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ Mask = NDArray[np.bool_]  # [row]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_MAX_COLUMNS = 4096  # distinct selectors, toleration lists and scores remembered
+_MAX_COLUMNS = 4096  # limit on cached columns: selectors, toleration lists and scores
 
 
 @dataclass(slots=True)
 class ScoreObject:
-    """One AddOnPlacementScore, as scheduling reads it."""
+    """The parsed form of an AddOnPlacementScore."""
 
     values: dict[str, int]
-    valid_until: float  # infinity: for ever
+    valid_until: float  # infinity: never expires
 
 
 @dataclass(slots=True)
 class _Column:
-    """A derived column: arrays over rows, and how much of each change log it has seen."""
+    """A derived column: arrays over rows, and the position reached in each change log."""
 
     arrays: list[NDArray[Any]]
     seen: list[int]
-    filled: int = 0  # rows that came later have never been computed
+    filled: int = 0  # later rows have never been computed
 
 
 @dataclass(slots=True)
 class _Log:
-    """Rows changed, in order. `start` counts entries dropped from the front."""
+    """Changed rows, in order. `start` is the number of entries dropped from the front."""
 
     rows: list[int] = field(default_factory=list)
     start: int = 0
@@ -89,8 +90,8 @@ class Fleet:
         self._ranks: Ints | None = None
         self._decisions: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
         self._owned: dict[tuple[str, str], dict[str, tuple[int, ...]]] = {}
-        self._now = -math.inf  # the latest time asked about; time-dependent columns catch up to it
-        self.version = 0  # counts changes of clusters
+        self._now = -math.inf  # latest query time; time-dependent columns are current as of it
+        self.version = 0  # incremented when clusters change
         self._masks: dict[Hashable, tuple[int, Mask]] = {}
 
     # Rows
@@ -125,7 +126,7 @@ class Fleet:
 
     @property
     def ranks(self) -> Ints:
-        """Each row's place in the order of names. [row]"""
+        """Each row's rank by cluster name. [row]"""
         if self._ranks is None:
             ranks = np.empty(len(self.names), np.int64)
             ranks[sorted(range(len(self.names)), key=self.names.__getitem__)] = np.arange(len(self.names))
@@ -156,7 +157,7 @@ class Fleet:
 
     def cluster(self, row: int) -> ManagedCluster:
         found = self.clusters[row]
-        assert found is not None, f"row {row} is no cluster"
+        assert found is not None, f"row {row} is not a cluster"
         return found
 
     @property
@@ -189,7 +190,7 @@ class Fleet:
         return self._scores.get(row, {}).get(resource)
 
     def score(self, resource: str, name: str) -> tuple[Ints, Floats]:
-        """Values (0 where absent), and until when each is valid (infinity where there is no object). [row], [row]"""
+        """Values (0 if absent), and until when each is valid (infinity if there is no object). [row], [row]"""
         values, until = self._column(
             ("score", resource, name), ("score", resource), (np.int64, np.float64), self._score_filler(resource, name)
         )
@@ -204,7 +205,7 @@ class Fleet:
         return fill
 
     def next_score_expiry(self, rows: Sequence[int], now: float) -> float:
-        """When the next score object of these clusters expires, whichever it is."""
+        """When the next score object of these clusters expires."""
         return min(
             (
                 found.valid_until
@@ -238,11 +239,11 @@ class Fleet:
                 del self._owned[namespace, placement]
 
     def decided(self, namespace: str, placement: str) -> list[int]:
-        """Rows in the decisions of a placement, one entry for each appearance."""
+        """Rows in the decisions of a placement, with duplicates."""
         return [row for rows in self._owned.get((namespace, placement), {}).values() for row in rows]
 
     def other_counts(self, own: Sequence[int]) -> Ints:
-        """How often each cluster is in decisions that are not one's own. [row]"""
+        """How often each cluster is in decisions of other placements. [row]"""
         counts = self._counts[: len(self.names)].copy()
         for row in own:
             counts[row] -= 1
@@ -256,7 +257,7 @@ class Fleet:
             return self._column(selector, "clusters", (np.bool_,), self._selector_filler(selector))[0]
         if not selector.uses_scores:
             return self._column(selector, "clusters", (np.bool_,), self._cel_filler(selector, now))[0]
-        # With scores the answer also changes as they do, and when they expire: rows of either log are stale.
+        # CEL can read scores, so rows are also stale when their scores change or expire.
         self._expire(now)
         return self._column(selector, "scores and clusters", (np.bool_,), self._cel_filler(selector, now))[0]
 
@@ -279,7 +280,7 @@ class Fleet:
         return fill
 
     def bound(self, row: int, now: float) -> Bindings:
-        """The cluster bound for CEL expressions, with its scores at this time."""
+        """The cluster bound for CEL expressions, with the scores that are valid now."""
         document = self._documents[row]
         assert document is not None
 
@@ -296,7 +297,7 @@ class Fleet:
         return bound
 
     def _expire(self, now: float) -> None:
-        """Marks rows whose scores expired (or, asked about an earlier time, came back) since the last question."""
+        """Marks rows whose scores expired since the last query (or became valid again, if the time is earlier)."""
         low, high = sorted((self._now, now))
         if low != high:
             for row, objects in self._scores.items():
@@ -305,7 +306,7 @@ class Fleet:
             self._now = now
 
     def tolerance(self, tolerations: tuple[ClusterToleration, ...]) -> tuple[Floats, Floats]:
-        """Until when each cluster passes: as a new choice, and as one decided already. [row], [row]"""
+        """Until when each cluster passes the filter: as a new selection, and if already selected. [row], [row]"""
 
         def fill(arrays: list[NDArray[Any]], row: int) -> None:
             cluster = self.clusters[row]
@@ -317,7 +318,7 @@ class Fleet:
         return new, decided
 
     def allocatable(self, resource: str) -> tuple[Floats, Mask]:
-        """Allocatable amounts, and which clusters report both it and the capacity. [row], [row]"""
+        """Allocatable amounts, and which clusters report both allocatable and capacity. [row], [row]"""
 
         def fill(arrays: list[NDArray[Any]], row: int) -> None:
             cluster = self.clusters[row]
@@ -337,7 +338,7 @@ class Fleet:
         return self._memo(("eligible", sets), lambda: self._any(sets, 0.0) & self.present)
 
     def fitting(self, predicates: tuple[Selector, ...], now: float) -> Mask:
-        """Clusters that fit any of the predicates; all, when there are none. [row]"""
+        """Clusters that match any of the predicates; all if there are none. [row]"""
         if not predicates:
             return np.ones(len(self.names), bool)
         if any(selector.uses_scores for selector in predicates):

@@ -1,4 +1,4 @@
-"""Decision groups: the selection cut into named parts and parts of a given size, for rollouts to follow."""
+"""Decision groups: divides the selection into named groups and groups of a given size, for rollouts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementP
 @dataclass(frozen=True, slots=True)
 class SelectedGroup:
     name: str
-    rows: tuple[int, ...]  # in the order of decisions
+    rows: tuple[int, ...]  # in decision order
 
 
 def group_length(size: int | Fraction, total: int) -> int:
-    """The size of a group: a number as it is, a share of the total rounded up; what is no use means all."""
+    """The size of a group: a number, or a share of the total, rounded up. An unusable size means one group for all."""
     length = -(-total * size.numerator // size.denominator) if isinstance(size, Fraction) else size
     return length if 0 < length <= total else total
 
@@ -27,7 +27,8 @@ def group_length(size: int | Fraction, total: int) -> int:
 def cut(
     fleet: Fleet, plan: PlacementPlan, totals: dict[int, int], selected: Iterable[int], now: float
 ) -> list[SelectedGroup] | Misconfiguration:
-    """Named groups take what they match, in order; the rest is left unnamed. There is always at least one group."""
+    """Named groups take the clusters that they match, in order; the rest goes to unnamed groups. There is at least one
+    group."""
     rows = list(selected)
     if isinstance(plan.group_size, Misconfiguration):
         return plan.group_size

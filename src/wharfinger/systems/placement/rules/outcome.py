@@ -1,6 +1,7 @@
-"""What a decision means for the API: pages to write in order, the Placement's new status, events, and when to look again.
+"""Turns a decision into API writes: pages to write in order, the new Placement status, events, and when to decide
+again.
 
-Pure: it compares what there is with what should be and returns the difference; the controller carries it out.
+Pure: it compares the current with the desired state and returns the difference, which the controller applies.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Decisions = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class PageWrite:
-    """One page brought to a state: `decisions` None leaves the status alone; `delete` removes the page."""
+    """One page write. `decisions` None leaves the status unchanged; `delete` removes the page."""
 
     name: str
     create: bool = False
@@ -63,7 +64,7 @@ class PlacementEvent:
 class PlacementOutcome:
     result: PlacementResult
     writes: list[PageWrite] = field(default_factory=list)
-    status: dict[str, Any] | None = None  # the new status; None: as it is
+    status: dict[str, Any] | None = None  # the new status; None: unchanged
     events: list[PlacementEvent] = field(default_factory=list)
     next_change: float = math.inf
     candidates: int = 0
@@ -116,7 +117,7 @@ def decide_placement(
 
 
 def _kept(name: str, existing: Pages, held: Mapping[str, Sequence[str]], fleet: Fleet, candidates: Mask) -> list[Page]:
-    """The pages as they are, less clusters that are no candidates any more: gone, or out of reach of the namespace."""
+    """The existing pages without clusters that are no longer candidates: deleted, or outside the namespace's sets."""
     pages = []
     for title in sorted(existing, key=_page_number):
         labels = existing[title].metadata.labels
@@ -140,7 +141,7 @@ def _decisions(
     *,
     kept: bool,
 ) -> dict[str, dict[str, Any]]:
-    """The entry of each cluster; kept decisions keep theirs."""
+    """The decision entry of each cluster; clusters that stay keep theirs."""
     if kept:
         return {
             item.cluster_name: _entry(item.cluster_name, item.reason, item.score)
@@ -172,7 +173,7 @@ def _page_writes(
     fresh: Mapping[str, dict[str, Any]],
     now: float,
 ) -> bool:
-    """Plans the writes of pages; tells whether scores are written."""
+    """Plans the page writes. Also returns whether scores are written."""
     current = {
         name: [_entry(item.cluster_name, item.reason, item.score) for item in page.status.decisions]
         for name, page in existing.items()
@@ -222,7 +223,7 @@ def _moved(
     wanted: Sequence[Page],
     labels: Mapping[str, Mapping[str, str]],
 ) -> bool:
-    """Whether more than scores changed: who is selected, the pages and groups there are, or what was asked for."""
+    """Whether more than scores changed: the selected clusters, the pages and groups, or the spec."""
     if held.keys() != labels.keys() or any(_differs(existing, name, labels[name]) for name in labels):
         return True
     if any(len(set(clusters)) != len(clusters) for clusters in held.values()):
@@ -231,7 +232,7 @@ def _moved(
     if condition is None or condition.observed_generation != placement.metadata.generation:
         return any(held[page.name] != page.clusters for page in wanted)
     if plan.by_score:
-        # Scores alone may move clusters between pages; that is still no change of who is selected.
+        # New scores can move clusters between pages without changing which clusters are selected.
         everyone = sorted(name for clusters in held.values() for name in clusters)
         return everyone != sorted(name for page in wanted for name in page.clusters)
     return any(held[page.name] != page.clusters for page in wanted)
@@ -262,7 +263,7 @@ def _last_score_update(placement: Placement) -> float:
 def _annotate(
     outcome: PlacementOutcome, existing: Pages, wanted: Sequence[Page], shares: Mapping[str, int] | None
 ) -> None:
-    """Writes each page's part of the replica division, or takes it away."""
+    """Sets each page's part of the replica division, or removes it."""
     for page in wanted:
         value: str | None = None
         if shares is not None:
@@ -307,7 +308,7 @@ def _events(
 
 
 def score_text(fleet: Fleet, result: PlacementResult) -> str:
-    """`name:total ` pairs by name, cut short where an event could not hold them."""
+    """`name:total ` pairs by name, truncated to what an event can hold."""
     text = ""
     for position in np.argsort(fleet.ranks[result.rows]).tolist():
         pair = f"{fleet.names[result.rows[position]]}:{result.totals[position]} "

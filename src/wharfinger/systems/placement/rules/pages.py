@@ -1,7 +1,7 @@
-"""Pages: groups laid out as PlacementDecisions of at most 100 clusters, and the order in which to write them.
+"""Lays groups out as pages, PlacementDecisions of at most 100 clusters, and orders the writes.
 
-A cluster keeps its page as long as it can, and moves by being written to the new page before it leaves the old one, so
-that whoever watches never sees a selected cluster absent from all pages.
+A cluster stays on its page as long as possible. To move, it is written to the new page before it is removed from the
+old one, so that a watcher never sees a selected cluster missing from all pages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE_SIZE = 100
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One PlacementDecision as it should be."""
+    """The desired state of one PlacementDecision."""
 
     name: str
     group_index: int
@@ -26,7 +26,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageStep:
-    """One write: the page of that name gets these clusters; None deletes it."""
+    """One write: sets the clusters of the named page; None deletes it."""
 
     page: str
     clusters: tuple[str, ...] | None
@@ -44,7 +44,7 @@ def lay_out(
     *,
     sticky: bool = True,
 ) -> list[Page]:
-    """Pages of all groups, numbered through from 1. With `sticky`, clusters stay on the page that has them already."""
+    """The pages of all groups, numbered consecutively from 1. With `sticky`, clusters stay on their current page."""
     pages: list[Page] = []
     for index, group in enumerate(groups):
         clusters = [names[row] for row in group.rows]
@@ -79,10 +79,10 @@ def _distribute(clusters: list[str], kept: list[Sequence[str]]) -> Iterator[tupl
 
 
 def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequence[Page]) -> list[PageStep]:
-    """Writes that lead from the pages there are to those wanted, with no selected cluster ever absent.
+    """The writes that lead from the existing to the wanted pages without a selected cluster ever missing.
 
-    A page is brought to its final form once every cluster that it loses is on another page. Where pages wait for each
-    other, the losses of one are first put on a page of their own, which is deleted at the end.
+    A page gets its final content once every cluster that it loses is on another page. If pages wait for each other in a
+    cycle, the clusters that one of them loses are first put on a temporary page, which is deleted at the end.
     """
     now: dict[str, tuple[str, ...]] = {name: tuple(clusters) for name, clusters in existing.items()}
     final = {page.name: page.clusters for page in wanted}
@@ -95,7 +95,7 @@ def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequenc
         planned.append(PageStep(name, clusters))
 
     def homeless(name: str) -> tuple[str, ...]:
-        """Selected clusters that only this page holds and its final form does not."""
+        """Selected clusters that only this page holds and that are not in its final content."""
         elsewhere = {cluster for other, clusters in now.items() if other != name for cluster in clusters}
         going = set(now.get(name, ())) & selected - set(final[name]) - elsewhere
         return tuple(cluster for cluster in now.get(name, ()) if cluster in going)

@@ -1,4 +1,4 @@
-"""The decision: filter the candidates, score what is left, select; with every part of the answer kept for explanations."""
+"""The decision pipeline: filter the candidates, score the rest, select. The result keeps every step for explanations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementP
 from wharfinger.systems.placement.rules.selectors import Selector
 
 PREDICATE, TAINT_TOLERATION, TIME_WINDOW = "Predicate", taints.NAME, "TimeWindow"
-AFTER = 0.001  # an expiry takes effect just after its instant, since a score is valid up to and including it
+AFTER = 0.001  # seconds; a score is valid up to and including its expiry, which takes effect just after it
 
 
 class ResultCode(Enum):
@@ -31,7 +31,7 @@ class ResultCode(Enum):
 
 @dataclass(slots=True)
 class PlacementResult:
-    """All there is to know of one decision. Row numbers are those of the fleet."""
+    """The result of one decision. Row numbers are those of the fleet."""
 
     code: ResultCode = ResultCode.SUCCESS
     plugin: str = ""
@@ -40,12 +40,12 @@ class PlacementResult:
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
     parts: list[prioritizers.Part] = field(default_factory=list)
     totals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # along `rows`
-    selected: list[int] = field(default_factory=list)  # rows, best first (with spread: in the order picked)
-    reasons: dict[int, str] = field(default_factory=dict)  # why each selected row is
+    selected: list[int] = field(default_factory=list)  # rows, best first (with spread: in pick order)
+    reasons: dict[int, str] = field(default_factory=dict)  # why each row was selected
     selected_totals: dict[int, int] = field(default_factory=dict)
-    missing: int = 0  # how many fewer than asked
-    next_change: float = math.inf  # when time alone may change the answer
-    timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; with a stopwatch
+    missing: int = 0  # number of clusters short of the request
+    next_change: float = math.inf  # when time alone can change the result
+    timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; if timed
 
     @property
     def misconfigured(self) -> bool:
@@ -61,7 +61,7 @@ Stopwatch = Callable[[], float]
 def schedule(
     fleet: Fleet, plan: PlacementPlan, candidates: Mask, now: float, stopwatch: Stopwatch | None = None
 ) -> PlacementResult:
-    """Decides `plan` among the candidates (a mask over the fleet's rows). A stopwatch makes it time its plugins."""
+    """Decides `plan` among the candidates (a mask over the fleet's rows). With a stopwatch, plugins are timed."""
     result = PlacementResult()
     own = fleet.decided(plan.namespace, plan.name)
     rows = np.flatnonzero(candidates)
@@ -122,7 +122,7 @@ def _taint_toleration(
 def _time_window(
     fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
 ) -> Ints | Misconfiguration:
-    """Ours, by annotation: outside its windows a cluster is not selectable."""
+    """Our extension: a cluster cannot be selected outside its time windows."""
     setting = plan.extras.time_windows
     if setting is None or not len(rows):
         return rows
@@ -180,7 +180,7 @@ def _select(fleet: Fleet, plan: PlacementPlan, own: Sequence[int], result: Place
     rows, extras = result.rows, plan.extras
     merit = result.totals
     if extras.minimum_gain:
-        # Doubled, so that a lead of exactly the minimum gain moves and one less does not.
+        # Scores are doubled, so that a lead of exactly the minimum gain replaces a cluster and a smaller lead does not.
         merit = 2 * merit + np.isin(rows, np.asarray(own, np.int64)) * (2 * extras.minimum_gain - 1)
     order = np.lexsort((_tie_break(fleet, plan, rows), -merit))
     if plan.spread:
@@ -206,7 +206,7 @@ def _select(fleet: Fleet, plan: PlacementPlan, own: Sequence[int], result: Place
 
 
 def _tie_break(fleet: Fleet, plan: PlacementPlan, rows: Ints) -> Ints:
-    """By name; or, where fairness is asked for, in an order of the placement's own that never changes."""
+    """By name; with fair tie-breaking, in a fixed pseudo-random order specific to the placement."""
     if not plan.extras.fair_tie_break:
         return fleet.ranks[rows]
     seed = f"{plan.namespace}/{plan.name}/".encode()
@@ -221,7 +221,7 @@ def decide(
     decisions: Iterable[Document] = (),
     now: float = 0.0,
 ) -> tuple[Fleet, PlacementPlan, PlacementResult]:
-    """The decision from whole objects, all given clusters being candidates."""
+    """Decides from API objects, with all given clusters as candidates."""
     fleet = Fleet()
     for cluster in clusters:
         fleet.put_cluster(cluster)

@@ -1,6 +1,6 @@
-"""A Placement made ready to be decided: selectors compiled, weights resolved, faults found, and what it depends on.
+"""A Placement prepared for decisions: compiled selectors, resolved weights, configuration errors and dependencies.
 
-Making a plan costs; deciding with it does not. A plan depends on the Placement's spec and annotations only.
+Plans are expensive to make and cheap to use. They depend only on the spec and annotations of the Placement.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ PREFER_NO_SELECT = "PreferNoSelect"
 
 
 class Facet(Enum):
-    """A part of a cluster that a decision may depend on."""
+    """A part of a cluster that a decision can depend on."""
 
     LABELS = "labels"
     CLAIMS = "claims"
     TAINTS = "taints"
     RESOURCES = "resources"
-    OTHER = "other"  # only CEL can see it
+    OTHER = "other"  # visible only to CEL
 
 
 @dataclass(frozen=True, slots=True)
 class Misconfiguration:
-    """Why a part of the Placement cannot be used: Misconfigured, with the plugin that says so."""
+    """Why a part of the Placement cannot be used, and the plugin that reports it."""
 
     plugin: str
     message: str
@@ -74,15 +74,15 @@ class PlacementPlan:
     tolerations: tuple[ClusterToleration, ...] | Misconfiguration
     prioritizers: tuple[Prioritizer, ...] | Misconfiguration
     spread: tuple[SpreadConstraint, ...]
-    group_size: int | Fraction | Misconfiguration  # a number of clusters, or a share of them
+    group_size: int | Fraction | Misconfiguration  # a number or share of clusters
     groups: tuple[NamedGroup, ...] | Misconfiguration
     by_score: bool
     score_rate_limit: float
     extras: Extras
     window_selector: Selector | Misconfiguration | None
     facets: frozenset[Facet]
-    score_resources: frozenset[str]  # names of AddOnPlacementScores read by prioritizers
-    reads_all_scores: bool  # CEL may read any
+    score_resources: frozenset[str]  # AddOnPlacementScores that prioritizers read
+    reads_all_scores: bool  # CEL can read any score
 
 
 def make_plan(placement: Placement) -> PlacementPlan:
@@ -148,7 +148,7 @@ def _groups(groups: Sequence[DecisionGroup]) -> tuple[NamedGroup, ...]:
 
 
 def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritizer, ...] | Misconfiguration:
-    """The prioritizers with a weight other than 0. Of a repeated one, the last configuration counts."""
+    """The prioritizers with a nonzero weight. If one is configured repeatedly, the last wins."""
     if policy.mode not in ("", "Additive", "Exact"):
         return Misconfiguration("", f"incorrect prioritizer policy mode: {policy.mode}")
     chosen: dict[tuple[str, str, str], Prioritizer] = {}
@@ -181,7 +181,7 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
 
 
 def _group_size(size: int | str) -> int | Fraction | Misconfiguration:
-    """A number (in quotes too), or a percentage, kept exact: in floating point 7% of 100 would round up to 8."""
+    """A number (also as a string) or a percentage, kept exact: in floating point, 7% of 100 would round up to 8."""
     if isinstance(size, int):
         return size
     try:

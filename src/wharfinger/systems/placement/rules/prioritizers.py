@@ -15,12 +15,12 @@ from wharfinger.systems.placement.rules.plan import BALANCE, PREFER_NO_SELECT, R
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one prioritizer says of the filtered clusters, which its arrays run along."""
+    """The scores of one prioritizer; its arrays are parallel to the filtered clusters."""
 
     prioritizer: Prioritizer
     scores: Ints
-    scored: Mask  # which clusters it has data for; the others score 0
-    expired: tuple[int, ...] = ()  # rows whose score object is no longer valid
+    scored: Mask  # clusters that it has data for; the others score 0
+    expired: tuple[int, ...] = ()  # rows whose score object has expired
     next_expiry: float = np.inf
 
 
@@ -28,7 +28,7 @@ class Part:
 class PrioritizerContext:
     fleet: Fleet
     rows: Ints  # the filtered clusters
-    own: Sequence[int]  # rows in this placement's decisions now
+    own: Sequence[int]  # rows in this placement's current decisions
     tolerations: tuple[ClusterToleration, ...]
     now: float
 
@@ -50,7 +50,7 @@ def evaluate(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
 
 
 def _balance(context: PrioritizerContext) -> Ints:
-    """Fewer decisions elsewhere is better; the busiest of all clusters, a candidate or not, sets the scale."""
+    """Fewer decisions by other placements score higher, scaled by the maximum over all clusters, candidates or not."""
     counts = context.fleet.other_counts(context.own)
     most = int(counts.max(initial=0))
     if most == 0:
@@ -67,7 +67,7 @@ def _resource(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
         if high == low:
             scores[scored] = 100
         else:
-            # The order of operations is upstream's, since truncation makes the last bit count.
+            # Same order of operations as upstream: scores are truncated, so the last bit matters.
             ratio = (here[scored] - low) / (high - low)
             scores[scored] = np.trunc((ratio - 0.5) * 2.0 * 100.0).astype(np.int64)
     return Part(prioritizer, scores, scored)

@@ -1,4 +1,4 @@
-"""Replica division: a number of replicas shared out over the selected clusters (ours, by annotation)."""
+"""Replica division: divides a number of replicas over the selected clusters (our extension, by annotation)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from wharfinger.systems.placement.rules.plan import RESOURCES
 
 
 def divide(setting: Replicas, weights: Sequence[tuple[str, Fraction]]) -> dict[str, int]:
-    """Each cluster's share. `weights` lists the clusters best first, with the weight of each.
+    """Each cluster's share. `weights` maps the clusters, best first, to their weights.
 
-    Weighted shares are proportional, fractions going to the largest remainders. Aggregated fills the best cluster up to
-    `maxPerCluster` before it turns to the next, so that as few clusters as possible are used.
+    Weighted shares are proportional, rounded by largest remainder. Aggregated fills the best cluster up to
+    `maxPerCluster` before the next, so that as few clusters as possible are used.
     """
     shares = dict.fromkeys((name for name, _ in weights), 0)
     left = setting.total
@@ -28,7 +28,7 @@ def divide(setting: Replicas, weights: Sequence[tuple[str, Fraction]]) -> dict[s
             shares[name] += more
             left -= more
         return shares
-    # What a full cluster cannot take is shared out again among the others, until nothing is left or all are full.
+    # What exceeds a cluster's maximum is redistributed over the others, until nothing is left or all are full.
     open_weights = {name: weight for name, weight in weights if weight > 0}
     while left and open_weights:
         room = {name: limit - shares[name] for name in open_weights}
@@ -57,7 +57,7 @@ def weights_of(
     """The weight of each selected cluster, best first."""
     amounts: dict[int, Fraction] = dict.fromkeys(selected, Fraction(1))
     if setting.weight_by == "Score":
-        # Scores may be negative: the worst selected cluster weighs 1, the others what they lead by more.
+        # Scores can be negative: the worst selected cluster gets weight 1, the others their lead plus 1.
         lowest = min((totals[row] for row in selected), default=0)
         amounts = {row: Fraction(totals[row] - lowest + 1) for row in selected}
     elif setting.weight_by != "Equal":

@@ -1,7 +1,7 @@
-"""Rollouts over decision groups, as workload appliers do them: which clusters may take a change now, when to evaluate the
-rollout again, and the waves in which a change reaches all clusters.
+"""Rollouts over decision groups, as workload appliers perform them: which clusters may take a change now, when to
+evaluate the rollout again, and the waves in which a change reaches all clusters.
 
-Pure functions of the strategy, the groups and the status of each cluster; no state is kept between calls.
+Pure functions of the strategy, the groups and the status of each cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RolloutGroup:
 
 @dataclass(frozen=True, slots=True)
 class MandatoryGroup:
-    """A mandatory group, by name where one is given, else by index."""
+    """A mandatory group, by name if given, else by index."""
 
     name: str = ""
     index: int = 0
@@ -53,7 +53,7 @@ class MandatoryGroup:
 @dataclass(frozen=True, slots=True)
 class ClusterRollout:
     status: RolloutStatus = RolloutStatus.TO_APPLY
-    since: float | None = None  # when the status changed last
+    since: float | None = None  # when the status last changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RolloutStrategy:
 
 @dataclass(slots=True)
 class Rollout:
-    """`to_roll_out` are the clusters that should have the change now, including those that have it already."""
+    """`to_roll_out` are the clusters that should have the change now, including those that already have it."""
 
     to_roll_out: list[str] = field(default_factory=list)
     timed_out: list[str] = field(default_factory=list)
@@ -115,7 +115,7 @@ def roll_out(
 def waves(
     strategy: RolloutStrategy, groups: Sequence[RolloutGroup], known: Mapping[str, ClusterRollout]
 ) -> list[list[str]]:
-    """The clusters that start together, wave after wave, if every cluster that starts or is in progress succeeds."""
+    """The clusters that start together, wave by wave, if every cluster that starts or is in progress succeeds."""
     statuses, found = dict(known), list[list[str]]()
     while True:
         answer = roll_out(strategy, groups, statuses, 0.0)
@@ -131,7 +131,7 @@ def waves(
 def unreached(
     groups: Sequence[RolloutGroup], known: Mapping[str, ClusterRollout], found: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Clusters that no wave includes, although they have not started."""
+    """Clusters that have not started and are in no wave."""
     reached = {name for wave in found for name in wave}
     clusters = (name for group in groups for name in group.clusters)
     return sorted(name for name in clusters if name not in reached and _status(known, name) is RolloutStatus.TO_APPLY)
@@ -142,13 +142,13 @@ def _status(statuses: Mapping[str, ClusterRollout], name: str) -> RolloutStatus:
 
 
 def _count(amount: int | Fraction, total: int) -> int:
-    """A number of clusters, at most all of them; a share is rounded up."""
+    """A number of clusters, capped at the total; a share is rounded up."""
     number = math.ceil(amount * total) if isinstance(amount, Fraction) else amount
     return max(0, min(number, total))
 
 
 class _RolloutStage:
-    """Clusters that roll out together: those in progress hold slots, those that wait take the free ones."""
+    """Clusters that roll out together: those in progress hold slots, waiting ones take the free slots."""
 
     def __init__(
         self, strategy: RolloutStrategy, known: Mapping[str, ClusterRollout], now: float, answer: Rollout

@@ -1,4 +1,4 @@
-"""From where a Placement may choose: the cluster sets bound to its namespace, narrowed to those it names."""
+"""The cluster sets that a Placement can select from: those bound to its namespace, or the subset that it names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Sel
 
 @dataclass(frozen=True, slots=True)
 class EligibleSets:
-    """`bound` tells whether the namespace has any valid binding; `sets` are the eligible sets' names."""
+    """`bound`: whether the namespace has any valid binding; `sets`: the names of the eligible sets."""
 
     bound: bool = False
     sets: tuple[str, ...] = ()
@@ -19,7 +19,7 @@ class EligibleSets:
 
 
 def compile_sets(cluster_sets: Iterable[ManagedClusterSet]) -> tuple[dict[str, Selector], dict[str, str]]:
-    """Who belongs to each set; and the faults of sets whose selector is invalid, which have no members."""
+    """The member selector of each set, and the errors of sets with an invalid selector, which have no members."""
     selectors, faults = {}, {}
     for cluster_set in cluster_sets:
         name = cluster_set.metadata.name
@@ -31,7 +31,7 @@ def compile_sets(cluster_sets: Iterable[ManagedClusterSet]) -> tuple[dict[str, S
 
 
 def scope_of(requested: Iterable[str], bindings: Iterable[str], sets: Mapping[str, Selector]) -> EligibleSets:
-    """A binding counts when its set exists, whatever its condition says."""
+    """A binding is valid if its set exists, regardless of its condition."""
     valid = sorted({name for name in bindings if name in sets})
     wanted = set(requested)
     eligible = tuple(name for name in valid if not wanted or name in wanted)

@@ -1,4 +1,5 @@
-"""Cluster selectors, compiled: labels, claims and CEL, ANDed; hashable, so that placements with equal ones share the work."""
+"""Compiled cluster selectors: labels, claims and CEL, ANDed. Hashable, so that placements with equal selectors share
+results."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from wharfinger.systems.placement.rules.cel import COST_PER_CLUSTER, cluster_exp
 
 
 class BadClusterSelector(ValueError):
-    """The selector cannot be evaluated; the text is what upstream says of it."""
+    """The selector cannot be evaluated; the message is upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,18 @@ class Selector:
     labels: Requirements = ()
     claims: Requirements = ()
     expressions: tuple[str, ...] = ()
-    never: bool = False  # a cluster set of type LabelSelector without one
+    never: bool = False  # a LabelSelector set without a selector: matches nothing
 
     @property
     def uses_scores(self) -> bool:
         return any(cluster_expression(expression).uses_scores for expression in self.expressions)
 
     def matches(self, labels: Mapping[str, str], claims: Mapping[str, str]) -> bool:
-        """All but the CEL part."""
+        """Evaluates labels and claims, without CEL."""
         return not self.never and matches(self.labels, labels) and matches(self.claims, claims)
 
     def evaluates(self, cluster: Bindings) -> bool:
-        """The CEL part."""
+        """Evaluates the CEL expressions."""
         budget = float(COST_PER_CLUSTER)
         for expression in self.expressions:
             compiled = cluster_expression(expression)
@@ -63,7 +64,7 @@ def compile_selector(selector: ClusterSelector) -> Selector:
 
 
 def compile_set(cluster_set: ManagedClusterSet) -> Selector:
-    """Who belongs to a cluster set. Raises BadClusterSelector."""
+    """The member selector of a cluster set. Raises BadClusterSelector."""
     selector = cluster_set.spec.cluster_selector
     if selector.selector_type == "LabelSelector":
         if selector.label_selector is None:
@@ -82,7 +83,7 @@ _OPERATORS = {operator.value: operator for operator in Operator if operator not 
 
 
 def _requirement(expression: SelectorExpression) -> Requirement:
-    """Compiles one expression; refusals read as apimachinery's labels.NewRequirement words them."""
+    """Compiles one expression; errors have the wording of apimachinery's labels.NewRequirement."""
     operator = _OPERATORS.get(expression.operator)
     if operator is None:
         raise BadClusterSelector(f'"{expression.operator}" is not a valid label selector operator')

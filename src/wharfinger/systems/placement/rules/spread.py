@@ -1,7 +1,7 @@
-"""Spread constraints: clusters are picked one at a time, so that the picks stay even over topology domains.
+"""Spread constraints: picks clusters one at a time, so that they are spread evenly over topology domains.
 
-A domain is a value of the topology key among the filtered clusters. The skew of a domain is what it would hold with the
-pick, less what the emptiest domain holds before it, as in Kubernetes.
+A domain is a value of the topology key among the filtered clusters. As in Kubernetes, the skew of a domain is its count
+including the pick, minus the count of the emptiest domain before the pick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wharfinger.systems.placement.rules.fleet import Fleet, Ints
 
 
 def pick(fleet: Fleet, order: Ints, constraints: Sequence[SpreadConstraint], number: int | None) -> list[int]:
-    """Rows in the order picked; `order` lists the filtered rows best first."""
+    """Rows in pick order; `order` lists the filtered rows, best first."""
     rows = [int(row) for row in order]
     terms = [_Term(fleet, rows, constraint) for constraint in constraints]
     left = np.ones(len(rows), bool)
@@ -29,7 +29,7 @@ def pick(fleet: Fleet, order: Ints, constraints: Sequence[SpreadConstraint], num
                 possible &= term.skews() <= term.limit
         if not possible.any():
             break
-        # Lowest skew of the soft terms in list order, then the best cluster, which is the first in order.
+        # Lowest skew of the soft constraints in list order; ties go to the best cluster, the first in `order`.
         candidates = np.flatnonzero(possible)
         for term in terms:
             if not term.hard:
@@ -44,13 +44,13 @@ def pick(fleet: Fleet, order: Ints, constraints: Sequence[SpreadConstraint], num
 
 
 class _Term:
-    """One constraint over the filtered clusters: each one's domain, and what every domain holds so far."""
+    """One constraint: the domain of each filtered cluster, and the current count of each domain."""
 
     def __init__(self, fleet: Fleet, rows: list[int], constraint: SpreadConstraint) -> None:
         self.hard = constraint.when_unsatisfiable == "DoNotSchedule"
         self.limit = max(1, constraint.max_skew)
         values = [_value(fleet, row, constraint) for row in rows]
-        # Without the key a cluster is out under DoNotSchedule, and else a domain of its own.
+        # A cluster without the key is excluded by DoNotSchedule, otherwise it is a domain of its own.
         self.allowed = np.array([value is not None or not self.hard for value in values], bool)
         known: dict[object, int] = {}
         self.domains = np.array(
@@ -65,7 +65,7 @@ class _Term:
         self.counts = np.zeros(max(1, len(known)), np.int64)
 
     def skews(self) -> Ints:
-        """The skew that each cluster's pick would give its domain. [filtered cluster]"""
+        """The skew of each cluster's domain if that cluster were picked. [filtered cluster]"""
         skews: Ints = self.counts[self.domains] + 1 - self.counts.min()
         return skews
 

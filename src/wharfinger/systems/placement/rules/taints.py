@@ -1,4 +1,4 @@
-"""Taints of clusters and tolerations of placements: until when a cluster is tolerated."""
+"""Cluster taints and placement tolerations: until when a cluster is tolerated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SELECT, PREFER_NO_SELECT, NO_SELECT_IF_NEW = "NoSelect", "PreferNoSelect", "N
 
 
 def fault(tolerations: Sequence[ClusterToleration]) -> str:
-    """Why the tolerations cannot be used; empty when they can."""
+    """Why the tolerations are invalid; empty if they are valid."""
     for toleration in tolerations:
         if not toleration.key and toleration.operator != "Exists":
             return "If the key is empty, operator must be Exists."
@@ -24,9 +24,9 @@ def fault(tolerations: Sequence[ClusterToleration]) -> str:
 
 
 def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration]) -> float:
-    """The instant at which the taint stops being tolerated: infinity for never, minus infinity for not at all.
+    """When the taint stops being tolerated: infinity if never, minus infinity if it is not tolerated at all.
 
-    An expired toleration is passed over and the next one tried, so the latest end counts.
+    Expired tolerations are skipped and the next one is tried, so the latest end counts.
     """
     until = -math.inf
     for toleration in tolerations:
@@ -38,7 +38,7 @@ def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration
 
 
 def _added(taint: ClusterTaint) -> float:
-    """When the taint came; without a time, so long ago that every limited toleration is over."""
+    """When the taint was added. Without a time: so long ago that every limited toleration has expired."""
     try:
         return parse_time(taint.time_added) if taint.time_added else -math.inf
     except BadTime:
@@ -46,7 +46,7 @@ def _added(taint: ClusterTaint) -> float:
 
 
 def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration]) -> tuple[float, float]:
-    """Until when a cluster passes the filter: as a new choice, and as one decided already."""
+    """Until when a cluster passes the filter: as a new selection, and if already selected."""
     new = decided = math.inf
     for taint in taints:
         if taint.effect == PREFER_NO_SELECT:
@@ -59,5 +59,5 @@ def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterTo
 
 
 def avoided(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration], now: float) -> bool:
-    """Whether a PreferNoSelect taint stands untolerated."""
+    """Whether there is a PreferNoSelect taint that is not tolerated."""
     return any(taint.effect == PREFER_NO_SELECT and not now < tolerated_until(taint, tolerations) for taint in taints)

@@ -24,13 +24,13 @@ def next_change(windows: Sequence[Window], now: float) -> float:
 
 
 def _spans(window: Window, now: float) -> list[tuple[float, float]]:
-    """The spans of a window that touch the days around now, as seconds since the epoch."""
+    """The intervals of a window on the days around now, in seconds since the epoch."""
     zone = ZoneInfo(window.time_zone)
     today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
     start_hour, start_minute = map(int, window.start.split(":"))
     end_hour, end_minute = map(int, window.end.split(":"))
     spans = []
-    for offset in range(-1, 8):  # yesterday's window may reach into today; a weekly one may be seven days off
+    for offset in range(-1, 8):  # yesterday's window may extend into today; a weekly one may be seven days away
         day = today + timedelta(days=offset)
         if window.days and _DAYS[day.weekday()] not in window.days:
             continue

@@ -1,6 +1,6 @@
-"""The agent of a member cluster: tells the hub that the cluster lives, what it has, and how much of it is free.
+"""The agent of a member cluster: reports health, capacity and free resources to the hub.
 
-Each report renews the lease, brings the ManagedCluster's status up to date and publishes CPU and memory scores.
+Each report renews the lease, updates the ManagedCluster status and publishes CPU and memory scores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KUBE_VERSION_CLAIM, ID_CLAIM = "kubeversion.open-cluster-management.io", "id.k8s
 
 @dataclass(frozen=True, slots=True)
 class ClusterUsage:
-    """What a cluster has and how much of it pods asked for, in nano-units by resource name."""
+    """A cluster's capacity, allocatable and requested amounts, in nano-units by resource name."""
 
     capacity: dict[str, int] = field(default_factory=dict)
     allocatable: dict[str, int] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class ClusterUsage:
         return self.allocatable.get(resource, 0) - self.requested.get(resource, 0)
 
     def free_share(self, resource: str) -> float:
-        """Between 0 and 1."""
+        """The free fraction, between 0 and 1."""
         total = self.allocatable.get(resource, 0)
         return max(0.0, self.free(resource) / total) if total else 0.0
 
 
 def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> ClusterUsage:
-    """Sums nodes and the requests of their pods; nodes closed to new pods have capacity, but nothing allocatable."""
+    """Sums nodes and the requests of their pods. Unschedulable nodes count as capacity, but not as allocatable."""
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
     requested: dict[str, int] = {}
@@ -79,14 +79,14 @@ def _add(total: dict[str, int], amounts: Mapping[str, Any] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What counts as much: a cluster with this much free, or more, scores 100."""
+    """The free amounts at which a cluster scores 100."""
 
     cpu: float = 100.0  # cores
     memory: float = 1024.0  # GiB
 
 
 def scores_of(usage: ClusterUsage, scales: Scales) -> dict[str, int]:
-    """Free amounts on the declared scales, and free shares of what there is."""
+    """Scores from free amounts, on the given scales, and from free fractions."""
     share = Linear(0.0, 1.0)
     return {
         "cpuAvailable": Linear(0.0, scales.cpu).score(usage.free("cpu") / NANO),
@@ -129,7 +129,7 @@ class Agent:
             await background_sleep(interval)
 
     async def report(self, *, again_in: float = 0.0) -> bool:
-        """One report; False while the hub has not accepted the cluster yet."""
+        """Sends one report. False if the hub has not accepted the cluster yet."""
         found = await self._registered()
         if not (found.get("spec") or {}).get("hubAcceptsClient"):
             log.info("the hub has not accepted the cluster %s yet", self._cluster)
@@ -142,7 +142,8 @@ class Agent:
         return True
 
     async def _registered(self) -> Document:
-        """The ManagedCluster; asks to join where there is none. An administrator of the hub accepts."""
+        """The ManagedCluster. Creates it to request registration if it does not exist; a hub administrator must accept
+        it."""
         try:
             return await self._hub.get(MANAGED_CLUSTERS, self._cluster)
         except NotFound:
@@ -184,7 +185,7 @@ class Agent:
             }
         if any(status.get(key) != value for key, value in change.items()):
             for key in ("capacity", "allocatable"):
-                if key in change:  # a merge patch keeps what it does not name
+                if key in change:  # a merge patch keeps keys that are not mentioned
                     change[key] = {**dict.fromkeys(status.get(key) or {}), **change[key]}
             await self._hub.patch(MANAGED_CLUSTERS, self._cluster, {"status": change}, subresource="status")
 
@@ -199,13 +200,13 @@ class Agent:
             claims.setdefault(KUBE_VERSION_CLAIM, usage.version)
         if ID_CLAIM not in claims:
             with suppress(ApiError):
-                # The namespace kube-system lives as long as its cluster, so its uid names the cluster.
+                # The UID of kube-system identifies a cluster, because the namespace lives as long as the cluster.
                 system = await self._member.get(NAMESPACES, "kube-system")
                 claims[ID_CLAIM] = system["metadata"]["uid"]
         return [{"name": name, "value": value} for name, value in sorted(claims.items())]
 
     async def _renew(self) -> None:
-        """Renews the lease; the hub makes it once the cluster has joined."""
+        """Renews the lease, which the hub creates once the cluster has joined."""
         change = {"spec": {"renewTime": format_micro_time(self._clock.now()), "holderIdentity": self._cluster}}
         with suppress(NotFound):
             await self._hub.patch(LEASES, LEASE, change, self._cluster)

@@ -1,4 +1,4 @@
-"""From measured numbers to scores between -100 and 100."""
+"""Normalises measurements to scores between -100 and 100."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOWEST, HIGHEST = -100, 100
 
 
 def normalise(value: float, minimum: float, maximum: float) -> int:
-    """-100 at the minimum and below, 100 above the maximum, and linear between them, cut off towards zero."""
+    """-100 at or below the minimum, 100 above the maximum, linear in between, truncated towards zero."""
     if value <= minimum:
         return LOWEST
     if value > maximum:
@@ -20,7 +20,7 @@ def normalise(value: float, minimum: float, maximum: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A fixed scale: `worst` scores -100, `best` 100. The worst may be the larger number, as with latencies."""
+    """A fixed scale: `worst` scores -100, `best` 100. `worst` may be the larger number, as for latencies."""
 
     worst: float
     best: float
@@ -36,7 +36,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A scale made of the values themselves: the worst of all scores -100, the best 100, all equal ones 0."""
+    """A scale relative to the values themselves: the worst scores -100, the best 100; if all are equal, they score 0."""
 
     less_is_better: bool = False
 

@@ -1,4 +1,4 @@
-"""Scores from Prometheus: each score is a PromQL query with one value a cluster, and a declared normalisation."""
+"""Scores from Prometheus: each score is a PromQL query with one value per cluster, and a normalisation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ API_VERSION = "wharfinger.dev/v1alpha1"
 
 
 class BadPrometheusScores(ValueError):
-    """The file is not a usable PrometheusScores document."""
+    """The document is not a valid PrometheusScores."""
 
 
 class _Block(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Base of the parts of the document."""
+    """Base class of the document's structs."""
 
 
 class NormaliseSetting(_Block, frozen=True):
@@ -34,12 +34,12 @@ class NormaliseSetting(_Block, frozen=True):
     def normalisation(self) -> Normalisation:
         if self.relative:
             if self.worst is not None or self.best is not None:
-                raise ValueError("normalise: relative needs neither worst nor best")
+                raise ValueError("normalise: relative takes neither worst nor best")
             return Relative(self.less_is_better)
         if self.worst is None or self.best is None:
-            raise ValueError("normalise: needs worst and best, or relative")
+            raise ValueError("normalise: set worst and best, or relative")
         if self.less_is_better:
-            raise ValueError("normalise: lessIsBetter goes with relative; else let worst be the larger number")
+            raise ValueError("normalise: lessIsBetter requires relative; otherwise make worst the larger number")
         return Linear(self.worst, self.best)
 
 
@@ -62,7 +62,7 @@ class PrometheusScores(_Block, frozen=True):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """The interval and the validity."""
+        """The interval and the validity, in seconds."""
         return parse_duration(self.interval), parse_duration(self.valid_for)
 
 
@@ -75,14 +75,16 @@ def load(document: Any) -> PrometheusScores:
     except (msgspec.ValidationError, BadTime, ValueError) as error:
         raise BadPrometheusScores(str(error)) from error
     if settings.kind != KIND or settings.api_version != API_VERSION:
-        raise BadPrometheusScores(f"want apiVersion {API_VERSION} and kind {KIND}")
+        raise BadPrometheusScores(f"expected apiVersion {API_VERSION} and kind {KIND}")
     if not 0 < interval <= valid_for / 2:
-        raise BadPrometheusScores("interval must be at most half of validFor, so that one failed round does no harm")
+        raise BadPrometheusScores(
+            "interval must be at most half of validFor, so that one failed round does not let scores expire"
+        )
     return settings
 
 
 class PrometheusSource:
-    """Asks a Prometheus server. `close` ends its connections."""
+    """Queries a Prometheus server. `close` closes its connections."""
 
     def __init__(self, settings: PrometheusScores, *, timeout: float = 30.0) -> None:
         self._settings = settings
@@ -90,7 +92,7 @@ class PrometheusSource:
         self._session: Any = None
 
     async def measure(self) -> dict[str, dict[str, int]]:
-        """Scores by cluster and name. A cluster for which a query has no number lacks that score."""
+        """Scores by cluster and name. A cluster without a value for a query lacks that score."""
         measured: dict[str, dict[str, int]] = {}
         for query in self._settings.scores:
             values = await self._ask(query)
@@ -118,7 +120,7 @@ class PrometheusSource:
 
 
 class _Series(msgspec.Struct):
-    value: tuple[float, str]  # the time, and the number as text
+    value: tuple[float, str]  # time, number as text
     metric: dict[str, str] = {}
 
 
@@ -138,14 +140,14 @@ class _Vector(msgspec.Struct):
 
 
 def values_of(body: bytes, query: Query) -> dict[str, float]:
-    """The number of each cluster in an answer of the query API; series without the label are left out."""
+    """The value of each cluster in a query API response; series without the cluster label are ignored."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         if answer.status != "success":
             raise ValueError(f"score {query.name}: {answer.error_type or 'error'}: {answer.error}")
         kind = msgspec.json.decode(answer.data, type=_Type).result_type
         if kind != "vector":
-            raise ValueError(f"score {query.name}: the query gives a {kind or 'nothing'}, want an instant vector")
+            raise ValueError(f"score {query.name}: the query returns a {kind or 'nothing'}, expected an instant vector")
         found = [
             (series.metric.get(query.cluster_label), float(series.value[1]))
             for series in msgspec.json.decode(answer.data, type=_Vector).result
@@ -153,7 +155,7 @@ def values_of(body: bytes, query: Query) -> dict[str, float]:
     except msgspec.ValidationError as error:
         raise ValueError(f"score {query.name}: not an answer of Prometheus: {error}") from error
     except msgspec.DecodeError as error:
-        raise ValueError(f"score {query.name}: Prometheus did not answer in JSON") from error
+        raise ValueError(f"score {query.name}: the response of Prometheus is not JSON") from error
     values: dict[str, float] = {}
     for cluster, value in found:
         if not cluster or math.isnan(value):

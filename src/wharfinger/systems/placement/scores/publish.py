@@ -1,4 +1,4 @@
-"""Publishing: AddOnPlacementScores written when they change, and renewed before they expire."""
+"""Publishes AddOnPlacementScores: writes them when they change and renews them before they expire."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log = logging.getLogger(__name__)
 UPDATED = "AddOnPlacementScoreUpdated"
 
 FAILURES = (ApiError, OSError, TimeoutError, ValueError)
-"""What may go wrong in one round and be right in the next."""
+"""Errors that are logged, and retried in the next round."""
 
 Produce = Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]]
-"""Measures: scores by cluster and by name."""
+"""Measures scores, by cluster and score name."""
 
 
 class ScorePublisher:
-    """Writes one AddOnPlacementScore, of one name, in each cluster's namespace on the hub.
+    """Writes the AddOnPlacementScore of one name in each cluster's namespace on the hub.
 
-    `valid_for` seconds after it was written a score counts as 0 unless it was renewed; None means that it never expires.
+    Scores count as 0 if they are not renewed within `valid_for` seconds; None means that they never expire.
     """
 
     def __init__(
@@ -39,13 +39,14 @@ class ScorePublisher:
         self._name = resource_name
         self._valid_for = valid_for
         self._clock = clock or SystemClock()
-        self._written: dict[str, tuple[dict[str, int], float]] = {}  # by cluster: the scores, and since when
+        self._written: dict[str, tuple[dict[str, int], float]] = {}  # by cluster: scores and when written
 
     async def publish(self, cluster: str, scores: Mapping[str, int], *, again_in: float = 0.0) -> bool:
-        """Makes the cluster's scores these. Unchanged ones are renewed once half of their time is over, or when the next
-        call, `again_in` seconds from now, might be too late to mend a failure of this one.
+        """Publishes the cluster's scores.
 
-        Returns whether something was written. Raises ValueError for a score that is no score.
+        Unchanged scores are renewed after half of their validity, or earlier if the next call, `again_in` seconds from
+        now, would come too late to retry a failure of this one. Returns whether anything was written. Raises ValueError
+        for a score that is out of range.
         """
         wanted = dict(scores)
         for name, value in wanted.items():
@@ -53,7 +54,7 @@ class ScorePublisher:
                 raise ValueError(f"the score {name} of {cluster} is {value}, not between {LOWEST} and {HIGHEST}")
         now = self._clock.now()
         known = self._written.get(cluster)
-        if known is not None and known[0] == wanted and self._lasts(now - known[1], again_in):
+        if known is not None and known[0] == wanted and self._is_fresh(now - known[1], again_in):
             return False
         status = {"status": self._status(wanted, now)}
         try:
@@ -64,8 +65,8 @@ class ScorePublisher:
         self._written[cluster] = (wanted, now)
         return True
 
-    def _lasts(self, age: float, again_in: float) -> bool:
-        """Whether scores of this age need not be renewed now."""
+    def _is_fresh(self, age: float, again_in: float) -> bool:
+        """Whether scores of this age need no renewal yet."""
         if self._valid_for is None:
             return True
         return age < self._valid_for / 2 and age + 2 * again_in < self._valid_for
@@ -105,9 +106,10 @@ class ScorePublisher:
 
 
 async def run_producer(publisher: ScorePublisher, produce: Produce, interval: float) -> None:
-    """Measures and publishes every `interval` seconds until cancelled. What fails is logged and tried the next time.
+    """Measures and publishes every `interval` seconds until cancelled. Failures are logged and retried in the next
+    round.
 
-    The interval must be at most half the validity, so that one failed round does not let scores expire.
+    The interval must be at most half of the validity, so that one failed round does not let scores expire.
     """
     while True:
         try:
@@ -120,7 +122,7 @@ async def run_producer(publisher: ScorePublisher, produce: Produce, interval: fl
 async def publish_all(
     publisher: ScorePublisher, measured: Mapping[str, Mapping[str, int]], *, again_in: float = 0.0
 ) -> tuple[int, dict[str, str]]:
-    """Publishes what was measured. Returns how many clusters' scores were written, and whose could not be, and why."""
+    """Publishes the measured scores. Returns how many clusters were written, and the error of each that failed."""
     written = 0
     failed: dict[str, str] = {}
     for cluster, scores in sorted(measured.items()):

@@ -1,4 +1,4 @@
-"""Shows the devices of a pod in the fields of its containers when it is bound."""
+"""Shows a pod's allocated devices in its container fields when it is bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import RECORD, Ba
 
 
 def show_devices(pod: Document) -> None:
-    """Copies the record of the pod's devices to `containers[].allocatedComputeResources`."""
+    """Copies the pod's device record to `containers[].allocatedComputeResources`."""
     text = (pod["metadata"].get("annotations") or {}).get(RECORD)
     try:
         fields = as_fields(parse_record(text)) if text else {}

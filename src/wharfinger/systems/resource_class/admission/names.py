@@ -1,9 +1,11 @@
-"""Names of device classes on an API server that knows nothing of them: rewritten to aliases, and raw requests laid over.
+"""Device class names on a real API server: rewriting names to aliases, and overlaying raw requests.
 
-A real API server takes only qualified resource names, so unqualified ones may be rewritten to the alias of their class, in
-pods, templates and quotas; whoever applies such a manifest again sends the unqualified name beside the stored alias, and
-means the former. A real kubelet gives devices for raw names only, so in overlay mode a pod's raw request is added
-beside the class; an annotation says how much of it is not the pod's own wish, so that nobody counts it twice.
+A real API server accepts only qualified resource names, so unqualified names in pods, pod templates and quotas can be
+rewritten to the alias of their class. Re-applying such a manifest sends the unqualified name next to the stored alias;
+the unqualified name wins.
+
+A real kubelet allocates devices for raw resource names only, so overlay mode adds the raw request to the pod. An
+annotation records how much was added, so that it is not counted twice.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ _QUOTA = ("", "resourcequotas")
 
 
 class NameRewriter:
-    """Mutating: unqualified names become the aliases of their classes. A class that is not known may come yet, so its
-    name becomes the alias that it will have unless it says otherwise."""
+    """Mutating: rewrites unqualified names to the aliases of their classes. An unknown class may be created later, so
+    its name is rewritten to the default alias."""
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
@@ -57,7 +59,7 @@ class NameRewriter:
 
 
 class Overlay:
-    """Mutating: adds the raw request of every class that a new pod asks for."""
+    """Mutating: adds the raw request for every class that a new pod requests."""
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
@@ -66,7 +68,7 @@ class Overlay:
         if not _is_new_pod(request) or request.object is None:
             return PASS
         wanted = overlaid(request.object, self._classes())
-        before = _said(request.object)  # an API server may ask twice for one pod
+        before = _overlaid_before(request.object)  # reinvocation: the overlay may be there already
         for container in containers(request.object, _POD):
             name = str(container.get("name"))
             for raw, amount in wanted.get(name, {}).items():
@@ -75,7 +77,7 @@ class Overlay:
                     amounts = _amounts(container["resources"], part)
                     container["resources"][part] = {
                         **amounts,
-                        raw: str(max(more + _whole(amounts.get(raw, 0)), amount)),
+                        raw: str(max(more + _device_count(amounts.get(raw, 0)), amount)),
                     }
         annotations = request.object.setdefault("metadata", {}).setdefault("annotations", {})
         if wanted:
@@ -86,7 +88,7 @@ class Overlay:
 
 
 class OverlaidReviewer:
-    """Validating: the annotation that hides raw requests from counting says what the overlay added, and nothing else."""
+    """Validating: the annotation that excludes raw requests from counting must match what the overlay added."""
 
     def __init__(self, classes: Classes, *, overlay: bool) -> None:
         self._classes = classes
@@ -107,12 +109,12 @@ class OverlaidReviewer:
             right = bool(wanted) and said == format_overlaid(wanted)
         if right:
             return PASS
-        why = f"annotation {OVERLAID} is written by the overlay of device classes only"
+        why = f"annotation {OVERLAID} may only be set by the device class overlay"
         return Review(denied=forbidden("", "pods", request.name, why))
 
 
 class QuotaNamesReviewer:
-    """Validating, for real API servers: says which keys of a quota are taken and never enforced there."""
+    """Validating, for real API servers: warns about quota keys that are accepted there but never enforced."""
 
     def review(self, request: Request) -> Review:
         if (request.resource.group, request.resource.plural) != _QUOTA or request.object is None:
@@ -128,7 +130,7 @@ class QuotaNamesReviewer:
 
 
 def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[str, int]]:
-    """By container the raw amounts that its classes stand for."""
+    """The raw amounts that the requested classes stand for, by container."""
     by_name: dict[str, ResourceClass] = {}
     for each in classes:
         if not each.per_cluster:
@@ -139,7 +141,7 @@ def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[
         amounts = {**_amounts(resources, "limits"), **_amounts(resources, "requests")}
         for name, quantity in amounts.items():
             meant = by_name.get(name)
-            if meant is not None and (amount := _whole(quantity)):
+            if meant is not None and (amount := _device_count(quantity)):
                 raws = found.setdefault(str(container.get("name")), {})
                 raw = meant.spec.resource_name
                 raws[raw] = raws.get(raw, 0) + amount * meant.group_size
@@ -147,7 +149,7 @@ def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[
 
 
 def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
-    """The containers of a pod, or of the template that a workload holds."""
+    """The containers of a pod or of a workload's pod template."""
     holder: Any = document
     template = pod_templates().get(kind)
     for step in template.pod_template.split(".") if template is not None else ():
@@ -162,12 +164,12 @@ def containers(document: Document, kind: tuple[str, str]) -> Iterator[Document]:
 
 
 def _alias(name: str, names: Mapping[str, str]) -> str:
-    """The name under which an API server takes what is asked for by `name`."""
+    """The qualified name under which an API server accepts a request for `name`."""
     return names.get(name) or (default_alias(name) if is_unqualified(name) else name)
 
 
 def _rewrite_container(container: Document, before: Document, names: Mapping[str, str]) -> None:
-    """`before` is the container as it was stored, if it was."""
+    """`before` is the stored container; empty for a new one."""
     resources = container.get("resources")
     for part in ("limits", "requests"):
         amounts, stored = _amounts(resources, part), _amounts(before.get("resources"), part)
@@ -180,17 +182,17 @@ def _rewrite_container(container: Document, before: Document, names: Mapping[str
             own = aliases[name]
             if own == name and own in plain and quantity == stored.get(own):
                 continue
-            made[own] = str(_whole(made[own]) + _whole(quantity)) if own in made else quantity
-        resources[part] = made  # type: ignore[index]  # it has amounts, so it is there
+            made[own] = str(_device_count(made[own]) + _device_count(quantity)) if own in made else quantity
+        resources[part] = made  # type: ignore[index]  # not None: it has amounts
 
 
 def _rewrite_record(pod: Document, names: Mapping[str, str]) -> None:
-    """A record that a pod brings along speaks of its requests, by the names that they have now."""
+    """Rewrites the names in a pod's device record, as in its requests."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     try:
         record = parse_record(annotations[RECORD])
     except (KeyError, TypeError, BadRecord):
-        return  # none, or one that the scheduler will complain of
+        return  # no record, or a malformed one, which the scheduler reports
     made = {
         container: {_alias(name, names): counts for name, counts in requests.items()}
         for container, requests in record.items()
@@ -200,8 +202,9 @@ def _rewrite_record(pod: Document, names: Mapping[str, str]) -> None:
 
 
 def _rewrite_quota(quota: Document, classes: Iterable[ResourceClass]) -> None:
-    """What a quota limits by a class or its raw name it limits by `requests.<name>`, which is what an API server enforces.
-    Names of no class stay: a server refuses them, and a slip must not become a limit of nothing."""
+    """Rewrites limits on classes and raw resources to `requests.<name>`, the form that an API server enforces. Names of
+    unknown classes are left alone: the API server rejects them, so a typo is not silently turned into a limit that
+    matches nothing."""
     spec = quota.get("spec")
     hard = _amounts(spec, "hard")
     enforced: dict[str, str] = {}
@@ -211,7 +214,7 @@ def _rewrite_quota(quota: Document, classes: Iterable[ResourceClass]) -> None:
     made = {name: quantity for name, quantity in hard.items() if name not in enforced}
     made |= {enforced[name]: quantity for name, quantity in hard.items() if name in enforced}
     if made != hard:
-        spec["hard"] = made  # type: ignore[index]  # it has amounts, so it is there
+        spec["hard"] = made  # type: ignore[index]  # not None: it has amounts
 
 
 def _amounts(holder: Any, part: str) -> dict[str, Any]:
@@ -219,15 +222,15 @@ def _amounts(holder: Any, part: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _whole(quantity: Any) -> int:
-    """A count of devices; anything odd is none, and validation refuses it."""
+def _device_count(quantity: Any) -> int:
+    """A device count; 0 for a malformed quantity, which validation rejects."""
     try:
         return value(quantity) if isinstance(quantity, str | int | float) else 0
     except BadQuantity:
         return 0
 
 
-def _said(document: Document) -> dict[str, dict[str, int]]:
+def _overlaid_before(document: Document) -> dict[str, dict[str, int]]:
     said = _annotation(document)
     return parse_overlaid(said) if isinstance(said, str) else {}
 

@@ -1,4 +1,4 @@
-"""The names under which quota counts device classes: a class and its alias are one, raw names are another."""
+"""The names under which quota counts devices: a class and its alias are counted together, raw resources separately."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from wharfinger.systems.resource_class.kinds.views import ResourceClass
 
 
 def alias_names(classes: Iterable[ResourceClass]) -> Mapping[str, str]:
-    """Class names by alias; of several classes with one alias the first by name has it, as for scheduling."""
+    """Class names by alias. If classes share an alias, the first class by name gets it, as in scheduling."""
     return {each.alias: each.name for each in sorted(classes, key=lambda each: each.name, reverse=True)}
 
 
 class StoredAliases(QuotaExtension):
-    """The aliases of the classes in a store."""
+    """The aliases of the classes in an in-process store."""
 
     def __init__(self, objects: StoredObjects) -> None:
         self._aliases = Derived(

@@ -1,4 +1,4 @@
-"""What admission decides about device classes: each alias belongs to one class, and groups may be switched off."""
+"""Admission of ResourceClasses: aliases are unique, and device groups need `resourceClass.groups`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Classes = Callable[[], Iterable[ResourceClass]]
 
 
 class ClassReviewer:
-    """An alias means one class. Decides in the same step as the write, so that of two classes with one alias only the
-    first passes."""
+    """Rejects an alias that is already in use. The check is atomic with the write, so of two concurrent classes with
+    the same alias only one is admitted."""
 
     def __init__(self, classes: Classes, *, groups: bool) -> None:
         self._classes = classes
@@ -42,7 +42,7 @@ class ClassReviewer:
 
     def _faults(self, new: ResourceClass) -> Iterable[FieldError]:
         if new.spec.group_by and not self._groups:
-            yield forbidden_field("spec.groupBy", "groups of devices are switched off (resourceClass.groups)")
+            yield forbidden_field("spec.groupBy", "device groups are switched off (resourceClass.groups)")
         others = [each for each in self._classes() if each.name != new.name]
         if any(each.alias == new.alias for each in others):
             yield duplicate("spec.alias", new.alias)
@@ -61,7 +61,7 @@ def _is_class(request: Request) -> bool:
 
 
 def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
-    """The reviewers over a store in process."""
+    """The reviewers for an in-process store."""
     classes = Derived(
         context.objects, RESOURCE_CLASSES, lambda found: [decode(each.data, ResourceClass) for each in found]
     )

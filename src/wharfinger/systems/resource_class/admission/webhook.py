@@ -1,4 +1,5 @@
-"""Device classes on a real cluster: aliases of one class, records only schedulers write, and names as settings ask."""
+"""Resource classes on a real API server: unique aliases, protected device records, and the name rewriting that is
+configured."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _OURS = (RESOURCE_CLASSES, NODE_COMPUTE_RESOURCES)
 
 
 class Defaults:
-    """What our own server fills in and a definition's schema cannot: aliases and names that are made of other fields."""
+    """Defaults derived from other fields (aliases and names), which a CRD schema cannot express."""
 
     def __init__(self, registry: Registry) -> None:
         self._kinds = {each.group_plural: registry.of_resource(each) for each in _OURS}
@@ -36,7 +37,7 @@ class Defaults:
 
 
 class InTurn:
-    """Several reviewers as one: the first refusal counts, and all warnings."""
+    """Runs reviewers in order: stops at the first rejection and collects all warnings."""
 
     def __init__(self, *reviewers: Reviewer) -> None:
         self._reviewers = reviewers
@@ -54,7 +55,7 @@ class InTurn:
 def handlers(context: WebhookContext) -> list[WebhookHandler]:
     settings = context.configuration.of(ResourceClassSettings)
     informer = context.informers.of(RESOURCE_CLASSES, ResourceClass)
-    informer.optional = True  # other parts of the webhook serve clusters without our classes
+    informer.optional = True  # the webhook also serves clusters without ResourceClasses
 
     def classes() -> list[ResourceClass]:
         return list(informer)
@@ -81,6 +82,6 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
             tuple(rules),
             mutating=InTurn(*mutating),
             validating=validating,
-            order=40,  # names come first, so that others see what will be stored
+            order=40,  # rewrite names first: later reviewers see the stored form
         )
     ]

@@ -41,8 +41,8 @@ def command(
     """Show how many nodes of which node group the pending pods need, including devices.
 
     A node belongs to a group by its label `wharfinger.dev/node-group`. A node that has not published its
-    devices yet counts as its template until the grace period is over. Exit status: 1 if no group can serve some
-    pod.
+    devices yet counts as its template until the grace period is over. The exit code is 1 if no group can serve
+    one of the pods.
 
     \b
     Examples:

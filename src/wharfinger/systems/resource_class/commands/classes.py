@@ -1,4 +1,4 @@
-"""`wharf classes`: which devices the classes mean, on which nodes, free and used."""
+"""`wharf classes`: the devices that each class matches, by node, free and used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option(
-    "-f", "--filename", "files", metavar="PATH", multiple=True, help="Manifests to read in place of a cluster."
-)
+@click.option("-f", "--filename", "files", metavar="PATH", multiple=True, help="Read manifests instead of a cluster.")
 @cluster_options
 @output_option("table", "json", "yaml")
 @click.pass_context
@@ -28,9 +26,9 @@ def command(
     context: str | None,
     output: str,
 ) -> None:
-    """Show ResourceClasses and raw device resources: the devices they mean, free and used.
+    """Show the devices of ResourceClasses and raw resources, free and used.
 
-    With names, also the nodes and ComputeResources behind them. The exit code is 1 if a name is not known.
+    With names, also show their nodes and ComputeResources. The exit code is 1 if a name is unknown.
 
     \b
     Examples:
@@ -55,7 +53,7 @@ def command(
     elif lines:
         _print(lines, detail=bool(names))
     else:
-        click.echo("no classes, and no devices", err=True)
+        click.echo("no classes and no devices", err=True)
     ctx.exit(1 if any(name not in {n for line in lines for n in (line.name, line.alias)} for name in names) else 0)
 
 

@@ -1,4 +1,4 @@
-"""`wharf device-agent`: the node side of devices, in the kubelet's place for device plugins."""
+"""`wharf device-agent`: publishes and allocates a node's devices in place of the kubelet's device manager."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from wharfinger.cli.options import cluster_options, open_client
 
 @click.command
 @cluster_options
-@click.option("--node", required=True, envvar="NODE_NAME", help="The node whose devices these are. [env: NODE_NAME]")
+@click.option("--node", required=True, envvar="NODE_NAME", help="The name of this node. [env: NODE_NAME]")
 @click.option(
     "--plugin-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default="/var/lib/kubelet/device-plugins",
     show_default=True,
-    help="Where device plugins find the registration socket and put theirs.",
+    help="Directory of the registration socket and of the device plugin sockets.",
 )
 @click.option(
     "--publish",
     type=click.Choice(("auto", "node", "object")),
     default="auto",
     show_default=True,
-    help="Where ComputeResources go: Node status, a NodeComputeResources object, or what the API server keeps.",
+    help="Where to publish devices: in Node status, in a NodeComputeResources object, or in whichever is supported.",
 )
 def command(kubeconfig: str | None, context: str | None, node: str, plugin_dir: Path, publish: Any) -> None:
-    """Take registrations of device plugins (API v1beta1), publish their devices by properties, and have devices allocated
-    as the scheduler recorded them.
+    """Register device plugins (API v1beta1), publish their devices, and allocate the devices that the scheduler recorded.
 
-    It takes the place of the kubelet's device manager in its folder: do not run both on one folder.
+    It replaces the kubelet's device manager: do not run both on the same directory.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The aliases of classes for the ResourceQuota controller."""
+"""Class aliases for the ResourceQuota controller."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wharfinger.systems.resource_class.kinds.views import ResourceClass
 
 
 class WatchedAliases(QuotaExtension):
-    """Follows the classes; a changed alias has all quotas counted again."""
+    """Watches classes; recalculates all quotas when an alias changes."""
 
     def __init__(self, context: ControllerContext, changed: Callable[[str | None], None]) -> None:
         self._classes = context.informers.of(RESOURCE_CLASSES, ResourceClass)
-        self._classes.optional = True  # a cluster may have quotas and none of our kinds
+        self._classes.optional = True  # the cluster may not have the ResourceClass CRD
         self._changed = changed
         self._classes.add_handler(self._class_changed, self._class_updated, self._class_changed)
 

@@ -1,4 +1,4 @@
-"""The status of ResourceClasses: how many nodes and devices a class means, and a word where it means none."""
+"""Maintains ResourceClass status: how many nodes and devices match, and why if none do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import published
 
 MATCHED = "Matched"
 GATHER = 1.0
-"""Seconds that changes of nodes are gathered before they are written: nodes come in groups."""
+"""Seconds to batch node changes before status is written, because nodes often arrive in groups."""
 
 
 class ResourceClassController(ContextController[str]):
@@ -28,7 +28,7 @@ class ResourceClassController(ContextController[str]):
         super().__init__(context)
         self._catalogue = Catalogue()
         self._slots: dict[str, list[Slot]] = {}  # by node
-        self._devices: dict[int, dict[str, int]] = {}  # by set of properties: how many on which node
+        self._devices: dict[int, dict[str, int]] = {}  # property set → node → devices
         self._classes = context.documents(RESOURCE_CLASSES)
         self._nodes = context.informers.of(NODES, Node)
         self._inventories = context.informers.of(NODE_COMPUTE_RESOURCES, NodeComputeResources)
@@ -44,14 +44,14 @@ class ResourceClassController(ContextController[str]):
             on_delete=lambda each: self._node_changed(each.metadata.name),
         )
 
-    # -- what the informers tell
+    # -- informer events
 
     def _class_changed(self, document: Document) -> None:
         new = view(document, ResourceClass)
         known = new.spec.resource_name in self._catalogue.raws()
         self._catalogue.set_class(new)
         if not known:
-            # Classic capacity of the name counts from now on.
+            # From now on the node's classic capacity of this name counts as devices.
             for node in self._nodes:
                 if new.spec.resource_name in node.status.allocatable:
                     self._node_changed(node.metadata.name)
@@ -84,7 +84,7 @@ class ResourceClassController(ContextController[str]):
             if each.spec.resource_name in touched:
                 self.queue.add_after(each.name, GATHER)
 
-    # -- what is written
+    # -- status
 
     async def reconcile(self, key: str) -> None:
         document = self._classes.get(key)
@@ -115,7 +115,7 @@ class ResourceClassController(ContextController[str]):
 
 def _verdict(raw: str, per_cluster: bool, nodes: int, devices: int, of_raw: int) -> tuple[str, str, str]:
     if per_cluster:
-        return "True", "ClusterScope", "the devices belong to the cluster, not to nodes"
+        return "True", "ClusterScope", "devices belong to the cluster, not to nodes"
     if nodes:
         return "True", "DevicesFound", f"matches {counted(devices, 'device')} on {counted(nodes, 'node')}"
     if of_raw:

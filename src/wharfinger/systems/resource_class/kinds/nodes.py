@@ -1,4 +1,4 @@
-"""What this system adds to Node: names and validation of `status.computeResources`."""
+"""What this system adds to Node: defaulting of names and validation in `status.computeResources`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that the embedded server adds to nodes and containers: devices, and who holds them."""
+"""Fields that the embedded API server adds to nodes and containers: devices and their allocation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         },
     },
     f"{_CORE}AllocatedComputeResource": {
-        "description": "So many devices of one ComputeResource.",
+        "description": "A number of devices of one ComputeResource.",
         "type": "object",
         "required": ["computeResourceName", "count"],
         "properties": {"computeResourceName": _STRING, "count": {"type": "integer", "format": "int32"}},
@@ -31,7 +31,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     f"{_CORE}NodeStatus": {
         "properties": {
             "computeResources": {
-                "description": "The node's devices by resource and properties.",
+                "description": "The node's devices, grouped by resource and properties.",
                 "type": "array",
                 "items": {"$ref": f"#/definitions/{_CORE}ComputeResource"},
             }
@@ -40,7 +40,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     f"{_CORE}Container": {
         "properties": {
             "allocatedComputeResources": {
-                "description": "The devices given to the container, by the name it asked for.",
+                "description": "The devices allocated to the container, by requested resource name.",
                 "type": "object",
                 "additionalProperties": {
                     "type": "array",

@@ -21,29 +21,29 @@ from wharfinger.systems.resource_class.rules.compute_resources import name_compu
 from wharfinger.systems.resource_class.rules.properties import parse_amount
 
 SPELLINGS = ("resourceSelector", "labelSelector", "resourceSelectorRequirements")
-"""The design document spells the selector list in three ways."""
+"""The three spellings of the selector list in the design document."""
 MAX_SELECTORS = 32
 _RESERVED = ("autoProvisionConfig", "resourceRequestParameters")
 
 
 class PropertyExpressionModel(Model):
-    """What one property of a device must be."""
+    """A requirement on one property of a device."""
 
-    key: Annotated[str, doc("The property.")]
+    key: Annotated[str, doc("The name of the property.")]
     operator: Annotated[
         Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
-        doc("In and NotIn compare text, Gt and Lt amounts with units."),
+        doc("In and NotIn compare text; Gt and Lt compare amounts with units."),
     ]
     values: Annotated[
-        list[str], ATOMIC, doc("What to compare with: one or more for In and NotIn, one for Gt and Lt.")
+        list[str], ATOMIC, doc("Values to compare with: one or more for In and NotIn, exactly one for Gt and Lt.")
     ] = field(default_factory=list)
 
 
 class PropertySelectorModel(Model):
-    """Expressions that must all hold."""
+    """Expressions, ANDed."""
 
     match_expressions: Annotated[
-        list[PropertyExpressionModel], Meta(min_length=1), ATOMIC, doc("All of them must hold.")
+        list[PropertyExpressionModel], Meta(min_length=1), ATOMIC, doc("Requirements on device properties, ANDed.")
     ]
 
 
@@ -51,7 +51,7 @@ _Selectors = Annotated[
     list[PropertySelectorModel],
     Meta(max_length=MAX_SELECTORS),
     ATOMIC,
-    doc("The devices meant: those that one of the selectors matches; none means every device of the resource."),
+    doc("Selectors of devices, ORed. If empty, every device of the resource matches."),
 ]
 _Spelling = Annotated[
     list[PropertySelectorModel], Meta(max_length=MAX_SELECTORS), ATOMIC, doc("Same as resourceSelector.")
@@ -59,27 +59,29 @@ _Spelling = Annotated[
 
 
 class ResourceClassSpecModel(Model):
-    """Which devices the class means."""
+    """Which devices belong to the class."""
 
     resource_name: Annotated[str, doc("The raw resource, such as nvidia.com/gpu.", immutable=True)]
     resource_selector: _Selectors | None = None
     label_selector: _Spelling | None = None
     resource_selector_requirements: _Spelling | None = None
-    alias: Annotated[str, doc("The qualified name under which a pod on any API server asks for the class.")] | None = (
-        None
-    )
+    alias: (
+        Annotated[str, doc("The qualified name under which pods can request the class on any API server.")] | None
+    ) = None
     scope: Annotated[
         Literal["Node", "Cluster"],
-        doc("Whether devices belong to nodes; those of the cluster are nobody's fit check, but quota counts them."),
+        doc(
+            "Whether the devices belong to nodes or to the cluster. The latter are counted by quota, but ignored by scheduling."
+        ),
     ] = "Node"
-    group_by: Annotated[str, doc("Devices with equal values of this property form groups.")] | None = None
-    group_size: Annotated[Int32, Meta(ge=2), doc("How many devices of a group one unit is.")] | None = None
+    group_by: Annotated[str, doc("Devices with the same value of this property form a group.")] | None = None
+    group_size: Annotated[Int32, Meta(ge=2), doc("Devices of one group that make up one requested unit.")] | None = None
     auto_provision_config: Annotated[Any, doc("Reserved.")] = None
     resource_request_parameters: Annotated[Any, doc("Reserved.")] = None
 
 
 class ResourceClassStatusModel(Model):
-    """What the class means in this cluster."""
+    """What the class matches in this cluster."""
 
     conditions: Conditions = field(default_factory=list)
     nodes: Annotated[Int32, doc("Nodes that have matching devices.")] = 0
@@ -88,7 +90,7 @@ class ResourceClassStatusModel(Model):
 
 
 class ResourceClassModel(Model):
-    """A portable name under which pods ask for devices with certain properties."""
+    """A portable name under which pods request devices with certain properties."""
 
     spec: ResourceClassSpecModel
     status: ResourceClassStatusModel | None = None
@@ -97,7 +99,7 @@ class ResourceClassModel(Model):
 def class_name_faults(name: str) -> list[str]:
     faults = dns_subdomain(name)
     if not faults and not is_unqualified(name) and len(name) <= 63:
-        faults = ["must not be the name of a resource that Kubernetes knows itself"]
+        faults = ["must not be the name of a built-in Kubernetes resource"]
     return faults
 
 
@@ -125,10 +127,10 @@ def _class_faults(document: Document, old: Document | None) -> Iterator[FieldErr
         yield immutable("spec.resourceName", raw)
     for name in _RESERVED:
         if spec.get(name) is not None:
-            yield forbidden(f"spec.{name}", "reserved for later use")
+            yield forbidden(f"spec.{name}", "reserved for future use")
     given = [name for name in SPELLINGS if spec.get(name) is not None]
     for name in given[1:]:
-        yield invalid(f"spec.{name}", spec[name], f"the same as {given[0]}, of which only one may be set")
+        yield invalid(f"spec.{name}", spec[name], f"must not be set together with {given[0]}, which means the same")
     for name in given:
         for index, selector in each(spec, name):
             for position, expression in each(selector, "matchExpressions"):
@@ -163,7 +165,7 @@ def _alias_faults(document: Document) -> Iterator[FieldError]:
     if alias is not None and not is_extended(alias):
         yield invalid("spec.alias", alias, "doesn't follow extended resource name standard")
     elif alias is None and name and not is_extended(default_alias(name)):
-        yield required("spec.alias", "the name is too long to make one of it")
+        yield required("spec.alias", "must be set, because the class name is too long for a default alias")
 
 
 def _group_faults(spec: Document) -> Iterator[FieldError]:
@@ -172,7 +174,7 @@ def _group_faults(spec: Document) -> Iterator[FieldError]:
         yield from label_key_faults(by, "spec.groupBy")
     if (by is None) != (size is None):
         missing = "spec.groupBy" if by is None else "spec.groupSize"
-        yield required(missing, "groupBy and groupSize go together")
+        yield required(missing, "groupBy and groupSize must be set together")
 
 
 CLASS = Kind(
@@ -188,7 +190,7 @@ CLASS = Kind(
         Column("Resource", "spec.resourceName", description="The raw resource."),
         Column("Nodes", "status.nodes", type="integer", description="Nodes that have matching devices."),
         Column("Devices", "status.devices", type="integer", description="Matching healthy devices on all nodes."),
-        Column("Alias", "spec.alias", description="The qualified name pods may use.", priority=1),
+        Column("Alias", "spec.alias", description="The qualified name that pods can use.", priority=1),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=defaulter(ResourceClassModel, _default_class),
@@ -203,28 +205,28 @@ class ComputeResourceModel(Model):
 
     resource_name: Annotated[str, doc("The raw resource, such as nvidia.com/gpu.")]
     name: Annotated[str, doc("Unique on the node: the raw resource and a hash of the properties.")] = ""
-    properties: Annotated[dict[str, str], doc("What the device plugin says of the devices.")] = field(
+    properties: Annotated[dict[str, str], doc("What the device plugin says about the devices.")] = field(
         default_factory=dict
     )
-    devices: Annotated[list[str], ATOMIC, doc("The ids of all devices.")] = field(default_factory=list)
-    allocatable_devices: Annotated[list[str], ATOMIC, doc("The ids of the healthy ones; absent means all.")] | None = (
-        None
-    )
+    devices: Annotated[list[str], ATOMIC, doc("The IDs of all devices.")] = field(default_factory=list)
+    allocatable_devices: (
+        Annotated[list[str], ATOMIC, doc("The IDs of the healthy devices. Defaults to all.")] | None
+    ) = None
     device_units: Annotated[Any, doc("Reserved.")] = None
     owner: Annotated[Any, doc("Reserved.")] = None
     isolation_guarantee: Annotated[Any, doc("Reserved.")] = None
 
 
 class NodeComputeResourcesSpecModel(Model):
-    """What the node published."""
+    """The devices that the node published."""
 
     compute_resources: Annotated[
-        list[ComputeResourceModel], ATOMIC, doc("The node's devices by resource and properties.")
+        list[ComputeResourceModel], ATOMIC, doc("The node's devices, grouped by resource and properties.")
     ] = field(default_factory=list)
 
 
 class NodeComputeResourcesModel(Model):
-    """The devices of the node of the same name, where Node objects cannot hold them."""
+    """The devices of the node of the same name, for API servers whose Node has no field for them."""
 
     spec: NodeComputeResourcesSpecModel = field(default_factory=NodeComputeResourcesSpecModel)
 

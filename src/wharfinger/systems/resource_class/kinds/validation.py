@@ -1,4 +1,4 @@
-"""Validation of ComputeResources, on nodes and in objects of their own."""
+"""Validation of ComputeResources, in Node status and in NodeComputeResources."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, req
 from wharfinger.api.validation.resources import is_extended
 
 RESERVED = ("deviceUnits", "owner", "isolationGuarantee")
-"""Fields that the design document names for later."""
+"""Fields that the design document reserves for future use."""
 
 
 def compute_resources_faults(resources: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Names and properties tell ComputeResources of a node apart, and a device belongs to one of them."""
+    """Within a node, names and (resource, properties) pairs are unique, and a device is in one ComputeResource only."""
     names: set[str] = set()
     sets: set[tuple[Any, ...]] = set()
     owned: set[tuple[str, str]] = set()
@@ -22,7 +22,7 @@ def compute_resources_faults(resources: Sequence[Mapping[str, Any]], path: str) 
         name, raw = resource.get("name") or "", resource.get("resourceName") or ""
         for field in RESERVED:
             if resource.get(field) is not None:
-                yield forbidden(f"{here}.{field}", "reserved for later use")
+                yield forbidden(f"{here}.{field}", "reserved for future use")
         if not raw:
             yield required(f"{here}.resourceName")
         elif not is_extended(raw):
@@ -56,5 +56,5 @@ def _device_faults(
         if device in seen:
             yield duplicate(here, device)
         elif device not in devices:
-            yield invalid(here, device, "must be one of devices")
+            yield invalid(here, device, "must be listed in devices")
         seen.add(device)

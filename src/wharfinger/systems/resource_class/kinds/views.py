@@ -28,7 +28,7 @@ class PropertySelector(View, frozen=True):
 class ResourceClassSpec(View, frozen=True):
     resource_name: str = ""
     resource_selector: tuple[PropertySelector, ...] = ()
-    label_selector: tuple[PropertySelector, ...] = ()  # other spellings of resource_selector in the design document
+    label_selector: tuple[PropertySelector, ...] = ()  # the design document's other spellings of resource_selector
     resource_selector_requirements: tuple[PropertySelector, ...] = ()
     alias: str = ""
     scope: str = "Node"
@@ -37,7 +37,7 @@ class ResourceClassSpec(View, frozen=True):
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
-        """The alternatives, whichever way they are spelled."""
+        """The selectors, ORed, under whichever field name they were given."""
         return _selectors(self.resource_selector or self.label_selector or self.resource_selector_requirements)
 
 
@@ -63,17 +63,17 @@ class ResourceClass(ObjectView, frozen=True):
 
     @property
     def alias(self) -> str:
-        """The qualified name under which a real API server lets pods ask for the class."""
+        """The qualified name under which pods can request the class on a real API server."""
         return self.spec.alias or default_alias(self.metadata.name)
 
     @property
     def per_cluster(self) -> bool:
-        """Whether nodes have nothing to do with it: the devices come from elsewhere."""
+        """Whether the devices belong to the cluster rather than to nodes, so that scheduling ignores them."""
         return self.spec.scope == CLUSTER_SCOPE
 
     @property
     def group_size(self) -> int:
-        """How many devices one unit is."""
+        """Devices per requested unit."""
         return self.spec.group_size if self.spec.group_by and self.spec.group_size > 1 else 1
 
 
@@ -86,6 +86,6 @@ class NodeComputeResourcesSpec(View, frozen=True):
 
 
 class NodeComputeResources(ObjectView, frozen=True):
-    """What a node's devices are, where Node objects cannot say it themselves; named after the node."""
+    """The devices of the node of the same name, for API servers whose Node has no field for them."""
 
     spec: NodeComputeResourcesSpec = field(default_factory=NodeComputeResourcesSpec)

@@ -1,6 +1,7 @@
-"""What resource names mean: classes, their aliases and raw names, indexed against the distinct sets of properties.
+"""Resolves resource names (classes, aliases and raw resources) to property sets.
 
-A class is compared with each distinct set once, however many nodes have devices with those properties.
+A property set is a distinct combination of raw resource and device properties. A class is compared with each property
+set once, however many nodes have such devices.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from wharfinger.systems.resource_class.rules.properties import matches
 
 @dataclass(slots=True, eq=False)
 class Meaning:
-    """What a name in a pod stands for: devices of a raw resource, of all sets of properties or of some."""
+    """What a requested name resolves to: a raw resource and the property sets that match."""
 
-    name: str  # of the class, or the raw name
+    name: str  # class name or raw resource
     raw: str
     is_class: bool = True
-    per_cluster: bool = False  # no node has such devices: nothing to fit
+    per_cluster: bool = False  # not on nodes: skipped by the filter
     group_by: str = ""
     group_size: int = 1
-    sets: set[int] = field(default_factory=set)  # the numbers of the matching sets of properties
+    sets: set[int] = field(default_factory=set)  # numbers of the matching property sets
     _array: Bools | None = None
 
     def array(self, size: int) -> Bools:
-        """`sets` by number, with one false entry more that the number -1 finds."""
+        """`sets` as a mask by set number, with an extra False at the end for the number -1."""
         if self._array is None or len(self._array) != size + 1:
             self._array = np.zeros(size + 1, dtype=np.bool_)
             self._array[list(self.sets)] = True
@@ -49,37 +50,37 @@ class PropertySet:
     raw: str
     properties: Mapping[str, str]
     users: int = 0
-    claims: int = 0  # classes that match
+    claims: int = 0  # number of classes that match
 
 
 class Catalogue:
     def __init__(self) -> None:
         self.sets: list[PropertySet | None] = []
-        self.changes = 0  # moves with every change of what a name means
-        self.comparisons = 0  # of a class with a set, to watch that they stay few
+        self.changes = 0  # incremented when any name changes its meaning
+        self.comparisons = 0  # class-to-set comparisons made; tests assert that they stay few
         self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._unused: list[int] = []
         self._by_raw: dict[str, set[int]] = {}
-        self._published: dict[str, int] = {}  # uses of sets of a raw name, classic capacity left out
+        self._published: dict[str, int] = {}  # uses of a raw resource's sets, without classic capacity
         self._classes: dict[str, ResourceClass] = {}
-        self._meanings: dict[str, Meaning] = {}  # of classes, by class name
-        self._of_raw: dict[str, set[str]] = {}  # classes of a raw name
+        self._meanings: dict[str, Meaning] = {}  # by class name
+        self._of_raw: dict[str, set[str]] = {}  # raw resource → class names
         self._aliases: dict[str, set[str]] = {}
         self._raws: dict[str, Meaning] = {}
         self._versions: dict[str, int] = {}
 
-    # -- asking
+    # -- queries
 
     def meaning(self, name: str) -> Meaning | None:
-        """What a name means; None for a name that is not about devices we know."""
+        """What a name resolves to; None if it names no known device resource."""
         found = self._raws.get(name) or self._meanings.get(name)
         if found is None and name in self._aliases:
-            # Admission keeps aliases unique; where it did not, the first class has it.
+            # Admission keeps aliases unique. If it was bypassed, the first class by name gets the alias.
             return self._meanings[min(self._aliases[name])]
         return found
 
     def version(self, name: str) -> tuple[int, int] | None:
-        """Moves when the meaning of a name changed, or who else claims its devices; None for a name that never had one."""
+        """Changes when the name's meaning or the classes that share its devices change. None for a name never seen."""
         own = self._versions.get(name)
         if own is None:
             return None
@@ -90,21 +91,21 @@ class Catalogue:
         return self._classes.values()
 
     def raws(self) -> Container[str]:
-        """The raw names whose devices are counted by properties."""
+        """The raw resources whose devices are counted by property set."""
         return self._raws
 
     def handled(self) -> frozenset[str]:
-        """Qualified names whose fit is ours to judge."""
+        """Qualified names whose fit this plugin checks instead of NodeResourcesFit."""
         return frozenset((*self._raws, *self._aliases))
 
     def rank(self, number: int) -> int:
-        """How many classes claim devices with these properties: the fewer, the sooner they are given away."""
+        """How many classes match this property set; devices with the lowest rank are allocated first."""
         found = self.sets[number]
         assert found is not None
         return found.claims
 
     def ranks(self) -> Ints:
-        """`rank` by number of the set, with one entry more for the number -1."""
+        """`rank` by set number, with an extra 0 at the end for the number -1."""
         return np.array([0 if found is None else found.claims for found in self.sets] + [0], dtype=np.int64)
 
     # -- classes
@@ -160,16 +161,19 @@ class Catalogue:
         assert found is not None
         self.comparisons += 1
         if meaning.group_by and meaning.group_by not in found.properties:
-            return  # such devices form no group
+            return  # devices without the groupBy property are in no group
         if matches(each.spec.selectors, found.properties):
             meaning.add(number)
             found.claims += 1
 
-    # -- sets of properties
+    # -- property sets
 
     def number(self, raw: str, properties: Mapping[str, str], *, classic: bool = False) -> int:
-        """The number of a set of properties, counted as used once more. What a node publishes makes the raw name ours;
-        classic capacity counts only where that is so, and does not make it last."""
+        """Returns the number of a property set and adds a reference to it.
+
+        Published devices make their raw resource a handled name. Classic node capacity (`classic`) does not: it counts as
+        devices only while the raw resource is handled anyway.
+        """
         if not classic:
             self._published[raw] = self._published.get(raw, 0) + 1
             self._need_raw(raw)

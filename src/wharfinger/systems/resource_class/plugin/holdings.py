@@ -1,7 +1,7 @@
-"""What pods ask for and hold of devices, and what that leaves free on one node. Knows no tables and no shapes.
+"""The devices that pods request and hold, and what that leaves free on one node. Independent of the scheduler's tables.
 
-Truth is the record: a device that a pod's record names is taken, whatever classes mean by now. A pod without a record (one
-that somebody else bound) is taken to hold what the choice of devices would give it.
+The record is authoritative: a device in a pod's record is in use, even if its class has changed since. A pod without a
+record (bound by another scheduler) is assumed to hold the devices that this scheduler would have given it.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
 
 @dataclass(slots=True)
 class Slot:
-    """A ComputeResource of a node."""
+    """A ComputeResource of a node, with its free devices."""
 
     name: str
     raw: str
-    set: int  # the number of its properties in the catalogue
+    set: int  # number of its property set in the catalogue
     capacity: int  # healthy devices
     free: int = 0
-    column: int = 0  # its place among the slots of the raw resource
-    classic: bool = False  # made of the node's capacity, not published
+    column: int = 0  # index among the node's slots of the same raw resource
+    classic: bool = False  # classic node capacity, not published by a device agent
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod holds."""
+    """The devices that one pod holds."""
 
-    recorded: tuple[tuple[str, str, int], ...] = ()  # (name as asked for, ComputeResource, devices)
-    unrecorded: tuple[tuple[str, int], ...] = ()  # (name as asked for, amount as asked for)
-    reserves: str = ""  # for the stand-in of a reservation: the uid of the reservation
-    uses: str = ""  # for a pod that uses a reservation: its uid
+    recorded: tuple[tuple[str, str, int], ...] = ()  # (requested name, ComputeResource, devices)
+    unrecorded: tuple[tuple[str, int], ...] = ()  # (requested name, requested amount)
+    reserves: str = ""  # of a reservation's stand-in: the UID of the reservation
+    uses: str = ""  # of a pod that consumes a reservation: the UID of the reservation
 
     def __bool__(self) -> bool:
         return bool(self.recorded or self.unrecorded)
@@ -58,7 +58,7 @@ NOTHING = Holding()
 
 
 def requested(pod: Pod) -> dict[str, Amounts]:
-    """By container what it asks for, in the order of the pod; containers that ask for no devices are left out."""
+    """Device requests by container, in pod order, without containers that request no devices."""
     spec = pod.spec
     every = spec.containers if not spec.init_containers else (*spec.init_containers, *spec.containers)
     found = {each.name: amounts for each in every if (amounts := device_requests(each))}
@@ -74,12 +74,12 @@ def requested(pod: Pod) -> dict[str, Amounts]:
 
 
 def effective(pod: Pod, by_container: Mapping[str, Mapping[str, int]]) -> Amounts:
-    """What the pod needs at once, given what its containers need."""
+    """The pod's effective request, from the requests of its containers: init containers run one after another."""
     return sum_containers(pod.spec, lambda container: by_container.get(container.name, {}))
 
 
 def holding(pod: Pod) -> Holding:
-    """What a pod holds by its record; what that does not tell is unrecorded."""
+    """The devices that a pod holds according to its record; requests missing from the record are `unrecorded`."""
     try:
         record = recorded(pod)
     except BadRecord:
@@ -88,12 +88,12 @@ def holding(pod: Pod) -> Holding:
 
 
 def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | None = None) -> Holding:
-    """What a record means for the pod as a whole; `asked` is what `requested` says, where that is known."""
+    """The devices that a pod with this record holds. `asked` is the result of `requested`, if the caller has it."""
     asked = requested(pod) if asked is None else asked
     if not asked and not record:
         return NOTHING
     if record and len(asked) == 1 and asked.keys() == record.keys():
-        # The common case: one container with devices, so that nothing is shared.
+        # Fast path: a single container has devices, so nothing is shared between containers.
         (names,) = record.values()
         (amounts,) = asked.values()
         parts = tuple((name, each, count) for name, counts in names.items() for each, count in counts.items())
@@ -101,7 +101,7 @@ def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | 
     wanted = effective(pod, asked)
     if not record:
         return Holding(unrecorded=tuple(wanted.items()))
-    # Counted a name and ComputeResource at a time, so that what containers share one after the other counts once.
+    # Sum per name and ComputeResource, so that devices that containers use one after another count once.
     flat = {
         container: {(name, resource): count for name, counts in names.items() for resource, count in counts.items()}
         for container, names in record.items()
@@ -117,9 +117,10 @@ def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | 
 def spread_over_containers(
     pod: Pod, asked: Mapping[str, Amounts], pools: Mapping[str, Mapping[str, int]], units: Mapping[str, int]
 ) -> Allocation:
-    """The record: each container's share of what the pod was given for a name.
+    """Divides the pod's devices for each name (`pools`) among its containers and returns the record.
 
-    Containers that run together get different devices; an init container uses those that come into use after it.
+    Containers that run at the same time get different devices. Init containers reuse the devices of the containers that
+    start after them.
     """
     if len(asked) == 1:
         (container,) = asked
@@ -147,8 +148,10 @@ def spread_over_containers(
 
 
 def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalogue) -> list[Slot]:
-    """The node's ComputeResources by name. Classic capacity is one without properties, where no other tells of the raw
-    name; the numbers of properties are counted as used."""
+    """The node's ComputeResources, sorted by name, each holding a reference to its property set.
+
+    Classic node capacity becomes a slot without properties if no ComputeResource of that raw resource is published.
+    """
     slots = [
         Slot(name, each.resource_name, catalogue.number(each.resource_name, each.properties), capacity(each))
         for name, each in named(resources)
@@ -163,10 +166,10 @@ def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalo
 
 
 def choice(slots: Sequence[Slot], meaning: Meaning, catalogue: Catalogue) -> tuple[int, ...]:
-    """The places of matching slots, those that the fewest classes claim first, then by name."""
+    """Indices of the matching slots in order of preference: lowest rank first, then by name."""
     places = [place for place, slot in enumerate(slots) if slot.set in meaning.sets]
     if len(places) > 1:
-        places.sort(key=lambda place: catalogue.rank(slots[place].set))  # slots are sorted by name already
+        places.sort(key=lambda place: catalogue.rank(slots[place].set))  # stable: slots are sorted by name
     return tuple(places)
 
 
@@ -184,14 +187,14 @@ def demand(slots: Sequence[Slot], name: str, amount: int, meaning: Meaning, cata
 
 @dataclass(slots=True)
 class DeviceUse:
-    """What is left of each slot, and who has the rest: (pod, name as asked for, place, devices)."""
+    """Free devices by slot, and the ones in use as (pod, requested name, slot index, devices)."""
 
     free: list[int]
     taken: list[tuple[tuple[str, str], str, int, int]] = field(default_factory=list)
 
 
 def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catalogue: Catalogue) -> DeviceUse:
-    """What the holders leave. The same whatever order they came in, so that a restart finds the same."""
+    """Computes what the pods leave free. Independent of their order, so a restarted scheduler gets the same result."""
     made = DeviceUse([slot.capacity for slot in slots])
     if not holders:
         return made
@@ -215,7 +218,7 @@ def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catal
 
 
 def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:
-    """By uid of a reservation: how many devices of which ComputeResource its users hold."""
+    """Devices by ComputeResource that the consumers of each reservation hold, by reservation UID."""
     found: dict[str, Amounts] = {}
     for held in holders.values():
         if held.uses:
@@ -226,7 +229,7 @@ def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:
 
 
 def left_of(reserving: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[str, str, int]]:
-    """What a reservation still keeps: its record without what its users hold."""
+    """What a reservation still holds: its record minus the devices of its consumers."""
     taken = dict(used_up.get(reserving.reserves, {}))
     left = []
     for name, resource, count in reserving.recorded:
@@ -248,8 +251,11 @@ def _place(
     *,
     lost: bool,
 ) -> None:
-    """Takes what a pod must have somewhere: of what it asked for, or, where a record names what the node no longer has, of
-    the raw resource. What there is not enough of takes what there is."""
+    """Assigns slots to devices whose ComputeResource is unknown.
+
+    With `lost` (the recorded ComputeResource is gone from the node) any devices of the raw resource are taken instead.
+    If there are too few, all that are left are taken.
+    """
     meaning = catalogue.meaning(name)
     if meaning is None or meaning.per_cluster:
         return

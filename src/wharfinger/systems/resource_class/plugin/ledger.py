@@ -1,7 +1,7 @@
-"""The devices of all nodes: a row of slots for each node in the tables, with what is free of each.
+"""Tracks free devices on all nodes: a list of slots per node row of the scheduler's tables.
 
-Shared by all profiles over the same tables. Rows follow nodes lazily (by the tables' log) and pods at once; only rows that
-changed are computed again. Columns repeat the slots for questions over all rows.
+Shared by all profiles that use the same tables. Node changes are applied lazily from the tables' log, pod changes
+immediately; only changed rows are recomputed. Columns mirror the slots for vectorized queries over many rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTENSION = "resourceclass"
 
 
 class _Columns:
-    """One slot of a raw resource, over all rows."""
+    """Column arrays for the n-th slot of a raw resource. [row]"""
 
     def __init__(self, capacity: int) -> None:
         self.sets = IntColumn(capacity, -1)
@@ -51,20 +51,20 @@ class DeviceLedger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.catalogue = Catalogue()
-        # Of assumed pods, whose record is not on them yet: the record to be, and what it means.
+        # Assumed pods whose Binding is not written yet: the record to write, and the devices it holds.
         self.given: dict[ObjectKey, tuple[Allocation, Holding]] = {}
         self._inventories: dict[str, NodeComputeResources] = {}
         self._slots: dict[int, list[Slot]] = {}  # by row
         self._holders: dict[int, dict[ObjectKey, Holding]] = {}
-        self._columns: dict[str, list[_Columns]] = {}  # by raw name
-        self._unsure: set[int] = set()  # rows with pods whose devices no record tells
+        self._columns: dict[str, list[_Columns]] = {}  # by raw resource
+        self._unrecorded: set[int] = set()  # rows with pods that have devices without a record
         self._size = tables.capacity
         self._node_position = 0
         self._changes = 0
         self._stale: set[int] = set()  # rows whose slots must be read again
-        self._dirty: set[int] = set()  # rows whose free devices must be counted again
+        self._dirty: set[int] = set()  # rows whose free devices must be recounted
 
-    # -- what happens
+    # -- events
 
     def set_class(self, new: ResourceClass) -> None:
         self.catalogue.set_class(new)
@@ -90,13 +90,13 @@ class DeviceLedger:
         held = self._held(pod)
         if held:
             self._holders.setdefault(pod.row, {})[pod.key] = held
-            if not self._taken_at_once(pod.row, held):
+            if not self._deduct(pod.row, held):
                 self._dirty.add(pod.row)
             if held.unrecorded:
-                self._unsure.add(pod.row)
+                self._unrecorded.add(pod.row)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
-        """The object changed, and with it perhaps the record."""
+        """The pod object was updated, possibly with a different record."""
         holders = self._holders.get(pod.row, {})
         if pod.key not in holders and RECORD not in pod.pod.metadata.annotations:
             return
@@ -110,7 +110,7 @@ class DeviceLedger:
         else:
             holders.pop(pod.key, None)
         if held.unrecorded:
-            self._unsure.add(pod.row)
+            self._unrecorded.add(pod.row)
         self._dirty.add(pod.row)
         self._tables.changed(rows=(pod.row,))
 
@@ -124,9 +124,9 @@ class DeviceLedger:
         uses = self._tables.stand_in_users.on_nodes.get(pod.key)
         return replace(held, uses=uses) if uses else held
 
-    def _taken_at_once(self, row: int, held: Holding) -> bool:
-        """Takes what a record names off what is free, where that needs no look at the other pods of the row."""
-        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unsure:
+    def _deduct(self, row: int, held: Holding) -> bool:
+        """Fast path: deducts recorded devices from the row's free ones. False if the row must be recounted instead."""
+        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unrecorded:
             return False
         if row in self._stale or self._node_position != self._tables.node_log.position:
             return False
@@ -150,14 +150,14 @@ class DeviceLedger:
             self._dirty.add(pod.row)
             if not holders:
                 del self._holders[pod.row]
-                self._unsure.discard(pod.row)
+                self._unrecorded.discard(pod.row)
 
     def _meanings_changed(self) -> None:
-        """Names mean something else; and pods without records may be taken to hold other devices now."""
-        self._dirty |= self._unsure
-        self._tables.changed(keys=True, rows=self._unsure)
+        """A class changed: cached keys are invalid, and pods without a record may now be assumed to hold other devices."""
+        self._dirty |= self._unrecorded
+        self._tables.changed(keys=True, rows=self._unrecorded)
 
-    # -- keeping up
+    # -- synchronization
 
     def sync(self) -> None:
         tables = self._tables
@@ -171,7 +171,7 @@ class DeviceLedger:
             self._stale.update(range(tables.capacity) if changed is None else changed)
             self._node_position = tables.node_log.position
         while self._stale or self._changes != self.catalogue.changes:
-            self._take_names_over()
+            self._update_handled()
             rows, self._stale = sorted(self._stale), set()
             for row in rows:
                 self._read(row)
@@ -180,8 +180,9 @@ class DeviceLedger:
                 self._count(row)
             self._dirty.clear()
 
-    def _take_names_over(self) -> None:
-        """Says which names are ours to judge. Classic capacity counts as devices once its name is."""
+    def _update_handled(self) -> None:
+        """Updates the names that this plugin handles; rows with classic capacity of an added or removed name become
+        stale."""
         self._changes = self.catalogue.changes
         handled = self.catalogue.handled()
         for name in handled ^ self._tables.handled:
@@ -191,7 +192,7 @@ class DeviceLedger:
         self._tables.handled = handled
 
     def _read(self, row: int) -> None:
-        """The slots of a row, from its node."""
+        """Reads the slots of a row from its node."""
         old = self._slots.pop(row, ())
         node = self._tables.nodes[row]
         new: list[Slot] = []
@@ -207,7 +208,7 @@ class DeviceLedger:
         self._dirty.add(row)
 
     def _write(self, row: int, new: Sequence[Slot], old: Sequence[Slot]) -> None:
-        """Repeats the slots in the columns; what of the old ones stands beyond the new ones is blanked."""
+        """Mirrors the slots into the columns, after clearing the cells of the old ones."""
         for slots, blank in ((old, True), (new, False)):
             filled: dict[str, int] = {}
             for slot in slots:
@@ -229,14 +230,14 @@ class DeviceLedger:
                 slot.free = free
                 self._columns[slot.raw][slot.column].free.cells[row] = free
 
-    # -- asking
+    # -- queries
 
     def slots(self, row: int) -> list[Slot]:
         self.sync()
         return self._slots.get(row, [])
 
     def use(self, row: int, changes: dict[ObjectKey, Holding | None]) -> DeviceUse:
-        """What would be left if some pods came or (with None) went."""
+        """Device use of a row if pods were added or (None) removed."""
         holders = {**self._holders.get(row, {}), **{key: held for key, held in changes.items() if held is not None}}
         for key, held in changes.items():
             if held is None:
@@ -244,11 +245,12 @@ class DeviceLedger:
         return use(self._slots.get(row, ()), holders, self.catalogue)
 
     def assumed_reservation(self, key: ObjectKey) -> str:
-        """The uid of the reservation that a pod which is about to be bound uses, empty for none."""
+        """The UID of the reservation that an assumed pod consumes; empty if none."""
         return self._tables.stand_in_users.assumed.get(key, "")
 
     def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
-        """What is free for a user of a reservation, and what of it the reservation keeps, by ComputeResource."""
+        """What is free for a consumer of the reservation, and how much of that the reservation holds, by
+        ComputeResource."""
         holders = self._holders.get(row, {})
         kept: dict[str, int] = {}
         changes: dict[ObjectKey, Holding | None] = {}
@@ -261,7 +263,7 @@ class DeviceLedger:
         return self.use(row, changes).free, kept
 
     def totals(self, raw: str, wanted: Bools, rows: Rows, *, free: bool) -> Ints:
-        """For each row the devices whose properties are wanted, by number of the set: the free ones, or all."""
+        """Free (or all) devices of the wanted property sets; `wanted` is a mask by set number. [row]"""
         total = np.zeros(len(rows), dtype=np.int64)
         for column in self._columns.get(raw, ()):
             amounts = column.free if free else column.capacity
@@ -269,7 +271,7 @@ class DeviceLedger:
         return total
 
     def claims(self, raw: str, wanted: Bools, amount: int, rows: Rows) -> Ints:
-        """For each row how many classes claim the devices that so many wanted ones would be, each device counted."""
+        """Sum of ranks of the `amount` lowest-ranked free devices among the wanted property sets. [row]"""
         columns = self._columns.get(raw, ())
         cost = np.zeros(len(rows), dtype=np.int64)
         if not columns:
@@ -293,7 +295,7 @@ class DeviceLedger:
 
 
 def ledger_of(tables: Tables) -> tuple[DeviceLedger, bool]:
-    """The ledger of these tables, and whether it was just made."""
+    """The ledger shared by users of these tables, and whether it was created by this call."""
     found = tables.shared.get(EXTENSION)
     if found is None:
         found = tables.shared[EXTENSION] = DeviceLedger(tables)

@@ -1,5 +1,6 @@
-"""What classes mean in a cluster right now: devices, free and used, by class and node. From objects alone, as a restarted
-scheduler would count them.
+"""Reports the devices of each class by node, free and used.
+
+Computed from API objects alone, as a restarted scheduler would do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import published
 
 @dataclass(frozen=True, slots=True)
 class ResourceLine:
-    """One ComputeResource that a name means."""
+    """One ComputeResource that a name matches."""
 
     name: str
     properties: Mapping[str, str]
@@ -28,9 +29,9 @@ class ResourceLine:
 @dataclass(frozen=True, slots=True)
 class NodeLine:
     node: str
-    devices: int  # healthy ones that the name means
-    used: int  # of what the name means or was asked for by it
-    free: int  # units that could be had at once
+    devices: int  # healthy devices that match
+    used: int  # matching devices in use, and those allocated under this name
+    free: int  # units that can be allocated now
     resources: tuple[ResourceLine, ...] = ()
 
 
@@ -62,13 +63,13 @@ def report(
     inventories: Iterable[NodeComputeResources],
     pods: Iterable[Pod],
 ) -> list[ClassLine]:
-    """A line for each class by name, then one for each raw resource."""
+    """One entry per class, sorted by name, then one per raw resource."""
     catalogue = Catalogue()
     for each in classes:
         catalogue.set_class(each)
     separate = {each.metadata.name: each for each in inventories}
     known = sorted(nodes, key=lambda node: node.metadata.name)
-    # Twice: what one node publishes may make classic capacity of the same name on another count.
+    # Two passes: devices published by one node make classic capacity of the same name count on another.
     for _ in range(2):
         slots = {
             node.metadata.name: slots_of(node, published(node, separate.get(node.metadata.name)), catalogue)
@@ -103,7 +104,7 @@ def _node_line(node: str, slots: list[Slot], made: DeviceUse, meaning: Meaning, 
             resources.append(ResourceLine(slot.name, found.properties, slot.capacity, made.free[place]))
     used = 0
     for _, name, place, count in made.taken:
-        # Also what was asked for by the name and no longer matches it: the devices are still in use.
+        # Includes devices allocated under the name that no longer match: they are still in use.
         if slots[place].set in meaning.sets or catalogue.meaning(name) is meaning:
             used += count
     devices = sum(each.devices for each in resources)

@@ -1,7 +1,7 @@
-"""resourceclass: a node must have the devices that a pod asks for by class, by alias or by raw name.
+"""The resourceclass plugin: a node must have the devices that a pod requests by class, alias or raw resource name.
 
-All requests of a pod are judged together, so that no device counts twice; which devices it gets is decided when it is
-assumed on a node, and written on the Binding. A record that a pod brings along is honoured.
+All requests of a pod are evaluated together, so that no device is counted twice. Devices are chosen when the pod is
+assumed on a node, and the record is written with the Binding. If the pod already has a record, it is honoured.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
 
 CLASS = "ResourceClass"
 INVENTORY = "NodeComputeResources"
-_FEW = 3  # names of one raw resource up to which all their combinations are looked at over arrays
+_MAX_COMBINED = 3  # names per raw resource for which all combinations are checked with arrays
 
 _PLAIN = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
-_NEVER, _TOGETHER = 1, 2  # bits of a code; those of single names follow
+_NEVER, _TOGETHER = 1, 2  # bits of a filter code; those of the names follow
 
 
 class ResourceClasses(Plugin):
     name = "resourceclass"
     points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
-    weight = 10  # before the stock plugins' wish to spread, after the order of units and reservations
+    weight = 10  # outweighs the stock spreading plugins, but not scheduling units and reservations
     reserves_prepared = True
-    position = 87  # after reservations: which one a pod uses decides which devices it may have
+    position = 87  # after reservations, which determine the devices that are available
     ours = True
     kinds = (CLASS, INVENTORY)
     views = {CLASS: ResourceClass, INVENTORY: NodeComputeResources}
@@ -69,12 +69,12 @@ class ResourceClasses(Plugin):
 
     def __init__(self, tables: Tables, args: Any) -> None:
         super().__init__(tables, args)
-        self._ledger, self._keeps = ledger_of(tables)  # one of several profiles keeps it up to date for all
+        self._ledger, self._updates_ledger = ledger_of(tables)  # the first profile updates it for all
 
-    # what happens in the cluster
+    # cluster events
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
-        if not self._keeps:
+        if not self._updates_ledger:
             return
         if kind == INVENTORY:
             self._ledger.set_inventory((new or old).metadata.name, new)
@@ -87,15 +87,15 @@ class ResourceClasses(Plugin):
         return shape.devices
 
     def pod_added(self, pod: PodOnNode) -> None:
-        if self._keeps and (pod.shape.devices or RECORD in pod.pod.metadata.annotations):
+        if self._updates_ledger and (pod.shape.devices or RECORD in pod.pod.metadata.annotations):
             self._ledger.pod_added(pod)
 
     def pod_removed(self, pod: PodOnNode) -> None:
-        if self._keeps:
+        if self._updates_ledger:
             self._ledger.pod_removed(pod)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
-        if self._keeps:
+        if self._updates_ledger:
             self._ledger.pod_replaced(pod)
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
@@ -103,13 +103,13 @@ class ResourceClasses(Plugin):
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
             WakeUp(POD, Action.DELETE, lambda pod, old, new: bool(old is not None and holding(old))),
             WakeUp(INVENTORY, Action.ADD | Action.UPDATE),
-            WakeUp(CLASS, Action.ALL, _asks_for_it),
+            WakeUp(CLASS, Action.ALL, _requests_class),
         )
 
-    # the way of a pod
+    # scheduling cycle
 
     def shape_key(self, pod: Pod) -> Hashable:
-        """What the names it asks for mean by now, and the record it brings along."""
+        """The versions of the requested names, and the pod's record."""
         names: set[str] = set()
         for each in pod.spec.init_containers:
             names.update(each.resources.limits, each.resources.requests)
@@ -129,7 +129,7 @@ class ResourceClasses(Plugin):
         return (meanings, record) if record is not None or meanings else None
 
     def key_is_shared(self, shape: Shape) -> bool:
-        return not shape.devices  # what names of devices mean may change
+        return not shape.devices  # the meaning of device names can change
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         self._ledger.sync()
@@ -158,7 +158,7 @@ class ResourceClasses(Plugin):
             return SUCCESS
         allocation = prepared.allocate(pod, row)
         if allocation is None:
-            return unschedulable("the devices were taken meanwhile")
+            return unschedulable("the devices were allocated to another pod in the meantime")
         self._ledger.given[pod.metadata.key] = (allocation, held_by(pod, allocation, prepared.asked))
         return SUCCESS
 
@@ -172,7 +172,7 @@ class ResourceClasses(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One name that a pod asks for."""
+    """A device name that a pod requests."""
 
     name: str
     amount: int
@@ -180,7 +180,7 @@ class Wanted:
 
 
 class _Devices(Prepared):
-    """What both kinds of answers share: imagining pods that come and go."""
+    """Base of both prepared states: tracks the devices of simulated pods."""
 
     scope = Scope.ROW
     filters = True
@@ -191,14 +191,14 @@ class _Devices(Prepared):
         self.asked = asked  # by container
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
-        """What the pod gets on the row's node; None if it does not fit there."""
+        """The record for the pod on this row's node; None if it does not fit."""
         raise NotImplementedError
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         changes: dict[ObjectKey, Holding | None] = simulation.state.setdefault(self, {})
         there = pod.row == simulation.row
         if there and isinstance(pod.pod, StandIn) and simulation.opened not in (None, pod.pod.metadata.uid):
-            return  # out of the way for other plugins; its devices stay with it
+            return  # only hidden from other plugins; it keeps its devices
         if (sign > 0) == there:
             changes.pop(pod.key, None)
         elif there:
@@ -207,7 +207,7 @@ class _Devices(Prepared):
             changes[pod.key] = held
 
     def _available(self, pod: Pod, row: int, slots: Sequence[Slot]) -> tuple[list[int], Mapping[str, int]]:
-        """What a pod that is about to be put on the row may have, and what a reservation keeps for it."""
+        """Free devices by slot for a pod that is being assumed, and what its reservation holds for it."""
         reservation = self._ledger.assumed_reservation(pod.metadata.key)
         return self._ledger.opened(row, reservation) if reservation else ([slot.free for slot in slots], {})
 
@@ -217,8 +217,12 @@ class _Devices(Prepared):
 
 
 class _Asked(_Devices):
-    """Codes are bit sets: bit 0 that no removal of pods helps, bit 1 that requests fit alone but not together, then one
-    for each name. Scores prefer nodes whose devices fewer classes claim, so that precious ones stay free."""
+    """State for a pod that requests devices by name.
+
+    Filter codes are bit sets: bit 0 if preemption cannot help, bit 1 if the requests fit individually but not together,
+    then one bit per requested name that is short. Scores prefer nodes whose devices match fewer classes, so that
+    sought-after devices stay free.
+    """
 
     scores = True
 
@@ -231,7 +235,7 @@ class _Asked(_Devices):
         for index, each in enumerate(wanted):
             by_raw.setdefault(each.meaning.raw, []).append(index)
         self._by_raw = by_raw
-        self._in_arrays = all(len(indices) <= _FEW for indices in by_raw.values()) and all(
+        self._in_arrays = all(len(indices) <= _MAX_COMBINED for indices in by_raw.values()) and all(
             each.meaning.group_size == 1 for each in wanted
         )
 
@@ -239,8 +243,8 @@ class _Asked(_Devices):
         self._ledger.sync()
         if not self._in_arrays or len(rows) == 1:
             return np.fromiter((self.filter_row(int(row)) for row in rows), dtype=np.int64, count=len(rows))
-        # A node can serve several requests exactly if for each combination of them it has as many devices as they ask
-        # for together that any of them can use (Hall's condition).
+        # Hall's condition: a node can serve all requests exactly if, for every subset of them, it has at least as many
+        # devices usable by any request in the subset as the subset asks for.
         codes = np.zeros(len(rows), dtype=np.int64)
         for raw, indices in self._by_raw.items():
             short_of_one = np.zeros(len(rows), dtype=np.bool_)
@@ -327,8 +331,10 @@ class _Asked(_Devices):
         free, kept = self._available(pod, row, slots)
         demands = self._demands(slots, range(len(self._wanted)))
         if kept:
-            # What is kept for the pod comes first.
-            demands = [_first(each, [place for place in each.places if slots[place].name in kept]) for each in demands]
+            # Use the devices that are reserved for the pod first.
+            demands = [
+                _preferring(each, [place for place in each.places if slots[place].name in kept]) for each in demands
+            ]
         given = assign(demands, free)
         if given is None:
             return None
@@ -341,8 +347,8 @@ class _Asked(_Devices):
         )
 
 
-def _first(demand: Demand, places: list[int]) -> Demand:
-    """The demand with these places before the others."""
+def _preferring(demand: Demand, places: list[int]) -> Demand:
+    """The demand with these places preferred."""
     if not places or len(places) == len(demand.places):
         return demand
     order = sorted(range(len(demand.places)), key=lambda index: demand.places[index] not in places)
@@ -351,7 +357,7 @@ def _first(demand: Demand, places: list[int]) -> Demand:
 
 
 class _Recorded(_Devices):
-    """For a pod that brings its record along: only nodes that have those ComputeResources, free and as demanded."""
+    """State for a pod that has a record: only nodes with these ComputeResources, free and matching, pass."""
 
     def __init__(
         self,
@@ -398,7 +404,7 @@ class _Recorded(_Devices):
 
 
 def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], meanings: Mapping[str, Meaning]) -> str:
-    """Why a record is not what the pod asks for; empty when it is."""
+    """How the record differs from the pod's requests; empty if it doesn't."""
     for container in sorted({*record, *asked}):
         counts = {name: sum(given.values()) for name, given in record.get(container, {}).items()}
         wanted = {
@@ -415,8 +421,8 @@ def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], me
     return ""
 
 
-def _asks_for_it(pod: Pod, old: Any, new: Any) -> bool:
-    """Whether the class, before or after the change, is one that the pod names."""
+def _requests_class(pod: Pod, old: Any, new: Any) -> bool:
+    """Whether the pod requests the class, under its old or new name or alias."""
     names = {name for each in (old, new) if each is not None for name in (each.name, each.alias)}
     return any(names.intersection(amounts) for amounts in requested(pod).values())
 

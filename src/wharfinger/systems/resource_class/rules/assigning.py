@@ -1,7 +1,7 @@
-"""Which devices serve which request: all requests of a pod at once, over the ComputeResources of one node.
+"""Assigns the devices of one node to all requests of a pod together.
 
-A request may be served by several ComputeResources; it takes those that the fewest classes claim first, as far as the
-other requests of the pod can then still be served. Whether they can is a question of flow, answered exactly.
+A request can be served by several ComputeResources. It takes those with the lowest rank first, as long as the pod's
+other requests can still be met. That is decided exactly, as a maximum-flow problem.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-GROUPINGS = 4096  # ways to spread groups over values that are tried before giving up
+GROUPINGS = 4096  # distributions of groups to try before giving up
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """So many devices out of the ComputeResources at these places, the preferred ones first.
+    """A number of devices wanted from the ComputeResources at these indices, in order of preference.
 
-    With a group size the amount counts units, and all devices of a unit come from places with an equal value.
+    With a group size, the amount counts units, and all devices of a unit come from places with the same value.
     """
 
     name: str
     amount: int
     places: tuple[int, ...]
     size: int = 1
-    values: tuple[str, ...] = ()  # of the grouping property, for each place
+    values: tuple[str, ...] = ()  # of the groupBy property, by place
 
 
 Part = tuple[int, tuple[int, ...]]
-"""A number of devices and the places they may come from."""
+"""A number of devices, and the places they can come from."""
 
 
 def fits(demands: Sequence[Demand], free: Sequence[int]) -> bool:
@@ -37,7 +37,7 @@ def fits(demands: Sequence[Demand], free: Sequence[int]) -> bool:
 
 
 def assign(demands: Sequence[Demand], free: Sequence[int]) -> list[dict[int, int]] | None:
-    """For each demand how many devices of which place; None if they cannot all be met."""
+    """The number of devices from each place, by demand; None if the demands cannot all be met."""
     if len(demands) == 1 and demands[0].size == 1:
         return _assign_one(demands[0], free)
     order = sorted(range(len(demands)), key=lambda index: (len(demands[index].places), demands[index].name))
@@ -52,7 +52,7 @@ def assign(demands: Sequence[Demand], free: Sequence[int]) -> list[dict[int, int
         for index, place in enumerate(places):
             if not amount:
                 break
-            taken = _most(amount, places[index + 1 :], place, later, left)
+            taken = _most_from(amount, places[index + 1 :], place, later, left)
             if taken:
                 left[place] -= taken
                 amount -= taken
@@ -73,14 +73,14 @@ def _assign_one(demand: Demand, free: Sequence[int]) -> list[dict[int, int]] | N
     return None if missing else [given]
 
 
-def _most(amount: int, others: tuple[int, ...], place: int, later: list[Part], left: list[int]) -> int:
-    """The most that can come from a place so that the rest of this and all later parts can still be met."""
+def _most_from(amount: int, others: tuple[int, ...], place: int, later: list[Part], left: list[int]) -> int:
+    """The most that can be taken from a place while the rest of this part and all later parts can still be met."""
     most = min(amount, left[place])
     if not later:
         return most
     for taken in range(most, 0, -1):
         left[place] -= taken
-        possible = _flows([(amount - taken, others), *later], left)
+        possible = _can_meet([(amount - taken, others), *later], left)
         left[place] += taken
         if possible:
             return taken
@@ -88,14 +88,14 @@ def _most(amount: int, others: tuple[int, ...], place: int, later: list[Part], l
 
 
 def _divided(demands: Sequence[Demand], free: Sequence[int]) -> list[list[Part]] | None:
-    """Each demand as parts, groups spread over their values, such that all parts can be met together."""
+    """Splits demands into parts that can all be met together: one part per demand, or one per group value."""
     plain = [(demand.amount * demand.size, demand.places) for demand in demands]
-    if not _flows(plain, free):
+    if not _can_meet(plain, free):
         return None
     if all(demand.size == 1 for demand in demands):
         return [[part] for part in plain]
     for divided in islice(_groupings(demands, free), GROUPINGS):
-        if _flows([part for own in divided for part in own], free):
+        if _can_meet([part for own in divided for part in own], free):
             return divided
     return None
 
@@ -111,7 +111,7 @@ def _groupings(demands: Sequence[Demand], free: Sequence[int]) -> Iterator[list[
 
 
 def _spread(demand: Demand, free: Sequence[int]) -> Iterator[list[Part]]:
-    """The ways to take the units of a demand from the values, as many as possible from the preferred ones first."""
+    """Yields the ways to distribute a demand's units over group values, preferred values first."""
     if demand.size == 1:
         yield [(demand.amount, demand.places)]
         return
@@ -134,8 +134,8 @@ def _spread(demand: Demand, free: Sequence[int]) -> Iterator[list[Part]]:
     yield from spread(0, demand.amount)
 
 
-def _flows(parts: Sequence[Part], free: Sequence[int]) -> bool:
-    """Whether all parts can be met at once: a flow from parts through places, grown along augmenting paths."""
+def _can_meet(parts: Sequence[Part], free: Sequence[int]) -> bool:
+    """Whether all parts can be met together: maximum flow from parts to places, by augmenting paths."""
     if len(parts) == 1:
         amount, places = parts[0]
         return sum(free[place] for place in places) >= amount
@@ -157,18 +157,18 @@ def _flows(parts: Sequence[Part], free: Sequence[int]) -> bool:
 
 
 def _augment(start: int, amount: int, parts: Sequence[Part], holds: list[dict[int, int]], left: list[int]) -> int:
-    """Makes room for one part by moving others elsewhere; how much was gained."""
-    came: dict[int, tuple[int, int]] = {}  # place: the part that wants it, and the place that part gives up (-1: none)
+    """Finds an augmenting path for one part, moving others to different places. Returns the amount gained."""
+    reached_by: dict[int, tuple[int, int]] = {}  # place → (part that takes it, place that part gives up or -1)
     queue = deque([(start, -1)])
     seen = {start}
     while queue:
         part, through = queue.popleft()
         for place in parts[part][1]:
-            if place in came:
+            if place in reached_by:
                 continue
-            came[place] = (part, through)
+            reached_by[place] = (part, through)
             if left[place] > 0:
-                return _push(start, place, amount, came, holds, left)
+                return _push(start, place, amount, reached_by, holds, left)
             for other, held in enumerate(holds):
                 if held.get(place) and other not in seen:
                     seen.add(other)
@@ -177,12 +177,17 @@ def _augment(start: int, amount: int, parts: Sequence[Part], holds: list[dict[in
 
 
 def _push(
-    start: int, end: int, amount: int, came: dict[int, tuple[int, int]], holds: list[dict[int, int]], left: list[int]
+    start: int,
+    end: int,
+    amount: int,
+    reached_by: dict[int, tuple[int, int]],
+    holds: list[dict[int, int]],
+    left: list[int],
 ) -> int:
-    path: list[tuple[int, int, int]] = []  # (part, place it gives up, place it gets), from the end
+    path: list[tuple[int, int, int]] = []  # (part, place given up, place taken), last first
     place = end
     while True:
-        part, through = came[place]
+        part, through = reached_by[place]
         path.append((part, through, place))
         if part == start:
             break

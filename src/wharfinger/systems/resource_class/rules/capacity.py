@@ -1,8 +1,7 @@
-"""How many nodes of which node group the pending pods need, including devices: what an autoscaler has to know.
+"""How many nodes of which node group the pending pods need, including devices, as an autoscaler has to know.
 
-The template of a node group tells what a new node will have, so that a group can grow from zero nodes. For a grace
-period, a new node that has not published its devices yet counts as its template, so that no second node is requested
-meanwhile.
+The template of a node group describes a new node, so a group can scale up from zero. During a grace period, a new node
+that has not published its devices yet counts as its template, so that no second node is requested for the same pods.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from wharfinger.systems.resource_class.rules.compute_resources import compute_re
 
 KIND = "NodeGroup"
 GROUP_LABEL = "wharfinger.dev/node-group"
-"""The label of a node that names its group."""
+"""The node label that names the node group."""
 
 
 class BadNodeGroup(ValueError):
-    """The document is not a valid NodeGroup; the message has the path."""
+    """The document is not a valid NodeGroup; the message includes the field path."""
 
 
 class _Part(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Base of the parts of a NodeGroup."""
+    """Base class of the NodeGroup structs."""
 
 
 class DeviceTemplate(_Part, frozen=True):
@@ -110,7 +109,7 @@ def read_group(document: Any) -> NodeGroup:
             raise BadNodeGroup(f"{path}.count: must be 0 or more")
         key = compute_resource_name(each.resource_name, each.properties)
         if key in seen:
-            raise BadNodeGroup(f"{path}: the same resourceName and properties as another")
+            raise BadNodeGroup(f"{path}: the same resourceName and properties as another entry")
         seen.add(key)
     return group
 
@@ -120,8 +119,8 @@ class GroupNeed:
     name: str
     current: int = 0  # registered nodes
     silent: list[str] = field(default_factory=list)  # new nodes that have not published their devices yet
-    coming: int = 0  # requested earlier and not registered yet
-    pods: dict[str, list[str]] = field(default_factory=dict)  # by new node: the pods it is for
+    coming: int = 0  # requested earlier, not registered yet
+    pods: dict[str, list[str]] = field(default_factory=dict)  # pods by new node
     reasons: dict[str, str] = field(default_factory=dict)  # by new node: why its first pod fits nowhere else
 
     @property
@@ -132,8 +131,8 @@ class GroupNeed:
 @dataclass(slots=True)
 class Needs:
     groups: list[GroupNeed]
-    fitting: dict[str, str] = field(default_factory=dict)  # pods that need no new node, and where they will go
-    hopeless: dict[str, str] = field(default_factory=dict)  # pods that no group can serve, and why
+    fitting: dict[str, str] = field(default_factory=dict)  # pods that need no new node, and their node
+    hopeless: dict[str, str] = field(default_factory=dict)  # pods that no group can serve, and the reason
 
 
 def needs(
@@ -146,9 +145,10 @@ def needs(
     now: float,
     grace: float,
 ) -> Needs:
-    """What the pending pods need beyond the present nodes. The engine has all objects except nodes and pods.
+    """The nodes that pending pods need in addition to the current ones.
 
-    Groups are tried in the given order; pods are sorted by priority, then by age and name.
+    The engine holds all objects except nodes and pods. Groups are tried in the given order, and pods are sorted by
+    priority, then by age and name.
     """
     found = {group.name: GroupNeed(group.name) for group in groups}
     by_name = {group.name: group for group in groups}
@@ -211,17 +211,17 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
         refusal = explained.pre_filter or explained.refused.get(name)
         reasons.append(f"{group.name}: {refusal.message if refusal is not None else 'does not help'}")
         engine.remove_node(name)
-    made.hopeless[label] = "; ".join(reasons) or "there is no node group"
+    made.hopeless[label] = "; ".join(reasons) or "no node groups are defined"
 
 
 def _silent(node: Node, separate: NodeComputeResources | None, group: NodeGroup) -> bool:
-    """Whether devices of the template are not published yet."""
+    """Whether the node has not yet published the devices of its template."""
     there = {each.resource_name for each in published(node, separate)}
     return any(each.count and each.resource_name not in there for each in group.spec.template.compute_resources)
 
 
 def _promised(node: Node, group: NodeGroup) -> Node:
-    """The node as it will be when it has started: without taints and with devices."""
+    """The node as it will be once started: with its devices and without taints."""
     made = group.node(node.metadata.name, node.metadata.labels)
     room = {**made.status.allocatable, **node.status.allocatable}
     return replace(made, metadata=node.metadata, status=replace(made.status, allocatable=room))

@@ -1,7 +1,7 @@
-"""Names of device resources and ComputeResources, and the record of what a pod was given.
+"""Names of device resources and ComputeResources, and the record of the devices allocated to a pod.
 
-The record is a pod annotation, JSON by container, resource and ComputeResource; the embedded server shows the same in
-`containers[].allocatedComputeResources`. What a record means for scheduling is the plugin's business.
+The record is a pod annotation: a JSON object by container, resource and ComputeResource. The embedded API server also
+shows it in `containers[].allocatedComputeResources`.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from wharfinger.api.views.pods import AllocatedResource, Container, Pod
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 
 RECORD = "scheduling.sigs.x-k8s.io/allocated-compute-resources"
-"""The annotation of a pod, a Binding or a Reservation that names the devices held."""
+"""The annotation on a Pod, Binding or Reservation that records the devices held."""
 
 OVERLAID = "scheduling.sigs.x-k8s.io/overlaid-requests"
-"""The annotation that tells, by container, how much of a raw request stands for classes that are asked for as well."""
+"""The annotation with the raw amounts, by container, that the overlay added for requested classes."""
 
 HASH_DIGITS = 10
 
 Allocation = dict[str, dict[str, dict[str, int]]]
-"""Container, name as written in the pod, ComputeResource: how many devices."""
+"""Number of devices by container, requested name and ComputeResource."""
 
 
 class BadRecord(ValueError):
-    """The text is no record; the message says why."""
+    """The annotation is not a valid record; the message says why."""
 
 
 # Names
 
 
 def property_hash(properties: Mapping[str, str], digits: int = HASH_DIGITS) -> str:
-    """Hex digits of SHA-256 over the canonical JSON of the properties: sorted keys, no spaces, UTF-8."""
+    """Hex SHA-256 of the properties as canonical JSON: sorted keys, no spaces, UTF-8."""
     return hashlib.sha256(_canonical(properties)).hexdigest()[:digits]
 
 
@@ -49,19 +49,19 @@ def _canonical(properties: Mapping[str, str]) -> bytes:
 
 
 def compute_resource_name(resource: str, properties: Mapping[str, str], taken: Names[str] = ()) -> str:
-    """`<resource>-<hash>`; the hash is longer where another ComputeResource of the node has the name already."""
+    """`<resource>-<hash>`, with a longer hash if another ComputeResource of the node already has the name."""
     for digits in range(HASH_DIGITS, 65):
         name = f"{resource}-{property_hash(properties, digits)}"
         if name not in taken:
             return name
-    raise ValueError(f"{resource}: two ComputeResources with the same properties")
+    raise ValueError(f"{resource}: two ComputeResources have the same properties")
 
 
-# What nodes have
+# Devices of nodes
 
 
 def name_compute_resources(resources: Any) -> None:
-    """Gives ComputeResources without a name the one they should have."""
+    """Sets the default name on ComputeResources without one."""
     found = [each for each in resources if isinstance(each, dict)] if isinstance(resources, list) else []
     taken = {str(each["name"]) for each in found if each.get("name")}
     for resource in found:
@@ -74,7 +74,7 @@ def name_compute_resources(resources: Any) -> None:
 
 
 def published(node: Node, separate: NodeComputeResources | None) -> tuple[ComputeResource, ...]:
-    """The ComputeResources of a node: its own, or those of the object named after it."""
+    """The ComputeResources of a node, from its status or from its NodeComputeResources object."""
     if node.status.compute_resources:
         return node.status.compute_resources
     return separate.spec.compute_resources if separate is not None else ()
@@ -87,7 +87,7 @@ def capacity(resource: ComputeResource) -> int:
 
 
 def named(resources: Iterable[ComputeResource]) -> Iterator[tuple[str, ComputeResource]]:
-    """ComputeResources by name; one without a name gets the one it should have."""
+    """ComputeResources with their names, or the default name where one is missing."""
     taken: set[str] = set()
     for resource in resources:
         name = resource.name or compute_resource_name(resource.resource_name, resource.properties, taken)
@@ -95,11 +95,11 @@ def named(resources: Iterable[ComputeResource]) -> Iterator[tuple[str, ComputeRe
         yield name, resource
 
 
-# What pods ask for and hold
+# Requests and records of pods
 
 
 def device_requests(container: Container) -> dict[str, int]:
-    """The devices a container asks for, by name as written."""
+    """The devices that a container requests, by name as written."""
     resources = container.resources
     if not resources.limits and not resources.requests:
         return {}
@@ -108,13 +108,13 @@ def device_requests(container: Container) -> dict[str, int]:
 
 
 def overlaid_requests(pod: Pod) -> dict[str, dict[str, int]]:
-    """By container the raw amounts that only stand for classes, and must not be counted beside them."""
+    """Raw amounts, by container, that the overlay added for classes and that must not be counted again."""
     text = pod.metadata.annotations.get(OVERLAID)
     return {} if text is None else parse_overlaid(text)
 
 
 def parse_overlaid(text: str) -> dict[str, dict[str, int]]:
-    """What the annotation says; nothing where it is unreadable."""
+    """Parses the overlay annotation; empty if it is malformed."""
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, int]])
     except msgspec.DecodeError:
@@ -126,7 +126,7 @@ def format_overlaid(amounts: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def recorded(pod: Pod) -> Allocation | None:
-    """What the pod holds or was told to take; None when nothing is recorded. Raises BadRecord."""
+    """The pod's record; None if it has none. Raises BadRecord."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     fields = {each.name: each.allocated_compute_resources for each in containers if each.allocated_compute_resources}
     if fields:
@@ -147,7 +147,7 @@ def _parsed(text: str) -> dict[str, dict[str, tuple[AllocatedResource, ...]]]:
 
 
 def parse_record(text: str) -> Allocation:
-    """The record in an annotation. Raises BadRecord."""
+    """Parses a record annotation. Raises BadRecord."""
     return {
         container: {name: _counts(entries) for name, entries in names.items()}
         for container, names in _parsed(text).items()
@@ -164,7 +164,7 @@ def _counts(entries: Iterable[AllocatedResource]) -> dict[str, int]:
 
 
 def as_fields(allocation: Allocation) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """The record as objects show it, by container."""
+    """The record in the form of `allocatedComputeResources`, by container."""
     return {
         container: {
             name: [{"computeResourceName": resource, "count": count} for resource, count in counts.items()]

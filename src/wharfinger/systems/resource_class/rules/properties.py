@@ -1,7 +1,8 @@
-"""Properties of devices: what a selector of a ResourceClass says of them, compared exactly.
+"""Evaluates ResourceClass selectors on device properties.
 
-`In` and `NotIn` compare text. `Gt` and `Lt` compare amounts: a number, a prefix as Kubernetes quantities have it, and a
-unit, as in `15G`, `15Gi`, `40GBPS`. A missing unit agrees with any, two different ones with nothing.
+`In` and `NotIn` compare text. `Gt` and `Lt` compare amounts exactly: a number, an optional prefix as in Kubernetes
+quantities, and an optional unit, as in `15G`, `15Gi` or `40GBPS`. An amount without a unit is comparable with any;
+amounts with different units are not comparable.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _SYNTAX = re.compile(
     r"(?P<unit>(?:[^\W\d_]|[%°])[\w/%°^]*)?"
 )
 _LONGEST = 256
-_LARGEST_EXPONENT = 1000  # beyond it a number only costs time
+_LARGEST_EXPONENT = 1000  # bounds the cost of parsing
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An exact number, and its unit in small letters, empty when none is given."""
+    """An exact number and its unit in lower case, empty if none is given."""
 
     number: Fraction
     unit: str = ""
@@ -41,7 +42,7 @@ class Amount:
 
 @lru_cache(maxsize=16384)
 def parse_amount(text: str) -> Amount | None:
-    """The amount a text means; None for text that is none, such as `fast`."""
+    """Parses an amount; None for other text, such as `fast`."""
     match = _SYNTAX.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         return None
@@ -56,7 +57,7 @@ def parse_amount(text: str) -> Amount | None:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One thing that a selector demands of a device's properties."""
+    """One requirement of a selector."""
 
     key: str
     operator: str
@@ -85,9 +86,9 @@ class Expression:
 
 
 Selector = tuple[Expression, ...]
-"""Expressions that must all hold."""
+"""Expressions, ANDed."""
 
 
 def matches(selectors: Sequence[Selector], properties: Mapping[str, str]) -> bool:
-    """Whether one of the selectors holds; no selector at all means no constraint."""
+    """Whether any of the selectors matches; an empty list matches everything."""
     return not selectors or any(all(each.holds(properties) for each in selector) for selector in selectors)
