@@ -85,10 +85,10 @@ def test_unknown_kinds_are_faults_where_a_registry_is_given() -> None:
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: “a: b”}", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a: b"}}),
     ],
 )  # fmt: skip
-def test_slips_of_the_design_documents_are_mended_and_told(text: str, expected: dict[str, Any]) -> None:
+def test_mistakes_of_the_design_documents_are_repaired_and_reported(text: str, expected: dict[str, Any]) -> None:
     loaded = load_all([("f", text)])
     assert [manifest.document for manifest in loaded.manifests] == [expected]
-    assert loaded.mended
+    assert loaded.repaired
 
 
 @pytest.mark.parametrize(

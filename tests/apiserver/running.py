@@ -1,4 +1,4 @@
-"""A running API server for tests: started as users start it, asked over HTTPS with nothing but the standard library."""
+"""A running API server for tests: started like users start it, and called over HTTPS with the standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, impersonation, RBAC, reviews, and the words of refusals."""
+"""Authentication and authorization: tokens, impersonation, RBAC, reviews, and their error messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def grant(api: Api, namespace: str, user: str, rules: list[dict[str, Any]], name
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "a.b.c"])
-def test_without_valid_credentials_there_is_only_health(api: Api, token: str) -> None:
+def test_anonymous_requests_reach_health_and_version_only(api: Api, token: str) -> None:
     stranger = Api(api.kubeconfig, token)
     for path in ("/api", "/api/v1/pods", "/metrics", "/nosuch"):
         answer = stranger.ask("GET", path)
@@ -59,12 +59,12 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("method", "path", "message"), REFUSALS)
-def test_refusals_are_worded_as_kubernetes_words_them(api: Api, method: str, path: str, message: str) -> None:
+def test_forbidden_messages_are_those_of_kubernetes(api: Api, method: str, path: str, message: str) -> None:
     answer = api.ask(method, path, headers=as_user(api, "bob"))
     assert (answer.status, answer.json["reason"], answer.message) == (403, "Forbidden", message)
 
 
-def test_roles_open_what_they_name(api: Api, namespace: str, base: str) -> None:
+def test_roles_grant_access(api: Api, namespace: str, base: str) -> None:
     grant(api, namespace, "carol", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}])
     assert until(lambda: api.ask("GET", f"{base}/pods", headers=as_user(api, "carol")).status == 200)
     assert api.ask("POST", f"{base}/pods", pod(), as_user(api, "carol")).status == 403
@@ -73,7 +73,7 @@ def test_roles_open_what_they_name(api: Api, namespace: str, base: str) -> None:
     assert until(lambda: api.ask("GET", f"{base}/pods", headers=as_user(api, "carol")).status == 403)
 
 
-def test_impersonation_needs_a_right_of_its_own(api: Api, namespace: str) -> None:
+def test_impersonation_requires_permission(api: Api, namespace: str) -> None:
     grant(api, namespace, "dave", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}])
     token = service_account_token(api, namespace, "bot")
     bot = Api(api.kubeconfig, token)
@@ -86,7 +86,7 @@ def test_impersonation_needs_a_right_of_its_own(api: Api, namespace: str) -> Non
     assert api.ask("GET", "/api/v1/pods", headers={"Impersonate-Group": "x"}).status == 400
 
 
-def test_who_one_is_can_be_asked(api: Api) -> None:
+def test_self_subject_review_returns_the_user(api: Api) -> None:
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     info = api.create(path, body)["status"]["userInfo"]
@@ -112,7 +112,7 @@ def claims(token: str) -> dict[str, Any]:
     return found
 
 
-def test_a_service_account_token_is_its_account(api: Api, namespace: str, base: str) -> None:
+def test_a_service_account_token_authenticates_its_account(api: Api, namespace: str, base: str) -> None:
     token = service_account_token(api, namespace, "bot", expirationSeconds=3600)
     said = claims(token)
     assert said["sub"] == f"system:serviceaccount:{namespace}:bot"
@@ -125,7 +125,7 @@ def test_a_service_account_token_is_its_account(api: Api, namespace: str, base: 
     assert Api(api.kubeconfig, token).ask("GET", f"{base}/pods").status == 401
 
 
-def test_a_token_for_another_audience_is_not_for_us(api: Api, namespace: str) -> None:
+def test_a_token_for_another_audience_is_rejected(api: Api, namespace: str) -> None:
     token = service_account_token(api, namespace, "bot", audiences=["vault"])
     assert Api(api.kubeconfig, token).ask("GET", "/api").status == 401
     review = {"spec": {"token": token, "audiences": ["vault", "other"]}}
@@ -135,7 +135,7 @@ def test_a_token_for_another_audience_is_not_for_us(api: Api, namespace: str) ->
     assert status["authenticated"] is False
 
 
-def test_a_bound_token_ends_with_its_pod(api: Api, namespace: str, base: str) -> None:
+def test_a_bound_token_is_invalid_after_its_pod_is_deleted(api: Api, namespace: str, base: str) -> None:
     api.create(f"{base}/serviceaccounts", {"metadata": {"name": "bot"}})
     made = api.create(f"{base}/pods", pod("p", serviceAccountName="bot"))
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
@@ -147,7 +147,7 @@ def test_a_bound_token_ends_with_its_pod(api: Api, namespace: str, base: str) ->
     assert (refused.status, refused.message) == (404, 'pods "p" not found')
 
 
-def test_a_token_lives_ten_minutes_at_least(api: Api, namespace: str, base: str) -> None:
+def test_a_token_must_be_valid_for_ten_minutes(api: Api, namespace: str, base: str) -> None:
     api.create(f"{base}/serviceaccounts", {"metadata": {"name": "bot"}})
     answer = api.ask("POST", f"{base}/serviceaccounts/bot/token", {"spec": {"expirationSeconds": 60}})
     assert answer.status == 422
@@ -183,7 +183,7 @@ def test_access_can_be_reviewed(api: Api, namespace: str) -> None:
     assert {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]} in rules.json["status"]["resourceRules"]
 
 
-def test_nobody_grants_what_they_do_not_have(api: Api, namespace: str) -> None:
+def test_privilege_escalation_is_denied(api: Api, namespace: str) -> None:
     roles = {
         "apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["roles", "rolebindings"],
@@ -225,7 +225,7 @@ def test_default_roles_aggregate(api: Api, namespace: str, base: str) -> None:
     assert until(lambda: not aggregated())
 
 
-def test_components_have_rights_of_their_own(api: Api, base: str) -> None:
+def test_components_have_their_own_permissions(api: Api, base: str) -> None:
     scheduler = Api(Path(api.kubeconfig).parent / "kubeconfigs" / "scheduler.kubeconfig")
     assert scheduler.ask("GET", "/api/v1/pods?limit=1").status == 200
     assert scheduler.ask("GET", f"{base}/secrets").status == 403

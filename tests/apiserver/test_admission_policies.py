@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies that users register: matched, evaluated and enforced as Kubernetes does."""
+"""ValidatingAdmissionPolicies: matching, evaluation and enforcement."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_expressions_see_the_request(api: Api, base: str, enforce: Enforce, expr
     assert answer.status == (201 if holds else 422), answer.data
 
 
-def test_a_refusal_is_worded_as_kubernetes_words_it(api: Api, base: str, enforce: Enforce, namespace: str) -> None:
+def test_denials_have_the_message_of_kubernetes(api: Api, base: str, enforce: Enforce, namespace: str) -> None:
     enforce("object.data.n == '1' || false ")
     answer = api.ask("POST", f"{base}/configmaps", config_map("c", n="2"))
     by = f"ValidatingAdmissionPolicy '{namespace}' with binding '{namespace}-b' denied request"
@@ -102,7 +102,7 @@ def test_messages_and_reasons(
 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 422), ("Ignore", 201)])
-def test_errors_are_treated_by_the_failure_policy(
+def test_errors_are_handled_by_the_failure_policy(
     api: Api, base: str, enforce: Enforce, policy: str, status: int
 ) -> None:
     enforce("object.data.missing == '1'", failurePolicy=policy)
@@ -143,7 +143,7 @@ def test_deletions_are_reviewed_too(api: Api, base: str, enforce: Enforce) -> No
     assert api.ask("DELETE", f"{base}/configmaps/other").status == 200
 
 
-def test_variables_are_worked_out_where_they_are_used(api: Api, base: str, enforce: Enforce) -> None:
+def test_variables_are_evaluated_where_they_are_used(api: Api, base: str, enforce: Enforce) -> None:
     variables = [
         {"name": "n", "expression": "int(object.data.n)"},
         {"name": "twice", "expression": "variables.n * 2"},
@@ -206,7 +206,7 @@ MATCHES: list[tuple[dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("spec", "status"), MATCHES)
-def test_constraints_and_conditions_decide_what_is_reviewed(
+def test_constraints_and_conditions_select_requests(
     api: Api, base: str, enforce: Enforce, spec: dict[str, Any], status: int
 ) -> None:
     enforce("false", **spec)
@@ -240,7 +240,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("spec", "fault"), BAD)
-def test_bad_policies_are_refused(api: Api, spec: dict[str, Any], fault: str) -> None:
+def test_invalid_policies_are_rejected(api: Api, spec: dict[str, Any], fault: str) -> None:
     good = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
     answer = api.ask("POST", POLICIES, {"metadata": {"name": "bad"}, "spec": {**good, **spec}})
     assert answer.status == 422
@@ -257,14 +257,14 @@ def test_bad_policies_are_refused(api: Api, spec: dict[str, Any], fault: str) ->
         ({"paramRef": {"name": "a"}}, "spec.paramRef.parameterNotFoundAction: Required value"),
     ],
 )
-def test_bad_bindings_are_refused(api: Api, spec: dict[str, Any], fault: str) -> None:
+def test_invalid_bindings_are_rejected(api: Api, spec: dict[str, Any], fault: str) -> None:
     good = {"policyName": "p", "validationActions": ["Deny"]}
     answer = api.ask("POST", BINDINGS, {"metadata": {"name": "bad"}, "spec": {**good, **spec}})
     assert answer.status == 422
     assert fault in answer.message
 
 
-def test_an_expression_without_end_is_cut_off(api: Api, base: str, enforce: Enforce) -> None:
+def test_the_cost_limit_stops_expensive_expressions(api: Api, base: str, enforce: Enforce) -> None:
     """Nothing that a policy asks can hold the server up for long."""
     nested = "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a != 'x'))))"
     enforce(nested)
@@ -273,7 +273,7 @@ def test_an_expression_without_end_is_cut_off(api: Api, base: str, enforce: Enfo
     assert "running out of cost budget" in answer.message
 
 
-def test_no_policy_stands_in_the_way_of_its_own_removal(api: Api, namespace: str) -> None:
+def test_policies_do_not_apply_to_policies(api: Api, namespace: str) -> None:
     rule = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
     constraints = {"resourceRules": [{**rule, "scope": "Cluster"}]}
     spec = {"matchConstraints": constraints, "validations": [{"expression": "false"}]}
@@ -286,7 +286,7 @@ def test_no_policy_stands_in_the_way_of_its_own_removal(api: Api, namespace: str
     assert refused.status == 422
 
 
-def test_scaling_is_shown_as_a_scale(api: Api, base: str, namespace: str, enforce: Enforce) -> None:
+def test_scaling_is_reviewed_as_a_scale(api: Api, base: str, namespace: str, enforce: Enforce) -> None:
     rule = {"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}
     check = "object.kind == 'Scale' && oldObject.spec.replicas == 1 && request.kind.kind == 'Scale'"
     small = {"expression": f"{check} && object.spec.replicas <= 3", "messageExpression": "string(object.spec.replicas)"}

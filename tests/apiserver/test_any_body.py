@@ -1,4 +1,4 @@
-"""Bodies made from the schemas of all kinds, with mistakes of every type in every place: always a plain answer."""
+"""Bodies generated from the schemas of all kinds, with errors of every type in every field: the response is always a status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def schema_of(kind: Kind, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "version"), CASES, ids=[f"{kind.kind}-{version}" for kind, version in CASES])
-def test_whatever_is_posted_gets_a_plain_answer(api: Api, kind: Kind, version: str) -> None:
+def test_every_mutated_body_gets_a_status(api: Api, kind: Kind, version: str) -> None:
     maker, resource = Maker(f"{kind.kind} {version}"), kind.resource(version)
     connection = api.connect()
     for number in range(15):

@@ -1,4 +1,4 @@
-"""Foreign Python clients against the embedded server: the official one, and kr8s."""
+"""Other Python clients with the embedded server: the official one and kr8s."""
 
 from __future__ import annotations
 

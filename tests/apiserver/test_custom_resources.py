@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of users: served at once, validated, defaulted, pruned, shown, and gone with their objects."""
+"""CustomResourceDefinitions: serving, validation, defaulting, pruning, columns, and deletion with their objects."""
 
 from __future__ import annotations
 
@@ -104,18 +104,18 @@ def test_objects_are_defaulted_and_pruned(api: Api, widgets: str) -> None:
         ({"port": {}}, "spec.port: Invalid value"),
     ],
 )
-def test_faults_are_named_by_path(api: Api, widgets: str, spec: dict[str, Any], fault: str) -> None:
+def test_errors_have_paths(api: Api, widgets: str, spec: dict[str, Any], fault: str) -> None:
     answer = api.ask("POST", widgets, widget(**spec))
     assert answer.status == 422
     assert fault in answer.message
 
 
-def test_what_is_required_is_required(api: Api, widgets: str) -> None:
+def test_required_fields_are_required(api: Api, widgets: str) -> None:
     assert "spec: Required value" in api.ask("POST", widgets, {"metadata": {"name": "w"}}).message
     assert "spec.size: Required value" in api.ask("POST", widgets, {"metadata": {"name": "w"}, "spec": {}}).message
 
 
-def test_status_and_scale_are_apart(api: Api, widgets: str) -> None:
+def test_status_and_scale_are_subresources(api: Api, widgets: str) -> None:
     api.create(widgets, {**widget(), "status": {"phase": "New"}})
     merge = "application/merge-patch+json"
     patched = api.ask("PATCH", f"{widgets}/w/status", {"status": {"phase": "Up"}, "spec": {"size": 9}}, media=merge)
@@ -126,7 +126,7 @@ def test_status_and_scale_are_apart(api: Api, widgets: str) -> None:
     assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (4, 2)
 
 
-def test_columns_discovery_and_openapi_follow(api: Api, widgets: str, namespace: str) -> None:
+def test_columns_discovery_and_openapi_show_the_kind(api: Api, widgets: str, namespace: str) -> None:
     api.create(widgets, widget())
     table = api.get(widgets, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Size", "Phase", "Born"]
@@ -139,7 +139,7 @@ def test_columns_discovery_and_openapi_follow(api: Api, widgets: str, namespace:
     assert schema["properties"]["spec"]["properties"]["size"]["maximum"] == 10
 
 
-def test_a_changed_definition_counts_at_once(api: Api, widgets: str, namespace: str) -> None:
+def test_a_changed_definition_takes_effect_immediately(api: Api, widgets: str, namespace: str) -> None:
     name = f"widgets.{namespace}.example.com"
     assert api.ask("POST", widgets, widget(size=20)).status == 422
     change = [
@@ -153,7 +153,7 @@ def test_a_changed_definition_counts_at_once(api: Api, widgets: str, namespace: 
     assert wait_for(lambda: api.ask("POST", widgets, widget(size=20)).status == 201)
 
 
-def test_objects_go_with_their_definition(api: Api, widgets: str, namespace: str) -> None:
+def test_objects_are_deleted_with_their_definition(api: Api, widgets: str, namespace: str) -> None:
     api.create(widgets, widget())
     name = f"widgets.{namespace}.example.com"
     assert api.ask("DELETE", f"{CRDS}/{name}").status == 200
@@ -172,7 +172,7 @@ def test_a_name_in_use_is_not_accepted(api: Api, widgets: str, namespace: str) -
     assert api.ask("GET", f"/apis/{group}/v1/gadgets").status == 404
 
 
-def test_a_definition_of_a_kind_we_have_changes_nothing(api: Api) -> None:
+def test_a_definition_of_a_built_in_kind_has_no_effect(api: Api) -> None:
     ours = definition("scheduling.sigs.x-k8s.io", "resourcepolicies", "ResourcePolicy", name="v1alpha1")
     ours["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, test"}
     api.create(CRDS, ours)
@@ -200,7 +200,7 @@ def test_a_definition_of_a_kind_we_have_changes_nothing(api: Api) -> None:
         },
     ],
 )
-def test_a_definition_that_makes_no_sense_is_refused(api: Api, namespace: str, change: dict[str, Any]) -> None:
+def test_an_invalid_definition_is_rejected(api: Api, namespace: str, change: dict[str, Any]) -> None:
     wrong = definition(f"{namespace}.example.com")
     wrong["spec"].update(change)
     assert api.ask("POST", CRDS, wrong).status in (400, 422)
@@ -260,7 +260,7 @@ def test_rules_are_evaluated(api: Api, namespace: str) -> None:
     assert "spec.grows: Invalid value: 4: may only grow" in refused.message
 
 
-def test_a_rule_that_does_not_compile_is_refused(api: Api, namespace: str) -> None:
+def test_a_rule_that_does_not_compile_is_rejected(api: Api, namespace: str) -> None:
     schema = {"type": "object", "x-kubernetes-validations": [{"rule": "self.a +"}]}
     answer = api.ask("POST", CRDS, definition(f"{namespace}.example.com", schema={"openAPIV3Schema": schema}))
     assert answer.status == 422

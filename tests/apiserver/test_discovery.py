@@ -1,4 +1,4 @@
-"""What clients find out before they ask: discovery, OpenAPI, tables, health, metrics."""
+"""Discovery, OpenAPI, tables, health and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_groups_versions_and_resources_are_listed(api: Api) -> None:
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
 
 
-def test_the_aggregated_form_says_the_same(api: Api) -> None:
+def test_aggregated_discovery_has_the_same_contents(api: Api) -> None:
     for path in ("/api", "/apis"):
         answer = api.ask("GET", path, headers={"Accept": AGGREGATED})
         assert "as=APIGroupDiscoveryList" in answer.headers["content-type"]
@@ -65,7 +65,7 @@ def walk(value: Any) -> Any:
             yield from walk(item)
 
 
-def test_openapi_three_has_every_group_and_no_loose_ends(api: Api) -> None:
+def test_openapi_v3_has_every_group_and_no_dangling_references(api: Api) -> None:
     index = api.get("/openapi/v3")["paths"]
     assert {"api/v1", "apis/apps/v1", "apis/scheduling.sigs.x-k8s.io/v1alpha1"} <= set(index)
     for entry in index.values():
@@ -80,7 +80,7 @@ def test_openapi_three_has_every_group_and_no_loose_ends(api: Api) -> None:
     assert containers["x-kubernetes-patch-merge-key"] == "name"
 
 
-def test_openapi_two_is_whole_and_cached_by_tag(api: Api) -> None:
+def test_openapi_v2_is_complete_and_has_an_etag(api: Api) -> None:
     answer = api.ask("GET", "/openapi/v2")
     document = answer.json
     assert document["swagger"] == "2.0"
@@ -117,7 +117,7 @@ def test_lists_can_be_metadata_only(api: Api, base: str) -> None:
     assert set(listing["items"][0]) == {"kind", "apiVersion", "metadata"}
 
 
-def test_a_form_nobody_knows_is_not_acceptable(api: Api, base: str) -> None:
+def test_an_unknown_media_type_is_not_acceptable(api: Api, base: str) -> None:
     assert (
         api.ask("GET", f"{base}/pods", headers={"Accept": "application/json;as=Poem;g=meta.k8s.io;v=v1"}).status == 406
     )
@@ -125,7 +125,7 @@ def test_a_form_nobody_knows_is_not_acceptable(api: Api, base: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-def test_health_is_told_briefly_and_at_length(api: Api, path: str) -> None:
+def test_health_endpoints_are_brief_or_verbose(api: Api, path: str) -> None:
     assert api.ask("GET", path).data == b"ok"
     verbose = api.ask("GET", f"{path}?verbose").data.decode()
     assert verbose.startswith("[+]ping ok\n")
@@ -149,7 +149,7 @@ def test_the_version_is_kubernetes(api: Api) -> None:
     assert (version["major"], version["minor"]) == ("1", "36")
 
 
-def test_the_issuer_of_tokens_can_be_found(api: Api) -> None:
+def test_openid_configuration_and_keys_are_served(api: Api) -> None:
     configuration = api.get("/.well-known/openid-configuration")
     path = configuration["jwks_uri"].removeprefix(api.server)
     assert api.get(path)["keys"][0]["alg"] == "ES256"
@@ -168,7 +168,7 @@ def test_the_issuer_of_tokens_can_be_found(api: Api) -> None:
         ("/apis/apps/v1/namespaces/default/things/x", False),
     ],
 )
-def test_what_is_not_served_is_answered_as_kubernetes_answers_it(api: Api, path: str, plain: bool) -> None:
+def test_unknown_paths_are_answered_like_kubernetes(api: Api, path: str, plain: bool) -> None:
     answer = api.ask("GET", path)
     assert answer.status == 404
     if plain:

@@ -1,4 +1,4 @@
-"""Hostile and broken input: always an answer, never a stack trace, and the server lives on."""
+"""Hostile and malformed input: always a response, never a stack trace, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BODIES: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize("media", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
 @pytest.mark.parametrize(("case", "body"), BODIES, ids=[case for case, _ in BODIES])
-def test_a_body_that_is_no_pod_gets_a_status(api: Api, base: str, case: str, body: bytes, media: str) -> None:
+def test_a_malformed_pod_gets_a_status(api: Api, base: str, case: str, body: bytes, media: str) -> None:
     answer = api.ask("POST", f"{base}/pods", body, media=media)
     assert 400 <= answer.status < 500, answer.data
     assert answer.message
@@ -60,7 +60,7 @@ JSON_PATCH, STRATEGIC_PATCH = "application/json-patch+json", "application/strate
 
 @pytest.mark.parametrize("media", [JSON_PATCH, "application/merge-patch+json", STRATEGIC_PATCH])
 @pytest.mark.parametrize(("case", "body"), BODIES, ids=[case for case, _ in BODIES])
-def test_a_patch_that_is_none_gets_a_status(api: Api, base: str, case: str, body: bytes, media: str) -> None:
+def test_a_malformed_patch_gets_a_status(api: Api, base: str, case: str, body: bytes, media: str) -> None:
     before = api.create(f"{base}/pods", pod())
     answer = api.ask("PATCH", f"{base}/pods/p", body, media=media)
     nothing = (("list", JSON_PATCH), ("null", JSON_PATCH), ("null", STRATEGIC_PATCH))
@@ -88,7 +88,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=[query[:30] for query in QUERIES])
-def test_a_query_that_makes_no_sense_gets_a_status(api: Api, base: str, query: str) -> None:
+def test_malformed_query_parameters_get_a_status(api: Api, base: str, query: str) -> None:
     answer = api.ask("GET", f"{base}/pods?{query}")
     assert 400 <= answer.status < 500, answer.data
     assert answer.message
@@ -98,17 +98,17 @@ def test_a_query_that_makes_no_sense_gets_a_status(api: Api, base: str, query: s
     "path",
     ["//", "/api//v1", "/api/v1/namespaces//pods", "/%00", "/api/v1/namespaces/%2e%2e/pods/x", "/apis/a/b/c/d/e/f/g/h"],
 )
-def test_a_strange_path_gets_an_answer(api: Api, path: str) -> None:
+def test_an_unusual_path_gets_a_response(api: Api, path: str) -> None:
     assert api.ask("GET", path).status in (200, 404, 405)
 
 
-def test_a_body_that_is_too_large_is_refused(api: Api, base: str) -> None:
+def test_a_too_large_body_is_rejected(api: Api, base: str) -> None:
     answer = api.ask("POST", f"{base}/configmaps", config_map("big", text="x" * (3 * 1024 * 1024)))
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
     assert answer.message == "Request entity too large: limit is 3145728"
 
 
-def test_a_chunked_body_that_grows_too_large_is_refused(api: Api, base: str) -> None:
+def test_a_too_large_chunked_body_is_rejected(api: Api, base: str) -> None:
     connection = api.connect()
     chunks = (b"x" * 65536 for _ in range(60))
     connection.request(
@@ -143,13 +143,13 @@ def raw(api: Api, data: bytes) -> bytes:
         b"GET /api HTTP/1.1\r\nAuthorization: Bearer \xff\xfe\r\nHost: a\r\n\r\n",
     ],
 )
-def test_what_is_not_http_does_not_hurt(api: Api, data: bytes) -> None:
+def test_data_that_is_not_http_is_harmless(api: Api, data: bytes) -> None:
     answer = raw(api, data)
     assert not answer or answer.startswith(b"HTTP/1.1 4")
     assert api.ask("GET", "/healthz").data == b"ok"
 
 
-def test_plain_text_on_the_tls_port_does_not_hurt(api: Api) -> None:
+def test_plain_http_on_the_tls_port_is_harmless(api: Api) -> None:
     host, _, port = api.server.removeprefix("https://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -158,7 +158,7 @@ def test_plain_text_on_the_tls_port_does_not_hurt(api: Api) -> None:
     assert api.ask("GET", "/healthz").data == b"ok"
 
 
-def test_concurrent_writers_of_one_object_lose_nothing(api: Api, base: str) -> None:
+def test_concurrent_writes_of_one_object_are_not_lost(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", config_map("c"))
 
     def add(number: int) -> int:
@@ -170,7 +170,7 @@ def test_concurrent_writers_of_one_object_lose_nothing(api: Api, base: str) -> N
     assert len(api.get(f"{base}/configmaps/c")["data"]) == 40
 
 
-def test_a_watcher_that_does_not_read_holds_nobody_up(api: Api, base: str) -> None:
+def test_a_watch_that_is_not_read_does_not_block_others(api: Api, base: str) -> None:
     connection = api.connect()
     connection.request("GET", f"{base}/configmaps?watch=1", headers=api.head())
     connection.getresponse()

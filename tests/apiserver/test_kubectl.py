@@ -1,4 +1,4 @@
-"""The everyday `kubectl` against the embedded server, as users type it."""
+"""Everyday `kubectl` commands with the embedded server."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def kubectl(api: Api, namespace: str, tmp_path: Path) -> Kubectl:
     return Kubectl(api, namespace, tmp_path)
 
 
-def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:
+def test_apply_creates_configures_and_leaves_unchanged(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web created\n"
     assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web unchanged\n"
     changed = DEPLOYMENT.replace("nginx:1", "nginx:2").replace("replicas: 2", "replicas: 4")
@@ -79,7 +79,7 @@ def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:
     assert ports == "80"
 
 
-def test_diff_and_dry_run_show_without_doing(kubectl: Kubectl) -> None:
+def test_diff_and_dry_run_change_nothing(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("nginx:1", "nginx:2")
@@ -119,7 +119,7 @@ def test_tables_have_headers_rows_and_wide_columns(kubectl: Kubectl) -> None:
     assert kubectl("get", "pods", "--field-selector=metadata.name=other", "-o", "name") == ""
 
 
-def test_watching_shows_what_happens(kubectl: Kubectl) -> None:
+def test_get_watch_shows_changes(kubectl: Kubectl) -> None:
     watch = kubectl.start("get", "pods", "-w", "-o", "name")
     try:
         assert watch.stdout is not None
@@ -132,7 +132,7 @@ def test_watching_shows_what_happens(kubectl: Kubectl) -> None:
         watch.communicate()
 
 
-def test_describe_reads(kubectl: Kubectl) -> None:
+def test_describe(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     text = kubectl("describe", "pod", "one")
     assert "Name:" in text
@@ -246,7 +246,7 @@ def test_explain_knows_kubernetes_kinds_and_ours(kubectl: Kubectl) -> None:
     assert "maxUnavailable" in kubectl("explain", "deployment", "--recursive")
 
 
-def test_older_forms_of_the_schemas_are_read_too(kubectl: Kubectl) -> None:
+def test_explain_works_with_openapi_v2(kubectl: Kubectl) -> None:
     text = kubectl("explain", "pod.spec.affinity", "--output=plaintext-openapiv2")
     assert "RESOURCE: affinity <Object>" in text
     assert "podAntiAffinity\t<Object>" in text
@@ -275,7 +275,7 @@ def test_resources_and_versions_are_listed(kubectl: Kubectl) -> None:
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_permissions_are_asked_and_refused(kubectl: Kubectl) -> None:
+def test_auth_can_i(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "delete", "nodes") == "yes\n"
     assert kubectl.try_("auth", "can-i", "list", "secrets", "--as=bob").stdout == "no\n"
     refused = kubectl.try_("get", "secrets", "--as=bob", "--as-group=devs")
@@ -287,7 +287,7 @@ def test_permissions_are_asked_and_refused(kubectl: Kubectl) -> None:
     assert "selfsubjectaccessreviews" in kubectl("auth", "can-i", "--list", "--as=bob")
 
 
-def test_a_token_is_made_and_used(kubectl: Kubectl, api: Api, namespace: str) -> None:
+def test_create_token(kubectl: Kubectl, api: Api, namespace: str) -> None:
     kubectl("create", "serviceaccount", "bot")
     token = kubectl(
         "create", "token", "bot", "--duration=20m", "--audience=https://kubernetes.default.svc.cluster.local"
@@ -343,7 +343,7 @@ def test_server_side_apply_finds_conflicts(kubectl: Kubectl) -> None:
     assert kubectl.try_("diff", "--server-side", "-f", "-", stdin=DEPLOYMENT).returncode == 0
 
 
-def test_owners_of_fields_are_known_from_the_first_write(kubectl: Kubectl) -> None:
+def test_field_managers_are_recorded_from_the_first_write(kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "c", "--from-literal=a=1")
     shown = json.loads(kubectl("get", "configmap", "c", "-o", "json", "--show-managed-fields"))
     entry = shown["metadata"]["managedFields"][0]
@@ -362,7 +362,7 @@ def test_owners_of_fields_are_known_from_the_first_write(kubectl: Kubectl) -> No
     assert owned["kubectl-create"] == {"f:data": {}}
 
 
-def test_objects_of_client_side_apply_are_taken_over_by_the_server_side_one(kubectl: Kubectl) -> None:
+def test_server_side_apply_takes_over_from_client_side_apply(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("nginx:1", "nginx:2").replace("replicas: 2", "replicas: 3")

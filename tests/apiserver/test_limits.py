@@ -1,4 +1,4 @@
-"""Limits that only show under load, asked of the application in process."""
+"""Limits that only matter under load, tested in process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def with_application(
     asyncio.run(main())
 
 
-def test_too_many_requests_at_once_are_sent_away(tmp_path: Path) -> None:
+def test_too_many_requests_in_flight_are_rejected(tmp_path: Path) -> None:
     async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         assert (await caller.ask("/api/v1/pods"))[0] == 200
         application.max_inflight = 0
@@ -93,7 +93,7 @@ def test_too_many_requests_at_once_are_sent_away(tmp_path: Path) -> None:
     with_application(tmp_path, scenario)
 
 
-def test_watches_do_not_count_and_end_with_the_server(tmp_path: Path) -> None:
+def test_watches_are_not_limited_and_end_with_the_server(tmp_path: Path) -> None:
     async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         application.max_inflight = 1
         gone = asyncio.Event()
@@ -109,7 +109,7 @@ def test_watches_do_not_count_and_end_with_the_server(tmp_path: Path) -> None:
     with_application(tmp_path, scenario)
 
 
-def test_a_client_that_leaves_ends_its_watch(tmp_path: Path) -> None:
+def test_a_watch_ends_when_the_client_disconnects(tmp_path: Path) -> None:
     async def scenario(application: ApiServerApplication, caller: Caller) -> None:
         gone = asyncio.Event()
         watch = asyncio.create_task(caller.ask("/api/v1/pods?watch=1", gone=gone))
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path) -> None:
     with_application(tmp_path, scenario)
 
 
-def test_health_tells_when_the_store_cannot_write(tmp_path: Path) -> None:
+def test_health_checks_fail_when_the_store_cannot_write(tmp_path: Path) -> None:
     async def main() -> None:
         backend = Failing()
         store = Store(registry(), backend)
@@ -186,7 +186,7 @@ class Failing(Memory):
             loop.call_soon(told.durable, version)
 
 
-def test_events_end_an_hour_after_they_were_last_written() -> None:
+def test_events_expire_an_hour_after_the_last_write() -> None:
     async def main() -> None:
         now = 1_800_000_000.0
         store = Store(registry(), now=lambda: now)

@@ -1,4 +1,4 @@
-"""The server as a process: what it leaves on disk, restarts, `wharf up` and `wharf status`."""
+"""The server process: files, restarts, `wharf up` and `wharf status`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_restart_keeps_authority_tokens_and_data(tmp_path: Path) -> None:
         )
 
 
-def test_nothing_is_for_others_to_read(tmp_path: Path) -> None:
+def test_files_are_private(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir(mode=0o755)
     with serving(directory) as api:
@@ -51,7 +51,7 @@ def test_nothing_is_for_others_to_read(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_default_roles_are_restored_unless_told_otherwise(tmp_path: Path) -> None:
+def test_default_roles_are_restored_unless_autoupdate_is_off(tmp_path: Path) -> None:
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     merge = "application/merge-patch+json"
     with serving(tmp_path / "d") as api:
@@ -73,7 +73,7 @@ def test_only_loopback_is_served(tmp_path: Path, host: str) -> None:
         listen(ApiServerSettings(tmp_path, host, 0))
 
 
-def test_a_port_in_use_and_a_directory_in_use_are_named(tmp_path: Path) -> None:
+def test_a_port_or_directory_in_use_is_reported(tmp_path: Path) -> None:
     with serving(tmp_path / "d") as api:
         port = api.server.rpartition(":")[2]
         done = wharf("apiserver", "--data-dir", str(tmp_path / "e"), "--port", port)
@@ -84,7 +84,7 @@ def test_a_port_in_use_and_a_directory_in_use_are_named(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_tokens_an_administrator_adds_are_honoured_and_faults_named(tmp_path: Path) -> None:
+def test_added_tokens_are_accepted_and_malformed_lines_reported(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
     (directory / "tokens.csv").write_text('secret-1,alice,,"devs,ops"\n')
@@ -174,13 +174,13 @@ def nodes_of_up(directory: Path, *options: str, expected: list[str]) -> None:
         process.wait(30)
 
 
-def test_up_has_as_many_nodes_as_it_is_told_and_remembers_the_number(tmp_path: Path) -> None:
+def test_up_remembers_the_number_of_nodes(tmp_path: Path) -> None:
     nodes_of_up(tmp_path / "d", "--nodes", "2", expected=["node-1", "node-2"])
     nodes_of_up(tmp_path / "d", "--nodes", "1", expected=["mine", "node-1"])
     nodes_of_up(tmp_path / "d", expected=["mine", "node-1"])
 
 
-def test_up_says_what_is_wrong_with_a_configuration(tmp_path: Path) -> None:
+def test_up_reports_configuration_errors(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("kind: WharfingerConfiguration\nreservatoin: {}\n")
     done = wharf("up", "--data-dir", str(tmp_path / "d"), "--config", str(config))

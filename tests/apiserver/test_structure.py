@@ -1,4 +1,4 @@
-"""Whether a body has the structure of its kind: over HTTP, and the checker itself against its own fast way."""
+"""The structure of bodies: over HTTP, and the walk compared with the decoder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("path", "value", "fault"), WRONG)
-def test_a_wrong_type_is_refused_in_the_words_of_the_decoder(
+def test_a_wrong_type_is_rejected_with_the_decoder_message(
     api: Api, base: str, path: str, value: Any, fault: str
 ) -> None:
     answer = api.ask("POST", f"{base}/pods", changed(path, value))
@@ -69,7 +69,7 @@ def test_unknown_fields_are_dropped_with_a_warning_or_refused(api: Api, base: st
     assert api.ask("POST", f"{base}/pods?fieldValidation=Perhaps", document).status == 422
 
 
-def test_fields_given_twice_are_named(api: Api, base: str) -> None:
+def test_duplicate_fields_are_reported(api: Api, base: str) -> None:
     text = json.dumps(pod()).replace('"name": "c"', '"name": "c", "name": "c"').encode()
     refused = api.ask("POST", f"{base}/pods?fieldValidation=Strict", text)
     assert 'strict decoding error: duplicate field "spec.containers[0].name"' in refused.message
@@ -78,7 +78,7 @@ def test_fields_given_twice_are_named(api: Api, base: str) -> None:
     ]
 
 
-def test_a_patch_with_unknown_fields_is_treated_alike(api: Api, base: str) -> None:
+def test_unknown_fields_of_patches_are_reported(api: Api, base: str) -> None:
     api.create(f"{base}/pods", pod())
     patch = {"spec": {"nosuch": 1}, "metadata": {"labels": {"x": "y"}}}
     media = "application/strategic-merge-patch+json"
@@ -95,7 +95,7 @@ def test_a_patch_with_unknown_fields_is_treated_alike(api: Api, base: str) -> No
     assert api.ask("PATCH", f"{base}/pods/p?fieldValidation=Strict", directive, media=media).status == 200
 
 
-def test_a_body_of_another_kind_is_refused(api: Api, base: str) -> None:
+def test_a_body_of_another_kind_is_rejected(api: Api, base: str) -> None:
     unregistered = 'no kind "{}" is registered for version "{}" in scheme "pkg/runtime/scheme.go:111"'
     for version, kind, why in (
         ("v1", "Service", "converting (v1.Service) to (core.Pod): unknown conversion"),
@@ -111,7 +111,7 @@ def test_a_body_of_another_kind_is_refused(api: Api, base: str) -> None:
     assert answer.message == "the API version in the data (v2) does not match the expected API version (v1)"
 
 
-def test_nulls_are_absent_and_empty_places_in_lists_are_zero() -> None:
+def test_nulls_are_dropped_and_null_list_items_are_zero_values() -> None:
     document = changed("spec.nodeName", None)
     document["spec"]["containers"].append(None)
     structure = pods()
@@ -139,7 +139,7 @@ def test_our_kinds_have_a_structure_too() -> None:
 
 
 @pytest.mark.parametrize(("path", "value", "fault"), WRONG)
-def test_the_fast_way_and_the_walk_agree(path: str, value: Any, fault: str) -> None:
+def test_the_decoder_and_the_walk_agree(path: str, value: Any, fault: str) -> None:
     structure, document = pods(), changed(path, value)
     with pytest.raises(msgspec.DecodeError):
         structure._decoder.decode(json.dumps(document).encode())
@@ -147,7 +147,7 @@ def test_the_fast_way_and_the_walk_agree(path: str, value: Any, fault: str) -> N
         structure.prune(document)
 
 
-def test_repeats_are_found_wherever_they_are() -> None:
+def test_duplicate_fields_are_found_everywhere() -> None:
     body = b'{"a":1,"b":{"c":1,"c":2},"a":2,"d":[{"e":1,"e":1}]}'
     assert repeated_fields(body, json.loads(body)) == [
         'duplicate field "a"',

@@ -1,4 +1,4 @@
-"""`kubectl` against a whole `wharf up`: what needs controllers, a scheduler and nodes behind the server."""
+"""`kubectl` with `wharf up`: commands that need controllers, a scheduler and nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs over HTTP: what each answers, in body, code and headers."""
+"""The verbs over HTTP: bodies, status codes and headers of responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_object_lives_from_create_to_delete(api: Api, base: str, namespace: s
     assert (gone.status, gone.message) == (404, 'configmaps "c" not found')
 
 
-def test_a_second_create_is_refused(api: Api, base: str) -> None:
+def test_a_second_create_conflicts(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", config_map())
     again = api.ask("POST", f"{base}/configmaps", config_map())
     assert (again.status, again.json["reason"], again.message) == (
@@ -57,7 +57,7 @@ def test_lists_come_in_chunks_of_one_version(api: Api, base: str) -> None:
     assert names == ["c2", "c3", "c4"]
 
 
-def test_selectors_choose(api: Api, base: str) -> None:
+def test_selectors(api: Api, base: str) -> None:
     api.create(f"{base}/pods", pod("a"))
     other = pod("b")
     other["metadata"]["labels"] = {"app": "other"}
@@ -76,7 +76,7 @@ def test_selectors_choose(api: Api, base: str) -> None:
     assert (refused.status, refused.message) == (400, "field label not supported: spec.nosuch")
 
 
-def test_deletecollection_answers_with_what_it_deleted(api: Api, base: str) -> None:
+def test_deletecollection_returns_the_deleted_objects(api: Api, base: str) -> None:
     for name in ("a", "b"):
         api.create(f"{base}/configmaps", config_map(name))
     gone = api.ask("DELETE", f"{base}/configmaps?fieldSelector=metadata.name%3Da")
@@ -99,7 +99,7 @@ def test_patches_of_every_kind_change_an_object(api: Api, base: str, media: str,
     assert answer.json["metadata"]["labels"] == {"app": "test", "x": "y"}
 
 
-def test_a_patch_of_an_unknown_kind_is_named(api: Api, base: str) -> None:
+def test_an_unknown_patch_type_is_reported(api: Api, base: str) -> None:
     answer = api.ask("PATCH", f"{base}/pods/p", {}, media="application/json")
     assert answer.status == 415
     assert "application/merge-patch+json" in answer.message
@@ -117,7 +117,7 @@ def test_a_patch_of_an_unknown_kind_is_named(api: Api, base: str) -> None:
         ("application/json-patch+json", [{"op": "nonsense", "path": "/x"}]),
     ],
 )
-def test_a_patch_that_makes_no_sense_changes_nothing(api: Api, base: str, media: str, patch: Any) -> None:
+def test_an_invalid_patch_changes_nothing(api: Api, base: str, media: str, patch: Any) -> None:
     before = api.create(f"{base}/pods", pod())
     answer = api.ask("PATCH", f"{base}/pods/p", patch, media=media)
     assert answer.status in (400, 422), answer.data
@@ -125,7 +125,7 @@ def test_a_patch_that_makes_no_sense_changes_nothing(api: Api, base: str, media:
     assert api.get(f"{base}/pods/p") == before
 
 
-def test_dry_run_goes_through_everything_but_stores_nothing(api: Api, base: str) -> None:
+def test_dry_run_validates_but_stores_nothing(api: Api, base: str) -> None:
     answer = api.ask("POST", f"{base}/pods?dryRun=All", pod())
     assert (answer.status, answer.json["spec"]["serviceAccountName"]) == (201, "default")
     assert api.ask("GET", f"{base}/pods/p").status == 404
@@ -140,7 +140,7 @@ def test_dry_run_goes_through_everything_but_stores_nothing(api: Api, base: str)
     assert api.ask("GET", f"{base}/pods/p").status == 200
 
 
-def test_delete_options_count_in_body_and_query(api: Api, base: str) -> None:
+def test_delete_options_in_body_and_query(api: Api, base: str) -> None:
     created = api.create(f"{base}/pods", pod(nodeName="n1"))
     wrong = api.ask("DELETE", f"{base}/pods/p", {"preconditions": {"uid": "other"}})
     assert wrong.status == 409
@@ -157,7 +157,7 @@ def test_delete_options_count_in_body_and_query(api: Api, base: str) -> None:
     assert 'propagationPolicy: Unsupported value: "Sideways"' in refused.message
 
 
-def test_binding_gives_a_pod_its_node_once(api: Api, base: str) -> None:
+def test_a_pod_is_bound_once(api: Api, base: str) -> None:
     api.create(f"{base}/pods", pod())
     binding = {
         "apiVersion": "v1",
@@ -173,7 +173,7 @@ def test_binding_gives_a_pod_its_node_once(api: Api, base: str) -> None:
     assert "already assigned to node" in again.message
 
 
-def test_status_and_spec_are_written_apart(api: Api, base: str) -> None:
+def test_status_and_spec_are_written_separately(api: Api, base: str) -> None:
     created = api.create(f"{base}/pods", {**pod(), "status": {"phase": "Running"}})
     assert (created.get("status") or {}).get("phase") != "Running"
     patched = api.ask(
@@ -187,7 +187,7 @@ def test_status_and_spec_are_written_apart(api: Api, base: str) -> None:
     assert read["status"]["phase"] == "Running"
 
 
-def test_scale_is_seen_and_set(api: Api, namespace: str) -> None:
+def test_the_scale_subresource(api: Api, namespace: str) -> None:
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
     spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
@@ -219,18 +219,18 @@ def test_scale_is_seen_and_set(api: Api, namespace: str) -> None:
         ("DELETE", "/api/v1/namespaces/default/pods/p/status", 405),
     ],
 )
-def test_what_is_not_served_is_a_status(api: Api, method: str, path: str, code: int) -> None:
+def test_unknown_resources_get_a_status(api: Api, method: str, path: str, code: int) -> None:
     answer = api.ask(method, path, {} if method in ("POST", "PUT") else None)
     assert answer.status == code, answer.data
     assert answer.message
 
 
-def test_head_answers_without_a_body(api: Api, base: str) -> None:
+def test_head_has_no_body(api: Api, base: str) -> None:
     answer = api.ask("HEAD", f"{base}/pods")
     assert (answer.status, answer.data) == (200, b"")
 
 
-def test_bodies_and_answers_may_be_yaml(api: Api, base: str) -> None:
+def test_yaml_requests_and_responses(api: Api, base: str) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  when: '2026-01-01'\n"
     answer = api.ask("POST", f"{base}/configmaps", text, media="application/yaml")
     assert (answer.status, answer.json["data"]) == (201, {"when": "2026-01-01"})
@@ -239,7 +239,7 @@ def test_bodies_and_answers_may_be_yaml(api: Api, base: str) -> None:
     assert shown.data.startswith(b"apiVersion: v1\nkind: ConfigMap\n")
 
 
-def test_an_answer_may_be_pretty(api: Api, base: str) -> None:
+def test_pretty_printed_responses(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", config_map())
     plain = api.ask("GET", f"{base}/configmaps/c").data
     pretty = api.ask("GET", f"{base}/configmaps/c?pretty=true").data
@@ -248,7 +248,7 @@ def test_an_answer_may_be_pretty(api: Api, base: str) -> None:
     assert json.loads(plain) == json.loads(pretty)
 
 
-def test_large_answers_are_packed_when_asked(api: Api, base: str) -> None:
+def test_large_responses_are_compressed_on_request(api: Api, base: str) -> None:
     import gzip
 
     api.create(f"{base}/configmaps", config_map("big", text="x" * 200_000))
@@ -288,7 +288,7 @@ def test_list_options_are_checked(api: Api, base: str, query: str, fault: str) -
     assert fault.replace("\\", "") in answer.message.replace("\\", "")
 
 
-def test_a_list_at_an_exact_version_shows_the_past(api: Api, base: str) -> None:
+def test_a_list_at_an_exact_resource_version(api: Api, base: str) -> None:
     first = api.create(f"{base}/configmaps", config_map("a"))
     api.create(f"{base}/configmaps", config_map("b"))
     version = first["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""Watches over HTTP: lines as they happen, bookmarks, the present state first, and clean ends."""
+"""Watches over HTTP: events, bookmarks, initial events and timeouts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_changes_arrive_in_order(api: Api, base: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["watch=1", "watch=true&resourceVersion=0"])
-def test_without_a_version_the_present_state_comes_first(api: Api, base: str, query: str) -> None:
+def test_a_watch_without_a_version_starts_with_the_current_state(api: Api, base: str, query: str) -> None:
     api.create(f"{base}/configmaps", config_map("a"))
     api.create(f"{base}/configmaps", config_map("b"))
     with api.watch(f"{base}/configmaps?{query}") as events:
         assert [brief(event) for event in itertools.islice(events, 2)] == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_a_watch_list_marks_the_end_of_the_present_state(api: Api, base: str) -> None:
+def test_a_watch_list_marks_the_end_of_the_initial_events(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", config_map("a"))
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     with api.watch(f"{base}/configmaps?{query}") as events:
@@ -48,7 +48,7 @@ def test_a_watch_list_marks_the_end_of_the_present_state(api: Api, base: str) ->
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_watch_ends_at_its_time_with_a_bookmark(api: Api, base: str) -> None:
+def test_a_watch_times_out_with_a_bookmark(api: Api, base: str) -> None:
     with api.watch(f"{base}/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=true") as events:
         seen = list(events)
     assert [event["type"] for event in seen] == ["BOOKMARK"]
@@ -69,7 +69,7 @@ def test_selectors_turn_changes_into_additions_and_deletions(api: Api, base: str
         ]
 
 
-def test_one_object_can_be_watched_by_field_or_by_the_older_path(api: Api, base: str, namespace: str) -> None:
+def test_one_object_can_be_watched_by_field_selector_or_deprecated_path(api: Api, base: str, namespace: str) -> None:
     api.create(f"{base}/configmaps", config_map("a"))
     api.create(f"{base}/configmaps", config_map("b"))
     for path in (
@@ -80,7 +80,7 @@ def test_one_object_can_be_watched_by_field_or_by_the_older_path(api: Api, base:
             assert brief(next(events)) == ("ADDED", "b")
 
 
-def test_a_version_that_is_not_yet_known_is_refused(api: Api, base: str) -> None:
+def test_a_future_resource_version_is_rejected(api: Api, base: str) -> None:
     query = "watch=1&resourceVersion=99999999&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     answer = api.ask("GET", f"{base}/configmaps?{query}")
     assert answer.status == 504

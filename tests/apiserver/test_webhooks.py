@@ -1,4 +1,4 @@
-"""Webhooks that users register: matched, called, obeyed, and survived when they fail."""
+"""Admission webhooks of users: matching, calls, patches and failures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def register(api: Api, namespace: str, hook: Hook) -> Iterator[Callable[..., Non
         api.ask("DELETE", path)
 
 
-def test_a_webhook_may_refuse(api: Api, base: str, hook: Hook, register: Callable[..., None], namespace: str) -> None:
+def test_a_webhook_can_deny(api: Api, base: str, hook: Hook, register: Callable[..., None], namespace: str) -> None:
     register()
     hook.decide = lambda request: {
         "allowed": False,
@@ -120,7 +120,7 @@ def test_a_webhook_may_refuse(api: Api, base: str, hook: Hook, register: Callabl
     assert hook.asked[-1]["oldObject"]["metadata"]["name"] == "c"
 
 
-def test_a_webhook_may_change(api: Api, base: str, hook: Hook, register: Callable[..., None]) -> None:
+def test_a_webhook_can_mutate(api: Api, base: str, hook: Hook, register: Callable[..., None]) -> None:
     register("Mutating")
     operations = [{"op": "add", "path": "/metadata/labels", "value": {"added": "yes"}}]
 
@@ -134,9 +134,7 @@ def test_a_webhook_may_change(api: Api, base: str, hook: Hook, register: Callabl
     assert answer.status in (400, 422), answer.data
 
 
-def test_rules_and_selectors_decide_who_is_asked(
-    api: Api, base: str, hook: Hook, register: Callable[..., None]
-) -> None:
+def test_rules_and_selectors_select_webhooks(api: Api, base: str, hook: Hook, register: Callable[..., None]) -> None:
     rule = {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"]}
     register(rules=[rule], objectSelector={"matchLabels": {"checked": "yes"}})
     api.create(f"{base}/configmaps", config_map())
@@ -151,7 +149,7 @@ def test_rules_and_selectors_decide_who_is_asked(
 
 
 @pytest.mark.parametrize(("policy", "status"), [("Fail", 500), ("Ignore", 201)])
-def test_a_webhook_that_fails_is_treated_by_its_policy(
+def test_failures_are_handled_by_the_failure_policy(
     api: Api, base: str, hook: Hook, register: Callable[..., None], policy: str, status: int
 ) -> None:
     register(failurePolicy=policy, timeoutSeconds=2)
@@ -162,7 +160,7 @@ def test_a_webhook_that_fails_is_treated_by_its_policy(
         assert answer.message.startswith('Internal error occurred: failed calling webhook "check.example.com"')
 
 
-def test_an_answer_to_another_question_is_a_failure(
+def test_a_response_with_another_uid_is_a_failure(
     api: Api, base: str, hook: Hook, register: Callable[..., None]
 ) -> None:
     register()
@@ -170,9 +168,7 @@ def test_an_answer_to_another_question_is_a_failure(
     assert api.ask("POST", f"{base}/configmaps", config_map()).status == 500
 
 
-def test_a_dry_run_reaches_webhooks_and_is_told_to_them(
-    api: Api, base: str, hook: Hook, register: Callable[..., None]
-) -> None:
+def test_webhooks_are_called_for_dry_runs(api: Api, base: str, hook: Hook, register: Callable[..., None]) -> None:
     register(sideEffects="NoneOnDryRun")
     assert api.ask("POST", f"{base}/configmaps?dryRun=All", config_map()).status == 201
     assert hook.asked[0]["dryRun"] is True
@@ -181,9 +177,7 @@ def test_a_dry_run_reaches_webhooks_and_is_told_to_them(
 
 
 @pytest.mark.parametrize("effects", ["Some", "Unknown", None])
-def test_webhooks_with_side_effects_cannot_be_registered(
-    api: Api, hook: Hook, namespace: str, effects: str | None
-) -> None:
+def test_webhooks_with_side_effects_are_rejected(api: Api, hook: Hook, namespace: str, effects: str | None) -> None:
     webhook = {"name": "a.example.com", "clientConfig": {"url": hook.url}, "admissionReviewVersions": ["v1"]}
     body = {"metadata": {"name": namespace}, "webhooks": [{**webhook, "sideEffects": effects}]}
     answer = api.ask("POST", f"{REGISTRATION}/validatingwebhookconfigurations", body)
@@ -208,7 +202,7 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize(("conditions", "policy", "status", "calls"), CONDITIONS)
-def test_match_conditions_decide_who_is_asked(
+def test_match_conditions_select_webhooks(
     api: Api,
     base: str,
     hook: Hook,
@@ -226,7 +220,7 @@ def test_match_conditions_decide_who_is_asked(
         assert answer.message.startswith(expected)
 
 
-def test_conditions_that_do_not_compile_are_refused(api: Api, hook: Hook, namespace: str) -> None:
+def test_match_conditions_that_do_not_compile_are_rejected(api: Api, hook: Hook, namespace: str) -> None:
     webhook = {
         "name": "a.example.com",
         "clientConfig": {"url": hook.url},
@@ -246,7 +240,7 @@ def json_patch(*operations: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("policy", "calls"), [("Never", 1), ("IfNeeded", 2)])
-def test_a_webhook_is_called_again_when_a_later_one_changed_the_object(
+def test_a_webhook_is_reinvoked_after_a_later_change(
     api: Api, base: str, hook: Hook, namespace: str, policy: str, calls: int
 ) -> None:
     common = {
@@ -281,7 +275,7 @@ def test_a_webhook_is_called_again_when_a_later_one_changed_the_object(
     assert len(hook.asked) == calls + 1
 
 
-def test_what_webhooks_change_in_pods_is_seen_by_the_server_again(
+def test_built_in_admission_runs_again_after_webhooks(
     api: Api, base: str, hook: Hook, register: Callable[..., None]
 ) -> None:
     """A priority class that a webhook sets is resolved as if the user had set it."""
@@ -304,7 +298,7 @@ SERVICES = [
 
 
 @pytest.mark.parametrize(("spec", "said"), SERVICES)
-def test_services_of_webhooks_are_followed_where_that_can_be(
+def test_external_name_services_of_webhooks_are_resolved(
     api: Api,
     base: str,
     namespace: str,
@@ -325,7 +319,7 @@ def test_services_of_webhooks_are_followed_where_that_can_be(
 
 
 @pytest.mark.parametrize(("policy", "calls"), [("Equivalent", 1), ("Exact", 0)])
-def test_objects_are_matched_and_shown_under_their_other_names(
+def test_objects_are_matched_and_converted_to_equivalent_versions(
     api: Api, base: str, hook: Hook, namespace: str, register: Callable[..., None], policy: str, calls: int
 ) -> None:
     """Events of the core group are the events of events.k8s.io."""
@@ -348,7 +342,7 @@ def test_objects_are_matched_and_shown_under_their_other_names(
         assert (asked["object"]["apiVersion"], asked["object"]["note"]) == ("events.k8s.io/v1", "first")
 
 
-def test_scaling_is_shown_and_changed_as_a_scale(
+def test_scaling_is_reviewed_and_mutated_as_a_scale(
     api: Api, hook: Hook, register: Callable[..., None], namespace: str
 ) -> None:
     rule = {"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}

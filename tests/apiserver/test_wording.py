@@ -1,4 +1,4 @@
-"""What is wrong with bodies and patches, in the very words of a real kube-apiserver (1.36.4), and what lists hold."""
+"""Error messages for bodies and patches, identical to those of kube-apiserver 1.36.4, and the contents of lists."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PATCHES: list[tuple[str, bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("media", "patch", "code", "text"), PATCHES)
-def test_a_patch_is_refused(api: Api, base: str, media: str, patch: bytes, code: int, text: str) -> None:
+def test_patch_errors(api: Api, base: str, media: str, patch: bytes, code: int, text: str) -> None:
     before = api.create(f"{base}/configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
     answer = api.ask("PATCH", f"{base}/configmaps/c?fieldManager=m", patch, media=media)
     assert (answer.status, answer.message) == (code, text)
@@ -64,7 +64,7 @@ def test_a_patch_is_refused(api: Api, base: str, media: str, patch: bytes, code:
 @pytest.mark.parametrize(
     ("media", "patch"), [(MERGE, {"data": 5}), (JSON, [{"op": "replace", "path": "/data", "value": 5}])]
 )
-def test_a_result_of_a_wrong_type_is_shown(api: Api, base: str, media: str, patch: Any) -> None:
+def test_patch_results_of_a_wrong_type(api: Api, base: str, media: str, patch: Any) -> None:
     api.create(f"{base}/configmaps", {"metadata": {"name": "c"}, "data": {"a": "1"}})
     answer = api.ask("PATCH", f"{base}/configmaps/c", patch, media=media)
     assert answer.status == 422
@@ -73,7 +73,7 @@ def test_a_result_of_a_wrong_type_is_shown(api: Api, base: str, media: str, patc
     assert answer.message.endswith(f'}}": {fault}')
 
 
-def test_what_operations_add_that_nobody_knows_is_dropped_with_a_warning(api: Api, base: str) -> None:
+def test_unknown_fields_added_by_json_patches_are_dropped_with_a_warning(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", {"metadata": {"name": "c"}})
     patch = [{"op": "add", "path": "/foo", "value": 1}, {"op": "replace", "path": "/data", "value": {"a": "b"}}]
     answer = api.ask("PATCH", f"{base}/configmaps/c", patch, media=JSON)
@@ -92,7 +92,7 @@ BODIES: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("media", "body", "text"), BODIES)
-def test_a_body_that_cannot_be_read_is_refused(api: Api, base: str, media: str, body: bytes, text: str) -> None:
+def test_malformed_bodies(api: Api, base: str, media: str, body: bytes, text: str) -> None:
     answer = api.ask("POST", f"{base}/pods", body, media=media)
     assert (answer.status, answer.message) == (
         400,
@@ -107,7 +107,7 @@ def test_an_update_names_its_object(api: Api, base: str) -> None:
     assert (answer.status, answer.message) == (400, text)
 
 
-def test_items_of_lists_say_what_they_are_only_where_they_are_custom_resources(api: Api, base: str) -> None:
+def test_list_items_have_type_meta_for_custom_resources_only(api: Api, base: str) -> None:
     made = api.create(f"{base}/configmaps", {"metadata": {"name": "c"}, "data": {"a": "b"}})
     listed = api.get(f"{base}/configmaps")["items"]
     assert {**listed[-1], "apiVersion": "v1", "kind": "ConfigMap"} == made

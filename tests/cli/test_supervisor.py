@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from wharfinger.cli.supervisor import Plan, Supervisor, tail
+from wharfinger.cli.supervisor import ControlPlaneOptions, Supervisor, tail
 
 
 def test_only_what_was_written_since_a_start_is_shown_of_a_log(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_only_what_was_written_since_a_start_is_shown_of_a_log(tmp_path: Path) -
 def test_a_state_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_path: Path) -> None:
     async def body() -> list[str]:
         said: list[str] = []
-        supervisor = Supervisor(Plan(tmp_path / "d", 0, 0), said.append)
+        supervisor = Supervisor(ControlPlaneOptions(tmp_path / "d", 0, 0), said.append)
         shutil.rmtree(tmp_path / "d")
         supervisor._note()
         supervisor._note()

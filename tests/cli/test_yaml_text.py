@@ -34,7 +34,7 @@ def test_what_is_written_is_read_back(seed: int) -> None:
         value = made_up(rng)
         text = yaml_text(value) + "\n"
         reading = read(text)
-        assert (reading.value, reading.faults, reading.mended) == (value, [], []), text
+        assert (reading.value, reading.faults, reading.repaired) == (value, [], []), text
         assert yaml.safe_load(text) == value, text
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from wharfinger.api.errors import Expired, already_exists, conflict, not_found
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.views import view as as_view
 from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
 
@@ -70,7 +70,7 @@ class ScriptedClient(Client):
         self._changed = asyncio.Event()
 
     async def send(self, request: ApiRequest[Any]) -> Any:
-        assert request.verb is Verb.LIST
+        assert request.verb == "list"
         self.lists.append(asyncio.get_running_loop().time())
         if self.fail_list:
             raise self.fail_list.pop(0)
@@ -122,21 +122,21 @@ class MemoryClient(Client):
     async def send(self, request: ApiRequest[Any]) -> Any:
         resource, body = request.resource, request.body
         name = request.name or body["metadata"]["name"]
-        await self._enter(request.verb.value, resource, name)
+        await self._enter(request.verb, resource, name)
         key = (resource.plural, request.namespace, name)
         present = self.objects.get(key)
-        if request.verb is Verb.CREATE:
+        if request.verb == "create":
             if present is not None:
                 raise already_exists(resource.group, resource.plural, name)
         elif present is None:
             raise not_found(resource.group, resource.plural, name)
-        elif request.verb is Verb.GET:
+        elif request.verb == "get":
             return copy.deepcopy(present)
-        elif request.verb is Verb.UPDATE:
+        elif request.verb == "update":
             if present["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
                 raise conflict(resource.group, resource.plural, name)
         else:
-            assert request.verb is Verb.PATCH
+            assert request.verb == "patch"
             body = {**present, **body}
         self.objects[key] = self._stamp(body)
         return copy.deepcopy(self.objects[key])

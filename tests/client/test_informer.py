@@ -129,12 +129,12 @@ def test_an_expired_version_after_an_outage_is_relisted_at_once() -> None:
 
 def test_watches_that_close_immediately_back_off() -> None:
     async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
-        async def nothing(*_: Any, **__: Any) -> Any:
+        async def nothing(*_: Any) -> Any:
             client.watches.append((0.0, ""))
             return
             yield
 
-        client.watch = nothing
+        client.stream = nothing  # type: ignore[method-assign]
         await asyncio.sleep(300)
         assert 5 < len(client.watches) < 40 and len(client.lists) == 1
 

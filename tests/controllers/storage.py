@@ -12,8 +12,8 @@ from wharfinger.api.kinds.builtin import (
 )
 from wharfinger.api.registry import Resource
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Fault
-from wharfinger.simulate.world import World
+from wharfinger.scenario.document import ScenarioFault
+from wharfinger.simulate.cluster import SimulatedCluster
 
 Document = dict[str, Any]
 START = 1767225600.0
@@ -116,7 +116,7 @@ def pool(zone: str, size: str) -> Document:
     }
 
 
-_worlds: list[World] = []
+_worlds: list[SimulatedCluster] = []
 
 
 def close_worlds() -> None:
@@ -128,7 +128,7 @@ class Stage:
     """A simulated cluster with shortcuts for volumes."""
 
     def __init__(self, *documents: Document, **configuration: Any) -> None:
-        self.world = World(Configuration(**configuration), start=START)
+        self.world = SimulatedCluster(Configuration(**configuration), start=START)
         _worlds.append(self.world)
         self.world.start()
         self.client = self.world.client("", lambda warning: None)
@@ -166,7 +166,7 @@ class Stage:
         self.world.loop.complete(run())
 
     def fault(self, **fault: Any) -> None:
-        self.world.loop.complete(self.world.fault(Fault(**fault)))
+        self.world.loop.complete(self.world.fault(ScenarioFault(**fault)))
 
     def advance(self, seconds: float) -> None:
         async def run() -> None:

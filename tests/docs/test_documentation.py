@@ -20,6 +20,13 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 SYSTEM_PAGES = ("placement", "reservation", "resource-class", "resource-policy", "scheduling-policy")
+MAPS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs" / "internals").glob("*.md"),
+    *(ROOT / "src" / "wharfinger" / "systems").glob("*/README.md"),
+]
+FOLDERS = ("docs", "examples", "scenarios", "src", "tests")
 EXAMPLES = [ROOT / "docs" / "internals" / name for name in ("engine.md", "objects.md", "plugins.md")]
 
 
@@ -54,6 +61,17 @@ def test_examples_print_what_their_comments_say(page: Path, capsys: pytest.Captu
         printed = capsys.readouterr().out
         for comment in re.findall(r"print\(.*\)  # (\S.*)$", example, re.MULTILINE):
             assert comment in printed or comment == "every plugin's score"
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_maps_of_the_code_name_exist(page: Path) -> None:
+    found = (path for folder in FOLDERS for path in [ROOT / folder, *(ROOT / folder).rglob("*")])
+    paths = {f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in found}
+    named = re.findall(r"`([\w/.-]+(?:\.py|/))`", page.read_text(encoding="utf-8"))
+
+    missing = [name for name in named if "NAME" not in name and not any(path.endswith(f"/{name}") for path in paths)]
+
+    assert missing == []
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wharfinger.api.kinds import registry
 from wharfinger.install.components import chosen
-from wharfinger.install.manifests import Options, manifests
+from wharfinger.install.manifests import InstallOptions, manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = [
@@ -46,7 +46,7 @@ def test_the_command_and_the_python_are_those_of_the_package() -> None:
 
 
 def test_deployments_run_it_as_its_user() -> None:
-    made = manifests(Options(chosen(["all"])), registry())
+    made = manifests(InstallOptions(chosen(["all"])), registry())
     users = {
         each["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
         for each in made

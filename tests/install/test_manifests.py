@@ -16,7 +16,7 @@ from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.cli.commands.install import command
 from wharfinger.controllers.registry import factories
 from wharfinger.install.components import UnknownComponent, chosen, components
-from wharfinger.install.manifests import Options, manifests
+from wharfinger.install.manifests import InstallOptions, manifests
 from wharfinger.systems.scheduling_policy.rules import shipped
 
 
@@ -100,7 +100,7 @@ def test_a_configuration_is_built_upon_and_restarts_what_reads_it(tmp_path: Path
 
 @pytest.mark.needs_system("scheduling_policy")
 def test_roles_that_an_administrator_took_over_are_left_out() -> None:
-    options = Options(chosen(["all"]), taken_over=frozenset({("ClusterRole", "sp:restricted")}))
+    options = InstallOptions(chosen(["all"]), taken_over=frozenset({("ClusterRole", "sp:restricted")}))
     names = {(each["kind"], each["metadata"]["name"]) for each in manifests(options, registry())}
     assert ("ClusterRole", "sp:restricted") not in names
     assert {("ClusterRole", "sp:privileged"), ("ClusterRoleBinding", "sp:restricted")} <= names
@@ -124,6 +124,6 @@ def test_controllers_hold_what_the_shipped_roles_grant() -> None:
 @pytest.mark.needs_system("reservation", "placement")
 def test_definitions_of_others_are_left_out() -> None:
     foreign = frozenset({"reservations.scheduling.koordinator.sh"})
-    documents = manifests(Options(chosen(["reservation"]), foreign=foreign), registry())
+    documents = manifests(InstallOptions(chosen(["reservation"]), foreign=foreign), registry())
     assert "reservations.scheduling.koordinator.sh" not in named(documents, "CustomResourceDefinition")
     assert "podmigrationjobs.scheduling.koordinator.sh" in named(documents, "CustomResourceDefinition")

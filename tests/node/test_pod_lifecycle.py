@@ -1,4 +1,4 @@
-"""What a simulated pod does next: every stage as a pure step, and the whole life against a store."""
+"""The lifecycle of simulated pods: single steps, and whole lives with a store."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_exit_codes_by_attempt_and_durations() -> None:
 
 
 @pytest.mark.parametrize(("restarts", "wait"), [(0, 0.0), (1, 10.0), (2, 20.0), (9, 300.0)])
-def test_restarts_wait_longer_and_longer(restarts: int, wait: float) -> None:
+def test_restarts_back_off(restarts: int, wait: float) -> None:
     document = pod(annotations={"run-for": "1s", "exit-code": "1"}, restartPolicy="Always")
     state = {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}
     document["status"] = {
@@ -143,7 +143,7 @@ def test_an_active_deadline_ends_the_pod() -> None:
     ("annotations", "grace", "wait"),
     [({}, 30, 0), ({"shutdown-after": "10s"}, 30, 10), ({"shutdown-after": "never"}, 30, 30)],
 )
-def test_a_graceful_deletion_takes_its_time(annotations: dict[str, str], grace: int, wait: int) -> None:
+def test_graceful_deletion_waits_for_the_containers(annotations: dict[str, str], grace: int, wait: int) -> None:
     document: Any = pod(annotations=annotations)
     document["metadata"] |= {
         "deletionTimestamp": format_time(NOW + grace),
@@ -176,7 +176,7 @@ def shortage(wanted: Pod, place: Node, others: list[Pod]) -> InsufficientResourc
     return room.insufficient(wanted, place)
 
 
-def test_what_does_not_fit_is_named_with_numbers() -> None:
+def test_insufficient_resources_are_reported_with_amounts() -> None:
     assert shortage(asking("1"), node(cpu="2"), [asking("1")]) is None
     short = shortage(asking("1500m"), node(cpu="2"), [asking("1")])
     assert str(short) == "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000"
@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_named_with_numbers() -> None:
     assert shortage(asking("1", **{"example.com/gpu": "4"}), node(cpu="2"), []) is None
 
 
-def test_room_follows_pods_that_change_or_go() -> None:
+def test_usage_follows_changed_and_deleted_pods() -> None:
     room = NodeUsage()
     room.add("a", requests(asking("1")))
     room.add("a", requests(asking("2")))
@@ -196,7 +196,7 @@ def test_room_follows_pods_that_change_or_go() -> None:
     assert room.insufficient(asking("1"), node(cpu="2")) is None
 
 
-def test_addresses_are_given_again_when_their_pods_have_gone() -> None:
+def test_addresses_are_reused_after_their_pods_are_deleted() -> None:
     addresses, place = PodAddresses(), view({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.2.0/30"}}, Node)
     a, b, c, brought = (
         view({"metadata": {"uid": uid}, "spec": {"nodeName": "n"}, "status": {"podIP": ip}}, Pod)
@@ -225,7 +225,7 @@ def test_a_pod_that_does_not_fit_is_rejected_by_its_node() -> None:
         assert states == [("Failed", "OutOfcpu"), ("Running", None)]
 
 
-def test_a_run_goes_on_after_a_crash_of_the_kubelet() -> None:
+def test_pods_continue_after_a_kubelet_restart() -> None:
     with World(nodes=1) as world:
         world.create(PODS, pod(annotations={"run-for": "60s"}, restartPolicy="Never"))
         world.loop.run_to(world.loop.time() + 30)
@@ -235,7 +235,7 @@ def test_a_run_goes_on_after_a_crash_of_the_kubelet() -> None:
         assert world.loop.time() < 65
 
 
-def test_pods_of_a_failed_node_stand_still() -> None:
+def test_pods_of_a_failed_node_do_not_change() -> None:
     with World(nodes=1, controllers=["nodelifecycle"]) as world:
         world.create(PODS, pod(annotations={"run-for": "20s"}, restartPolicy="Never"))
         world.loop.run_to(world.loop.time() + 5)
@@ -246,7 +246,7 @@ def test_pods_of_a_failed_node_stand_still() -> None:
         assert world.get(PODS, "p")["status"]["phase"] == "Succeeded"
 
 
-def test_addresses_differ_and_a_resize_is_granted_or_put_off() -> None:
+def test_addresses_are_unique_and_resizes_are_applied_or_deferred() -> None:
     with World(nodes=1, sample=NodeSample(cpu="2")) as world:
         for name in ("a", "b"):
             resources = {"requests": {"cpu": "500m"}}

@@ -11,7 +11,7 @@ from tests.scheduler.test_live import Stage, node, pod
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Fault
+from wharfinger.scenario.document import ScenarioFault
 
 STEPS = st.lists(
     st.one_of(
@@ -41,11 +41,11 @@ async def act(stage: Stage, kind: str, first: int, second: int) -> None:
         elif kind == "drop-pod":
             await client.delete(PODS, f"p{first}", "default", grace_period=0)
         elif kind == "fail":
-            await world.fault(Fault(bind="fail", count=first))
+            await world.fault(ScenarioFault(bind="fail", count=first))
         elif kind == "slow":
-            await world.fault(Fault(bind="slow", count=first, delay=float(second)))
+            await world.fault(ScenarioFault(bind="slow", count=first, delay=float(second)))
         elif kind == "restart":
-            await world.fault(Fault(restart="scheduler"))
+            await world.fault(ScenarioFault(restart="scheduler"))
         else:
             await world.advance(world.loop.time() + first)
     except ApiError:

@@ -9,8 +9,8 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.node.annotations import SHUTDOWN_AFTER
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Fault
-from wharfinger.simulate.world import World
+from wharfinger.scenario.document import ScenarioFault
+from wharfinger.simulate.cluster import SimulatedCluster
 
 Document = dict[str, Any]
 START = 1767225600.0
@@ -44,7 +44,7 @@ class Stage:
     """A world with few words."""
 
     def __init__(self, **configuration: Any) -> None:
-        self.world = World(Configuration(**configuration), start=START)
+        self.world = SimulatedCluster(Configuration(**configuration), start=START)
         self.world.start()
         self.client = self.world.client("", lambda warning: None)
 
@@ -66,7 +66,7 @@ class Stage:
         self.do(lambda: self.client.delete(PODS, name, "default", grace_period=0))
 
     def fault(self, **fault: Any) -> None:
-        self.world.loop.complete(self.world.fault(Fault(**fault)))
+        self.world.loop.complete(self.world.fault(ScenarioFault(**fault)))
 
     def nodes_of(self, *names: str) -> list[str]:
         return [self.pod(name)["spec"].get("nodeName", "") for name in names]
@@ -157,11 +157,11 @@ def test_slow_bindings_are_counted_at_once(stage: Stage) -> None:
 
 def test_a_restart_in_the_middle_of_binding_loses_nothing_and_binds_nothing_twice(stage: Stage) -> None:
     async def work() -> None:
-        await stage.world.fault(Fault(bind="slow", count=3, delay=30.0))
+        await stage.world.fault(ScenarioFault(bind="slow", count=3, delay=30.0))
         for document in (node("n1", "2"), *(pod(f"p{i}") for i in range(3))):
             await applying.apply(stage.client, document, stage.world.registry)
         await stage.world.loop.still()
-        await stage.world.fault(Fault(restart="scheduler"))
+        await stage.world.fault(ScenarioFault(restart="scheduler"))
 
     stage.do(work)
     assert sorted(stage.nodes_of("p0", "p1", "p2")) == ["", "n1", "n1"]
@@ -246,7 +246,7 @@ def test_a_node_that_loses_its_taint_is_used(stage: Stage) -> None:
 
 def test_a_pod_deleted_while_it_is_being_bound_gives_its_room_back(stage: Stage) -> None:
     async def work() -> None:
-        await stage.world.fault(Fault(bind="slow", count=1, delay=5.0))
+        await stage.world.fault(ScenarioFault(bind="slow", count=1, delay=5.0))
         for document in (node("n1", "1"), pod("a")):
             await applying.apply(stage.client, document, stage.world.registry)
         await stage.world.loop.still()

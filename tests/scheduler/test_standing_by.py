@@ -77,7 +77,7 @@ class _Deaf:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+    async def stream(self, *_: Any) -> AsyncIterator[Any]:
         await asyncio.get_running_loop().create_future()
         yield
 

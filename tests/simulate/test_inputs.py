@@ -12,7 +12,7 @@ import pytest
 
 from wharfinger.api.kinds import registry
 from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
-from wharfinger.simulate.simulation import Options, simulate
+from wharfinger.simulate.simulation import SimulationOptions, simulate
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: c, image: i}\n"
 DEFINITION = """
@@ -111,7 +111,7 @@ def test_pipes_are_read_and_what_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def simulated(text: str) -> dict[str, Any]:
-    report = simulate(read(text), Options())
+    report = simulate(read(text), SimulationOptions())
     assert isinstance(report, dict)
     return report
 
@@ -224,8 +224,8 @@ steps:
 
 def test_manifests_are_let_go_as_they_are_applied_only_where_they_are_not_needed_again() -> None:
     inputs = read(f"{DEFINITION}---\n{WIDGET}")
-    first = simulate(inputs, Options())
-    again = simulate(inputs, Options(once=True))
+    first = simulate(inputs, SimulationOptions())
+    again = simulate(inputs, SimulationOptions(once=True))
     assert first == again
     assert [each["metadata"]["name"] for each in again["objects"] if each["kind"] == "Widget"] == ["w"]
     assert inputs.manifests == []

@@ -8,9 +8,9 @@ import pytest
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
-from wharfinger.simulate import world
+from wharfinger.simulate import cluster
 from wharfinger.simulate.inputs import read_inputs
-from wharfinger.simulate.simulation import Options, simulate
+from wharfinger.simulate.simulation import SimulationOptions, simulate
 from wharfinger.store import Store
 from wharfinger.store.chain import Chain
 
@@ -53,18 +53,18 @@ class Reluctant:
 
 
 def report(seed: int) -> bytes:
-    found = simulate(read_inputs([("f", SCENARIO)], registry()), Options(seed=seed))
+    found = simulate(read_inputs([("f", SCENARIO)], registry()), SimulationOptions(seed=seed))
     assert all(each["ok"] for each in found["expectations"])
     return msgspec.json.encode(found)
 
 
 def test_events_that_are_refused_for_a_while_do_not_make_runs_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    extend = world.extend_chain
+    extend = cluster.extend_chain
 
     def extended(chain: Chain, store: Store, **options: object) -> None:
         extend(chain, store, **options)  # type: ignore[arg-type]  # passed on as they are
         chain.validating.append(Reluctant())
 
-    monkeypatch.setattr(world, "extend_chain", extended)
+    monkeypatch.setattr(cluster, "extend_chain", extended)
     assert report(1) == report(1)
     assert report(1) != report(2)

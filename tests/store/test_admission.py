@@ -12,7 +12,7 @@ from tests.store.support import MERGE, WIDGETS, bind, config, pod, widget
 from wharfinger.admission.request import PASS, SYSTEM, Request, Review, User
 from wharfinger.api.errors import Conflict, Forbidden, Invalid, NotFound
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.store import Chain, Store
 
 Run = Callable[..., Any]
@@ -85,7 +85,7 @@ def test_changes_of_a_mutating_reviewer_are_written(run: Run) -> None:
             request.object["metadata"].setdefault("labels", {})["by"] = request.user.name
 
     async def scenario(store: Store) -> None:
-        request = ApiRequest(Verb.CREATE, CONFIG_MAPS, "default", body=config())
+        request = ApiRequest("create", CONFIG_MAPS, "default", body=config())
         written = await store.send(request, user=User("me"))
         assert written.document["metadata"]["labels"] == {"by": "me"}
 
@@ -97,7 +97,7 @@ def test_reviewers_see_the_whole_request(run: Run) -> None:
 
     async def scenario(store: Store) -> None:
         document = widget(spec={"size": 1})
-        request = ApiRequest(Verb.CREATE, WIDGETS, "default", body=document, field_manager="tool")
+        request = ApiRequest("create", WIDGETS, "default", body=document, field_manager="tool")
         await store.send(request, user=User("me"))
         await store.patch(WIDGETS, "w", {"status": {"x": 1}}, "default", type=MERGE, subresource="status", dry_run=True)
         await store.delete(WIDGETS, "w", "default")

@@ -33,10 +33,11 @@ CORE_TESTS = (
     "api/schema",
     "engine",
     "plugins",
+    "scheduler/test_live.py",
+    "scheduler/test_state.py",
     "store/test_create.py",
     "store/test_pods.py",
 )
-STILL_IMPORTED = ("reservation", "resource_class")  # by the engine and the scheduler: these are disabled only
 # Python runs this module at the start of every process: importing the system fails, as if its folder were deleted.
 GONE = """
 import sys
@@ -59,8 +60,7 @@ def system(request: pytest.FixtureRequest) -> System:
 def without(system: System, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of processes that do not have the system."""
     folder = tmp_path_factory.mktemp("gone")
-    if system.name not in STILL_IMPORTED:
-        (folder / "sitecustomize.py").write_text(GONE.replace("NAME", system.name))
+    (folder / "sitecustomize.py").write_text(GONE.replace("NAME", system.name))
     env = environment()
     paths = [str(folder), *filter(None, [env.get("PYTHONPATH", "")])]
     return env | {DISABLED: system.name, "PYTHONPATH": os.pathsep.join(paths)}
@@ -83,7 +83,7 @@ def test_its_kinds_commands_and_component_are_gone(system: System, without: dict
     shown = {line.split()[0] for line in wharf(without, "--help").splitlines() if line.startswith("  ")}
     assert shown.isdisjoint(system.commands())
     assert shown.issuperset(name for other in others for name in other.commands())
-    component = system.install_component()
+    component = system.installation().component
     assert component is not None
     installed = list(yaml.safe_load_all(wharf(without, "install", "--offline", "--components", "all")))
     kinds = {

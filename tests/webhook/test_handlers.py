@@ -1,4 +1,4 @@
-"""Handlers for real clusters that only gather what a review needs: defaults and names of our kinds, quota of reservations."""
+"""Webhook handlers: quota of reservations, and names of our kinds."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def play(story: Any) -> None:
 
 
 @pytest.mark.needs_system("reservation")
-def test_pods_leave_what_is_reserved_to_its_owners() -> None:
+def test_quota_held_by_reservations_is_left_to_their_owners() -> None:
     async def story(quota: Quota) -> None:
         why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
         assert why in await quota.refused(PODS, pod("outsider", 2))
@@ -92,7 +92,7 @@ def test_pods_leave_what_is_reserved_to_its_owners() -> None:
 
 
 @pytest.mark.needs_system("reservation")
-def test_what_passed_counts_before_a_watch_tells_of_it() -> None:
+def test_admitted_pods_count_before_the_informer_sees_them() -> None:
     async def story(quota: Quota) -> None:
         assert await quota.refused(PODS, pod("first", 1), dry_run=True) == ""  # which takes nothing
         assert await quota.refused(PODS, pod("second", 1)) == ""
@@ -103,7 +103,7 @@ def test_what_passed_counts_before_a_watch_tells_of_it() -> None:
 
 
 @pytest.mark.needs_system("reservation")
-def test_reservations_keep_to_a_quota_too() -> None:
+def test_reservations_are_limited_by_quota() -> None:
     async def story(quota: Quota) -> None:
         why = "exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
         assert why in await quota.refused(RESERVATIONS, reservation("s", 2))
@@ -113,7 +113,7 @@ def test_reservations_keep_to_a_quota_too() -> None:
     play(story)
 
 
-def test_where_reservations_are_not_charged_nobody_asks() -> None:
+def test_no_handler_when_reservations_are_not_charged() -> None:
     client = LocalClient(Store(registry()))
     assert reservation_quota.handlers(WebhookContext(client, InformerSet(client), registry())) == []
 

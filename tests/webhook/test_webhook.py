@@ -1,4 +1,4 @@
-"""The webhook server: questions in, answers out; nothing undecided gets through."""
+"""The webhook application: reviews and responses; requests that cannot be decided are denied."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def allow_everyone(server: Server, name: str, spec: Document) -> None:
 TOLERATING = {"tolerations": [{"key": "a", "operator": "Exists"}]}
 
 
-def test_a_pod_is_refused_with_paths_and_causes() -> None:
+def test_a_denial_has_paths_and_causes() -> None:
     async def check(server: Server) -> None:
         for path in ("/mutate", "/validate"):
             response = await server.review(path, document=pod(TOLERATING))
@@ -179,7 +179,7 @@ def test_a_pod_is_refused_with_paths_and_causes() -> None:
     run(check)
 
 
-def test_defaults_come_as_a_patch_that_fits() -> None:
+def test_defaults_are_returned_as_a_patch() -> None:
     async def check(server: Server) -> None:
         spec = {**allowing_all(), "default": {"nodeSelector": {"a/b": "c"}, "priorityClasseName": "gold"}}
         await allow_everyone(server, "own", spec)
@@ -203,7 +203,7 @@ def test_warnings_in_mode_warn() -> None:
     run(check, "warn")
 
 
-def test_direct_bindings_are_refused_both_ways() -> None:
+def test_direct_bindings_are_denied_in_both_forms() -> None:
     async def check(server: Server) -> None:
         target = {"metadata": {"name": "p"}, "target": {"name": "n"}}
         for more in ({"subResource": "binding"}, {"resource": ("", "v1", "bindings")}):
@@ -238,7 +238,7 @@ def test_other_requests_pass() -> None:
     run(check)
 
 
-def test_access_is_asked_once_and_kept_for_seconds() -> None:
+def test_access_reviews_are_cached_for_seconds() -> None:
     async def check(server: Server) -> None:
         await server.review("/mutate", document=pod())
         asked = server.client.asked
@@ -252,7 +252,7 @@ def test_access_is_asked_once_and_kept_for_seconds() -> None:
     run(check)
 
 
-def test_many_pods_at_once_ask_the_same_question_once() -> None:
+def test_concurrent_reviews_share_one_access_review() -> None:
     async def check(server: Server) -> None:
         server.client.slow = 0.05
         answers = await asyncio.gather(*(server.review("/validate", document=pod()) for _ in range(20)))
@@ -269,7 +269,7 @@ def test_many_pods_at_once_ask_the_same_question_once() -> None:
 
 
 @pytest.mark.parametrize("failure", ["failing", "denying"])
-def test_without_the_api_servers_word_nothing_is_allowed(failure: str) -> None:
+def test_nothing_is_allowed_when_access_reviews_fail(failure: str) -> None:
     async def check(server: Server) -> None:
         setattr(server.client, failure, True)
         for path in ("/mutate", "/validate"):
@@ -280,7 +280,7 @@ def test_without_the_api_servers_word_nothing_is_allowed(failure: str) -> None:
     run(check)
 
 
-def test_a_grant_withdrawn_is_seen_at_once_and_an_old_answer_is_not_trusted() -> None:
+def test_a_revoked_grant_takes_effect_immediately() -> None:
     async def main() -> None:
         async with serving() as server:
             informers = InformerSet(server.client)
@@ -301,7 +301,7 @@ def test_a_grant_withdrawn_is_seen_at_once_and_an_old_answer_is_not_trusted() ->
     asyncio.run(main())
 
 
-def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_denial_by_an_api_server_with_stale_roles_is_retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wharfinger.systems.scheduling_policy.admission.access.DENIAL_HOLDS", 0.1)
 
     async def check(server: Server) -> None:
@@ -315,7 +315,7 @@ def test_a_no_of_an_api_server_that_is_behind_our_roles_is_asked_again_soon(monk
     run(check)
 
 
-def test_until_the_informers_know_everything_nothing_is_allowed() -> None:
+def test_nothing_is_allowed_until_the_informers_have_synced() -> None:
     async def main() -> None:
         application = WebhookApplication([], registry(), CollectorRegistry(), lambda: "waiting for roles")
         server = Server(application, None)  # type: ignore[arg-type]
@@ -338,9 +338,9 @@ def broken(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"{", 400, "not an AdmissionReview"),
-        (b"[]", 400, "not an AdmissionReview"),
-        (b"\xff", 400, "not an AdmissionReview"),
+        (b"{", 400, "not a review"),
+        (b"[]", 400, "not a review"),
+        (b"\xff", 400, "not a review"),
         (broken(apiVersion="admission.k8s.io/v1beta1"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(kind="Pod"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(request=None), 400, "has no request"),
@@ -350,7 +350,7 @@ def broken(**changes: Any) -> bytes:
         (broken(request={"uid": "u", "operation": "CREATE", "resource": {}, "object": 5}), 400, "object"),
     ],
 )
-def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: str) -> None:
+def test_malformed_reviews_get_a_clear_error(body: bytes, status: int, words: str) -> None:
     async def main() -> None:
         server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         answer = await server.call("POST", "/validate", body)
@@ -360,7 +360,7 @@ def test_malformed_reviews_get_a_clear_answer(body: bytes, status: int, words: s
     asyncio.run(main())
 
 
-def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
+def test_large_bodies_other_media_types_and_unknown_paths_are_rejected() -> None:
     async def main() -> None:
         server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         assert (await server.call("POST", "/validate", b"{}", length=BODY_LIMIT + 1))[0] == 413
@@ -372,7 +372,7 @@ def test_huge_bodies_other_types_and_other_paths_are_refused() -> None:
     asyncio.run(main())
 
 
-def test_a_handler_that_fails_refuses() -> None:
+def test_a_failing_handler_denies() -> None:
     from wharfinger.webhook.handler import Answer, Rule, WebhookHandler
 
     class Failing(WebhookHandler):
@@ -390,7 +390,7 @@ def test_a_handler_that_fails_refuses() -> None:
     asyncio.run(main())
 
 
-def test_conversion_answers_for_every_object_or_says_why_not() -> None:
+def test_conversion_converts_all_objects_or_fails() -> None:
     async def main() -> None:
         server = Server(WebhookApplication([], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
 

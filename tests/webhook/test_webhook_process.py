@@ -1,4 +1,4 @@
-"""WebhookCertificates, configurations, and the server over TLS: made, renewed, registered, stopped gently."""
+"""The webhook server process: certificates and their renewal, configurations, TLS and draining."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_certificates_are_renewed_in_time_under_the_same_authority() -> None:
     x509.load_pem_x509_certificate(second.certificate).verify_directly_issued_by(authority)
 
 
-def test_an_authority_is_trusted_for_a_while_before_it_signs_and_after_it_signed() -> None:
+def test_an_authority_is_in_the_bundle_before_and_after_its_use() -> None:
     later, minute = NOW + 4 * 365 * DAY, datetime.timedelta(minutes=1)
     old = renewed(NAMES, later, renewed(NAMES, NOW))
     [former, coming] = x509.load_pem_x509_certificates(old.bundle)
@@ -90,7 +90,7 @@ def test_replicas_agree_on_one_secret() -> None:
 
 
 @pytest.mark.parametrize("spoilt", ["deleted", "ca.crt", "ca.key"])
-def test_a_secret_that_was_lost_is_written_again_with_what_is_trusted(spoilt: str) -> None:
+def test_a_deleted_secret_is_restored_from_the_certificates_in_use(spoilt: str) -> None:
     async def main() -> None:
         store = Store(registry())
         client = Reviewing(store)
@@ -107,7 +107,7 @@ def test_a_secret_that_was_lost_is_written_again_with_what_is_trusted(spoilt: st
     asyncio.run(main())
 
 
-def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
+def test_the_server_registers_serves_tls_and_drains() -> None:
     async def main() -> None:
         store = Store(registry())
         client = Reviewing(store)
@@ -171,7 +171,7 @@ def test_the_server_registers_itself_serves_over_tls_and_stops_gently() -> None:
     asyncio.run(main())
 
 
-def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_path: Path) -> None:
+def test_certificate_files_are_served_and_reloaded(tmp_path: Path) -> None:
     def write(days: int) -> bytes:
         made = renewed(("127.0.0.1",), datetime.datetime.now(datetime.UTC) - days * DAY)
         for name, data in (("tls.crt", made.certificate), ("tls.key", made.key), ("ca.crt", made.bundle)):
@@ -211,7 +211,7 @@ def test_given_certificates_are_served_and_replaced_when_their_files_are(tmp_pat
 @pytest.mark.parametrize(
     "target", [WebhookEndpoint(service="w", namespace="s"), WebhookEndpoint(url="https://[::1]:8443")]
 )
-def test_certificates_carry_the_names_by_which_we_are_called(target: WebhookEndpoint) -> None:
+def test_certificates_have_the_names_of_the_endpoint(target: WebhookEndpoint) -> None:
     made = renewed(target.names(), NOW)
     certificate = x509.load_pem_x509_certificate(made.certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -1,5 +1,5 @@
-"""Objects: what Kubernetes kinds and ours look like, and what their values mean.
+"""Kubernetes objects: read views, quantities, selectors, names, times, schemas, and the registry of kinds with their
+defaulting and validation.
 
-Here live typed read views, exact quantities, selectors, names, times, the registry of kinds with their defaulting
-and validation, and the manifest loader. Pure: nothing here does I/O, reads a clock, or knows of stores and servers.
+Pure: nothing here does I/O or reads a clock, and nothing knows about stores and servers.
 """

@@ -1,7 +1,7 @@
-"""The part of YAML that machines write, read fast: block mappings and sequences with one key or item to a line.
+"""A fast reader for the YAML that programs write: block mappings and sequences with one key or item per line.
 
-It only ever says "this text means that" or "not for me": every fault, and everything out of the ordinary, is left to
-`wharfinger.api.yaml_reader`, which gives the same value for whatever is read here, at a third of the speed.
+Anything else, and every error, is left to `wharfinger.api.yaml_reader`, which returns the same values at a third of the
+speed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 _LINE = re.compile(r"( *)((?:- )*)(?:([A-Za-z0-9_./][A-Za-z0-9_./:-]{0,250}):(?: (.+))?|(.*))$", re.MULTILINE)
 # No tabs, no other line breaks, no curly quotes, nothing that YAML forbids.
 _STRANGE = re.compile(r"[^\n -~\xa1-\u2017\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_NOT_PLAIN = frozenset(" !&*|>%@`\"'#{}[],?:")  # what no plain scalar that is read here begins with
+_NOT_PLAIN = frozenset(" !&*|>%@`\"'#{}[],?:")  # first characters of scalars that are left to the full reader
 _DOUBLE_QUOTED = re.compile(r'"[^"\\]*"')
 _SINGLE_QUOTED = re.compile(r"'(?:[^']|'')*'")
 _LITERAL = ("|", "|-", "|+")
-_KEPT = 1 << 16  # scalars that are remembered: one string each, however often it stands in the text
+_KEPT = 1 << 16  # scalars to intern
 
 
 class NotBlock(Exception):
-    """The text has something that is not read here."""
+    """The text needs the full reader."""
 
 
 Read = Callable[[str], Any]
-"""The full reader: the value of a text. Raises NotBlock when anything is to be said about it."""
+"""The value of a text by the full reader. Raises NotBlock if that reports an error or a repair."""
 
 
 def read_block(text: str, resolve: Callable[[str], Any], read: Read, max_depth: int) -> Any:
@@ -38,8 +38,8 @@ def read_block(text: str, resolve: Callable[[str], Any], read: Read, max_depth: 
     top: Any = root
     indent = -1  # of `top`
     above: list[tuple[int, Any]] = []  # the open containers around `top`, with their indents
-    key: str | None = None  # whose value begins on a later line
-    awaited = True  # whether a value is: of `key`, or the next item of `top`
+    key: str | None = None  # the key whose value begins on a later line
+    awaited = True  # whether a value is expected: of `key`, or the next item of `top`
     made: Any
     position, end = 0, len(text)
     match_line = _LINE.match
@@ -120,13 +120,13 @@ def _opened(parent: Any, key: str | None, container: Any) -> Any:
 
 
 def _literal_end(text: str, position: int, indent: int) -> int:
-    """Where the lines end that are empty or stand further in than `indent`."""
+    """The end of the lines that are empty or indented by more than `indent`."""
     found = re.compile(rf"^ {{0,{max(indent, 0)}}}[^ \n]", re.MULTILINE).search(text, position)
     return len(text) if found is None else found.start()
 
 
 class _Scalars:
-    """What scalars on one line mean; equal ones share one string."""
+    """The values of scalars by their text; equal strings are shared."""
 
     def __init__(self, resolve: Callable[[str], Any], read: Read) -> None:
         self._resolve = resolve
@@ -154,8 +154,8 @@ class _Scalars:
             return made
 
     def text(self, written: str) -> str:
-        """What the full reader makes of a scalar that it alone understands."""
-        made = self._read(f"a: {written}")["a"]  # inside a mapping nothing can follow it unnoticed
+        """The value of a scalar that only the full reader understands."""
+        made = self._read(f"a: {written}")["a"]  # inside a mapping, so that trailing text is an error
         if type(made) is not str:
             raise NotBlock
         return made

@@ -1,7 +1,7 @@
 """Cron schedules: five fields or a macro, in a time zone. Pure.
 
 After robfig/cron, which Kubernetes uses: when both the day of the month and the day of the week are restricted, either
-is enough. A time that a change of the clocks leaves out is skipped; one that it brings twice counts twice.
+is enough. Local times that do not exist because of daylight saving are skipped; those that occur twice count twice.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _MINUTE, _HOUR = 60, 3600
 
 
 class BadSchedule(ValueError):
-    """The text is no cron schedule, or the time zone is unknown."""
+    """The text is not a cron schedule, or the time zone is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Sets of allowed values; `every` instead for `@every`."""
+    """The allowed values of each field; for `@every` only `every` is set."""
 
     minutes: frozenset[int] = frozenset()
     hours: frozenset[int] = frozenset()
@@ -61,7 +61,7 @@ class Schedule:
     zone: tzinfo = UTC
 
     def next(self, after: float) -> float | None:
-        """The first time of the schedule after this moment, in seconds since the epoch; None if it never comes."""
+        """The first scheduled time after `moment`, in seconds since the epoch; None if there is none."""
         if self.every:
             return float(int(after) + int(self.every))
         moment = self._at((int(after) // _MINUTE + 1) * _MINUTE)
@@ -90,7 +90,7 @@ class Schedule:
         return datetime.fromtimestamp(second, self.zone)
 
     def _midnight(self, year: int, month: int, day: int) -> datetime:
-        """The first moment of a day, which is later than midnight where the clocks jump over that."""
+        """The first moment of a day; later than midnight if daylight saving skips midnight."""
         return self._at(int(datetime(year, month, day, tzinfo=self.zone).timestamp()))
 
 
@@ -116,7 +116,7 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """The time zone of that name; UTC without one."""
+    """The time zone of that name; UTC if the name is empty."""
     if not name:
         return UTC
     try:
@@ -151,7 +151,7 @@ def _range(part: str, low: int, high: int, names: dict[str, int]) -> range:
         raise BadSchedule(f"too many slashes: {part}")
     step = _number(steps[0], {}) if steps else 1
     if steps and not rest:
-        last = high  # N/step means from N on
+        last = high  # N/step starts at N
     if first < low:
         raise BadSchedule(f"beginning of range ({first}) below minimum ({low}): {part}")
     if last > high:
@@ -181,14 +181,14 @@ MISSED_LIMIT = 100
 
 
 def latest_missed(schedule: Schedule, after: float, now: float) -> tuple[float | None, int]:
-    """The latest time of the schedule in (after, now], and how many there are, counted up to a limit."""
+    """The latest scheduled time in (after, now], and how many there are up to a limit."""
     latest, count, moment = None, 0, schedule.next(after)
     if moment is None or moment > now:
         return None, 0
     second = schedule.next(moment)
     interval = second - moment if second is not None else 0.0
     if interval and (now - moment) / interval > 10 * MISSED_LIMIT:
-        # Far behind, and only the latest counts: begin close to the end, wider where nothing lies there.
+        # Only the latest time matters: search a window that ends now, and widen it while it is empty.
         count, window = MISSED_LIMIT + 1, MISSED_LIMIT * interval
         while now - window > after:
             near = schedule.next(now - window)

@@ -1,4 +1,4 @@
-"""API errors: every refusal an API server can give, as an exception that knows its Kubernetes `Status`.
+"""API errors: exceptions for every error response of an API server, with the Kubernetes `Status` of each.
 
     ApiError
     ├── BadRequest 400          ├── Conflict 409            ├── TooManyRequests 429
@@ -39,7 +39,7 @@ class ApiError(Exception):
         self.reason = self.reason if reason is None else reason
         self.details = details or {}
         self.retry_after = retry_after
-        self.metadata = metadata or {}  # of the Status: `continue` where a list may go on inconsistently
+        self.metadata = metadata or {}  # of the Status: a token with which an expired list can continue inconsistently
 
     def status(self) -> dict[str, Any]:
         """The Kubernetes `Status` document of this error."""
@@ -91,7 +91,7 @@ class AlreadyExists(ApiError):
 
 
 class Expired(ApiError):
-    """The asked resourceVersion is compacted away; list again."""
+    """The requested resourceVersion is too old; list again."""
 
     code, reason = 410, "Expired"
 
@@ -109,7 +109,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """Also what an eviction that would break a disruption budget gets."""
+    """Also for an eviction that would violate a disruption budget."""
 
     code, reason = 429, "TooManyRequests"
 
@@ -176,7 +176,7 @@ _BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in reversed(ApiErro
 
 
 def from_status(document: dict[str, Any], code: int = 500) -> ApiError:
-    """The exception a server's `Status` means; the reason decides, the code where there is none."""
+    """The exception for a server's `Status`: by its reason, or by its code if it has none."""
     code = document.get("code") or code
     reason = document.get("reason") or ""
     cls = _BY_REASON.get(reason) or _BY_CODE.get(code) or ApiError

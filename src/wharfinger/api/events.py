@@ -1,4 +1,4 @@
-"""The two forms of an Event: the core group's, in which it is stored, and that of `events.k8s.io`. Same object, other names."""
+"""The two forms of an Event: that of the core group, which is stored, and that of `events.k8s.io`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ _BACK = {new: old for old, new in _NAMES.items()}
 
 
 def convert_event(document: Document, group: str) -> Document:
-    """The event as the group names its fields."""
+    """The event with the field names of the group."""
     names = _NAMES if group else _BACK
     return {names.get(name, name): value for name, value in document.items()}

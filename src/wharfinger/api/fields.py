@@ -1,6 +1,6 @@
-"""Field errors: what is wrong with an object, where, in the words Kubernetes uses.
+"""Field errors: what is wrong with an object and where, worded as in Kubernetes.
 
-Validation functions return a list of these, so that every fault of an object is reported at once.
+Validation functions return a list of these, so that all faults of an object are reported together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def invalid_whole(path: str, detail: str) -> FieldError:
-    """Where Kubernetes leaves the value out of the message."""
+    """For messages that do not show the value."""
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}")
 
 
@@ -72,6 +72,6 @@ def immutable(path: str, value: Any) -> FieldError:
 
 
 def describe(errors: Iterable[FieldError]) -> str:
-    """Several faults in one line: a single one as it is, more in brackets, as Kubernetes aggregates them."""
+    """The faults in one line; more than one in brackets, as Kubernetes aggregates them."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

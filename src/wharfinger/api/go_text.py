@@ -1,4 +1,4 @@
-"""Values as Go prints them, for messages that Kubernetes makes with `fmt`."""
+"""Values as Go's `fmt` prints them, for the messages of Kubernetes that contain them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def json_type(value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """`%v`: text without quotes, maps in the order of their keys."""
+    """`%v`: text without quotes, maps in key order."""
     match value:
         case None:
             return "<nil>"
@@ -71,7 +71,7 @@ def spelled(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    """`%g` with as many digits as tell the number apart; from a million on with an exponent, of two digits at least."""
+    """`%g` with the shortest digits that identify the number; from a million on with an exponent."""
     if not math.isfinite(value):
         return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()

@@ -1,8 +1,8 @@
-"""Manifests in files: many documents, lists, JSON or YAML, read leniently, with every fault named by its place.
+"""Manifest files: JSON or YAML with any number of documents and lists, with the location of every fault.
 
-`load` takes texts with their names and gives objects that know where they come from; it raises `BadManifests` with all
-faults of all files at once. Lenient means the spelling slips of the design documents, which an API server would refuse:
-they are mended and told of in `Loaded.mended`.
+`load` takes file names and texts and returns objects that know their location; it raises `BadManifests` with all faults
+of all files. Some mistakes that are common in design documents, such as curly quotes, are repaired and reported in
+`Loaded.repaired`; an API server would refuse them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from wharfinger.api.fields import show
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.yaml_reader import BadYaml, Reading, read
 
-_CHECKED_JSON = 8 << 20  # larger JSON files are machine-made: duplicate keys are not looked for
+_CHECKED_JSON = 8 << 20  # bytes; larger JSON files are generated, and not searched for duplicate keys
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an object stands: the file, the document in it (from 1), its first line, its place in a list."""
+    """The location of an object: the file, the document in it (from 1), its first line, its index in a list."""
 
     file: str
     document: int
@@ -33,7 +33,7 @@ class Source:
     text: str = field(default="", repr=False, compare=False)
 
     def line_of(self, path: str) -> int:
-        """The line of a field, or of the nearest field above it that is there."""
+        """The line of a field, or of its nearest parent that exists."""
         if not self.text:
             return self.line
         try:
@@ -61,7 +61,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ManifestFault:
     """`str(fault)` reads like `pods.yaml, document 2, line 14: spec.containers: key "image" already set in map`."""
 
     source: Source
@@ -75,9 +75,9 @@ class Fault:
 
 
 class BadManifests(ValueError):
-    """Some file cannot be read as manifests; all faults."""
+    """Some files are not valid manifests; has all faults."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[ManifestFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = faults
 
@@ -85,12 +85,12 @@ class BadManifests(ValueError):
 @dataclass(slots=True)
 class Loaded:
     manifests: list[Manifest] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    mended: list[Fault] = field(default_factory=list)  # slips that were read as what they mean
+    faults: list[ManifestFault] = field(default_factory=list)
+    repaired: list[ManifestFault] = field(default_factory=list)  # mistakes that were corrected
 
 
 def load(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> list[Manifest]:
-    """The objects of all files, in order. With a registry, kinds it does not know are faults too."""
+    """The objects of all files, in order. With a registry, unknown kinds are faults."""
     loaded = load_all(files, registry)
     if loaded.faults:
         raise BadManifests(loaded.faults)
@@ -98,7 +98,7 @@ def load(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = N
 
 
 def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> Loaded:
-    """`load` for those who want to see good objects, faults and mended slips side by side."""
+    """Like `load`, but returns the faults together with the objects."""
     loaded = Loaded()
     for file, content in files:
         try:
@@ -106,7 +106,7 @@ def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             message = f"not UTF-8 text: {error.reason} at byte {error.start}"
-            loaded.faults.append(Fault(Source(file, 1, line), "", message))
+            loaded.faults.append(ManifestFault(Source(file, 1, line), "", message))
             continue
         _load_text(file, text.removeprefix("\ufeff"), loaded, registry)
     return loaded
@@ -118,7 +118,7 @@ def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) 
         for number, value in enumerate(values, 1):
             source = Source(file, number, 1)
             for line, path, message in _duplicates(text) if number == 1 else ():
-                loaded.faults.append(Fault(source, path, message, line))
+                loaded.faults.append(ManifestFault(source, path, message, line))
             _accept(value, source, loaded, registry)
         return
     for number, (line, part) in enumerate(_documents(text), 1):
@@ -126,19 +126,19 @@ def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) 
         reading = _read(part, source, loaded)
         if reading is None or reading.empty or reading.value is None:
             continue
-        loaded.faults += [Fault(source, path, message, at) for at, path, message in reading.faults]
-        loaded.mended += [Fault(source, "", message, at) for at, message in reading.mended]
+        loaded.faults += [ManifestFault(source, path, message, at) for at, path, message in reading.faults]
+        loaded.repaired += [ManifestFault(source, "", message, at) for at, message in reading.repaired]
         _accept(reading.value, source, loaded, registry)
 
 
 def _json_values(text: str) -> list[Any] | None:
-    """The values of a JSON text, one or several after each other; None when it is not JSON."""
+    """The values of a JSON text, of which there may be several in sequence; None if it is not JSON."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         return [msgspec.json.decode(text)]
     except RecursionError:
-        return None  # the YAML reader says how deep is too deep
+        return None  # the YAML reader reports excessive depth
     except msgspec.DecodeError:
         pass
     decoder, values, position = json.JSONDecoder(), [], 0
@@ -155,7 +155,7 @@ def _json_values(text: str) -> list[Any] | None:
 
 
 def _duplicates(text: str) -> list[tuple[int, str, str]]:
-    """Line, path and message of every key that stands twice in one object."""
+    """Line, path and message of every duplicate key."""
     if len(text) > _CHECKED_JSON:
         return []
     doubled = False
@@ -168,16 +168,16 @@ def _duplicates(text: str) -> list[tuple[int, str, str]]:
 
     try:
         json.loads(text, object_pairs_hook=pairs)
-        # JSON is YAML too, and that reader knows where it is.
+        # JSON is YAML, and the YAML reader knows line numbers.
         return read(text).faults if doubled else []
     except (ValueError, RecursionError):
         return []
 
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
-    """The documents of a YAML stream with their first lines. Each is read by itself: a broken one does not hide others."""
+    """The documents of a YAML stream with their first lines. Each is read on its own: a broken one does not hide others."""
     if _MARKER.search(text) is None and not text.startswith("%"):
-        # One document, as snapshots are: there is no need to look through its lines.
+        # A single document, such as a snapshot: no need to search for separators.
         if _CONTENT.search(text) is not None:
             yield 1, text
         return
@@ -215,9 +215,9 @@ def _read(part: str, source: Source, loaded: Loaded) -> Reading | None:
             except BadYaml:
                 pass
             else:
-                loaded.mended.append(Fault(source, "", "curly quotes read as plain ones"))
+                loaded.repaired.append(ManifestFault(source, "", "curly quotes read as plain ones"))
                 return reading
-        loaded.faults.append(Fault(source, "", str(error), error.line))
+        loaded.faults.append(ManifestFault(source, "", str(error), error.line))
         return None
 
 
@@ -231,34 +231,34 @@ def _accept(value: Any, source: Source, loaded: Loaded, registry: Registry | Non
             _accept(item, _within(source, f"[{index}]"), loaded, registry)
         return
     if not isinstance(value, dict):
-        loaded.faults.append(Fault(source, source.prefix, f"an object is wanted, not {type(value).__name__}"))
+        loaded.faults.append(ManifestFault(source, source.prefix, f"an object is wanted, not {type(value).__name__}"))
         return
     _mend_top(value, source, loaded)
     kind, items = value.get("kind"), value.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
         for index, item in enumerate(items):
             if kind != "List" and isinstance(item, dict):
-                # Items of a typed list need not repeat what the list says.
+                # Items of a typed list may omit apiVersion and kind.
                 item.setdefault("apiVersion", value.get("apiVersion"))
                 item.setdefault("kind", kind.removesuffix("List"))
             _accept(item, _within(source, f"items[{index}]"), loaded, registry)
         return
     faults = [name for name in ("apiVersion", "kind") if not isinstance(value.get(name), str) or not value[name]]
     for name in faults:
-        loaded.faults.append(Fault(source, _join(source.prefix, name), "Required value"))
+        loaded.faults.append(ManifestFault(source, _join(source.prefix, name), "Required value"))
     faults += _metadata_faults(value, source, loaded)
     if faults:
         return
     if registry is not None and registry.of_object(value["apiVersion"], value["kind"]) is None:
         message = f'no matches for kind "{value["kind"]}" in version "{value["apiVersion"]}"'
-        loaded.faults.append(Fault(source, _join(source.prefix, "kind"), message, source.line_of("kind")))
+        loaded.faults.append(ManifestFault(source, _join(source.prefix, "kind"), message, source.line_of("kind")))
         return
     _mend_kind(value, source, loaded)
     loaded.manifests.append(Manifest(value, source))
 
 
 def _metadata_faults(value: Document, source: Source, loaded: Loaded) -> list[str]:
-    """Fields that name an object and are of the wrong type; everything else is for the API to judge."""
+    """Faults of the fields that identify an object; the API validates everything else."""
     metadata = value.get("metadata")
     wrong = []
     if metadata is not None and not isinstance(metadata, dict):
@@ -268,7 +268,7 @@ def _metadata_faults(value: Document, source: Source, loaded: Loaded) -> list[st
         if not isinstance(text, str | None):
             wrong.append((f"metadata.{name}", f"a string is wanted, not {show(text)}"))
     for path, message in wrong:
-        loaded.faults.append(Fault(source, _join(source.prefix, path), message, source.line_of(path)))
+        loaded.faults.append(ManifestFault(source, _join(source.prefix, path), message, source.line_of(path)))
     return [path for path, _ in wrong]
 
 
@@ -308,4 +308,4 @@ def _mend_kind(value: Document, source: Source, loaded: Loaded) -> None:
 
 
 def _note(loaded: Loaded, source: Source, path: str, message: str) -> None:
-    loaded.mended.append(Fault(source, _join(source.prefix, path), message, source.line_of(path)))
+    loaded.repaired.append(ManifestFault(source, _join(source.prefix, path), message, source.line_of(path)))

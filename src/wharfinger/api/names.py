@@ -1,6 +1,6 @@
-"""Names: what Kubernetes accepts as object names, label keys and values, with its own words for refusals.
+"""Names: what Kubernetes accepts as object names, label keys and label values, with its messages.
 
-Each check returns the reasons why a text is not acceptable; an empty list means it is.
+Each function returns the reasons why a text is invalid; an empty list means that it is valid.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exact quantities: `100m`, `1.5Gi`, `2e3`, as integers, never floats.
 
-A quantity is held in nano-units, the finest step Kubernetes keeps (finer values round away from zero). What decisions
-compare are whole units (`value`) or thousandths (`milli_value`), rounded up as upstream's Quantity does.
+A quantity is an integer of nano-units, the finest step Kubernetes keeps (finer values round away from zero). Decisions
+compare whole units (`value`) or thousandths (`milli_value`), rounded up as in upstream's Quantity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MILLI = 1_000_000  # nano-units in a thousandth
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SYNTAX = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([KMGTPE]i|[numkMGTPE]|))")
-_LIMIT = (1 << 63) - 1  # upstream caps at the largest int64
+_LIMIT = (1 << 63) - 1  # Kubernetes caps quantities at the largest int64
 
 REGEX_MESSAGE = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
@@ -65,7 +65,7 @@ def _parse_text(text: str) -> tuple[int, str]:
 
 def parse_nano(quantity: str | int | float) -> int:
     """The quantity in nano-units. Numbers are accepted as JSON and YAML write them. Raises BadQuantity."""
-    if type(quantity) is str:  # nearly all are
+    if type(quantity) is str:  # the common case
         return _parse_text(quantity)[0]
     if isinstance(quantity, bool):
         raise BadQuantity(REGEX_MESSAGE)
@@ -139,7 +139,7 @@ def format_nano(nano: int, family: str = "decimal") -> str:
 
 
 def family(quantity: str | int | float) -> str:
-    """How it is written, for `format_nano`: `binary`, `decimal` or `exponent`."""
+    """The notation of a quantity, for `format_nano`: `binary`, `decimal` or `exponent`."""
     return _parse_text(quantity if isinstance(quantity, str) else repr(quantity))[1]
 
 

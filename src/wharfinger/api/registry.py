@@ -1,8 +1,8 @@
-"""The registry of kinds: what an API server serves, and how each kind is named, defaulted, validated and shown.
+"""The registry of kinds: what an API server serves, and how each kind is named, defaulted, validated and printed.
 
-`Resource` is how every caller names a collection (`PODS`, `DEPLOYMENTS` in `wharfinger.api.kinds`). `Kind` holds all
-that the store, the API server and the command line need to know of it. A `Registry` can grow while it runs, since users
-create CustomResourceDefinitions.
+`Resource` identifies a collection (`PODS`, `DEPLOYMENTS` in `wharfinger.api.kinds.builtin`). `Kind` has everything that
+the store, the API server and the command line need to know about it. A `Registry` changes at run time when users create
+CustomResourceDefinitions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of `kubectl get`. `cell` computes it from the document and the time now; a path column reads one field."""
+    """A column of `kubectl get`. It shows the field at `path`, or what `cell` returns for a document and the time."""
 
     name: str
     path: str = ""  # dotted JSON path below the document, such as `spec.units[*].name`
@@ -65,22 +65,22 @@ class Column:
 DefaultFn = Callable[[Document], None]
 """Fills absent fields in place."""
 ValidateFn = Callable[[Document, Document | None], list[FieldError]]
-"""All faults of a new document; the old one is given on update."""
+"""Returns all faults of a new document; the old one is given on update."""
 UpdateFn = Callable[[Document, Document], None]
 """Changes a new document in place, given the old one."""
 WarnFn = Callable[[Document, Document | None], Iterable[str]]
-"""What is valid and yet probably a mistake; the old document is given on update."""
+"""Returns warnings about a valid document; the old one is given on update."""
 ConvertFn = Callable[[Document, str], Document]
-"""The document in the named served version."""
+"""Returns the document in the named version, or in the form of the named group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where the scale subresource finds its numbers, as in a CRD."""
+    """The paths of the scale subresource, as in a CRD."""
 
     spec_path: str = "spec.replicas"
     status_path: str = "status.replicas"
-    selector_path: str = ""  # a text selector in status; empty: spec.selector as a label selector
+    selector_path: str = ""  # of a selector in text form; empty: spec.selector is a label selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class KindExtension:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Everything known of one kind. `versions` lists the served versions, the preferred one first."""
+    """Everything known about one kind. `versions` are the served versions, the preferred one first."""
 
     group: str
     kind: str
@@ -105,47 +105,45 @@ class Kind:
     categories: tuple[str, ...] = ()
     storage_version: str = ""  # default: the first of versions
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-    status: bool = False  # has a status subresource: status is written only there, everything else only outside it
-    status_on_create: bool = False  # a new object may bring its status along (nodes)
+    status: bool = False  # has a status subresource, through which alone status is written
+    status_on_create: bool = False  # status is kept on create (nodes)
     scale: Scale | None = None
-    subresources: tuple[
-        str, ...
-    ] = ()  # others that the store or server knows: binding, eviction, ephemeralcontainers, …
+    subresources: tuple[str, ...] = ()  # others: binding, eviction, ephemeralcontainers, …
     graceful: bool = False  # deletion waits for the grace period (pods)
-    generation: bool = True  # metadata.generation counts changes of what is neither metadata nor status
+    generation: bool = True  # metadata.generation counts changes outside metadata and status
     annotations_in_generation: bool = False  # changes of annotations count too (deployments pass them on)
     create_on_update: bool = False  # an update of an absent object creates it
     unconditional_update: bool = True  # an update may leave out resourceVersion; never true of custom resources
     returns_deleted: bool = False  # a delete that takes effect at once returns the object instead of a Status
     deprecated: str = ""  # the warning that every request gets
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
-    selectable: tuple[str, ...] = ()  # fields for field selectors, beside metadata.name and metadata.namespace
-    columns: tuple[Column, ...] = ()  # after Name, which comes first unless the kind places it itself
+    selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
+    columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None
-    default_status: DefaultFn | None = None  # all the defaulting that a status write needs; absent: the same as ever
+    default_status: DefaultFn | None = None  # replaces `default` for writes to status
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     prepare_update: UpdateFn | None = None  # the same on update of the object itself
     prepare_status: UpdateFn | None = None  # the same on update of its status
     warn: WarnFn | None = None
     validate: ValidateFn | None = None
     keeps_nulls: bool = (
-        False  # in spec, for validation to judge: without one, an empty object may be left that means much
+        False  # nulls in spec reach validation; dropping one could leave an empty object, which has a meaning
     )
-    validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # in place of validate, by subresource
+    validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # replaces `validate`, by subresource
     convert: ConvertFn | None = None
-    convert_group: ConvertFn | None = None  # the document as the named group has it, where alias groups differ
-    schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; ours, for CRDs and explain
+    convert_group: ConvertFn | None = None  # for alias groups with other field names
+    schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; None for built-in kinds
     ours: bool = False  # shipped as a CRD by `wharf crds`
     custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`
-    pod_template_identity: Literal["account", "requester"] = "account"  # as whom its pods ask for what they need
+    pod_template_identity: Literal["account", "requester"] = "account"  # whose permissions its pods are checked with
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
 
     def resource(self, version: str = "", group: str | None = None) -> Resource:
         return _resource(self, version or self.versions[0], self.group if group is None else group)
 
     def extended(self, extension: KindExtension) -> Kind:
-        """This kind with the rules of a system after its own."""
+        """This kind with the functions of a system called after its own."""
         changes: dict[str, Any] = {}
         if extension.default is not None:
             changes["default"] = _both(self.default, extension.default)
@@ -156,11 +154,11 @@ class Kind:
         return replace(self, **changes)
 
     def defaulter(self, subresource: str) -> DefaultFn | None:
-        """What fills in a write to the object or to one of its subresources."""
+        """The defaulting of a write to the object or to a subresource."""
         return self.default_status if subresource == "status" and self.default_status is not None else self.default
 
     def validator(self, subresource: str = "") -> ValidateFn | None:
-        """What validates a write to the object or to one of its subresources."""
+        """The validation of a write to the object or to a subresource."""
         return self.validate_subresource.get(subresource, self.validate)
 
     @property
@@ -175,7 +173,7 @@ class Kind:
 
     @property
     def stored(self) -> bool:
-        """Whether objects of it exist; reviews and bindings are only ever posted."""
+        """Whether objects of it are stored; reviews and bindings are not."""
         return "get" in self.verbs
 
     @property
@@ -207,7 +205,7 @@ def _resource(kind: Kind, version: str, group: str) -> Resource:
 
 @dataclass(slots=True)
 class Registry:
-    """All kinds by what callers have in hand: group and plural, apiVersion and kind, or any name a person types."""
+    """Kinds by group and plural, by apiVersion and kind, or by any name that users type."""
 
     _by_plural: dict[tuple[str, str], Kind] = field(default_factory=dict)
     _by_kind: dict[tuple[str, str], Kind] = field(default_factory=dict)
@@ -254,7 +252,7 @@ class Registry:
         return found.resource(version, group)
 
     def find(self, name: str) -> Kind | None:
-        """What a person typed: `pods`, `pod`, `po`, `Pod`, `deployments.apps`, `placement`."""
+        """The kind for a name that a user typed: `pods`, `pod`, `po`, `Pod`, `deployments.apps`, `placement`."""
         lowered, _, group = name.lower().partition(".")
         for kind in self:
             names = (kind.plural, kind.singular or kind.kind.lower(), *kind.short_names)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -18,20 +18,10 @@ Answer = TypeVar("Answer")
 Written_co = TypeVar("Written_co", covariant=True)
 
 
-class Verb(Enum):
-    """The verbs of the Kubernetes API, as RBAC rules name them."""
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+"""The verbs of the Kubernetes API, as RBAC rules name them."""
 
-    GET = "get"
-    LIST = "list"
-    WATCH = "watch"
-    CREATE = "create"
-    UPDATE = "update"
-    PATCH = "patch"
-    DELETE = "delete"
-    DELETE_COLLECTION = "deletecollection"
-
-
-READS = frozenset((Verb.GET, Verb.LIST, Verb.WATCH))
+READS = frozenset(("get", "list", "watch"))
 
 
 class PatchType(Enum):
@@ -41,7 +31,7 @@ class PatchType(Enum):
     APPLY = "application/apply-patch+yaml"
 
 
-class DeleteOptions(msgspec.Struct, frozen=True):
+class DeleteOptions(msgspec.Struct, frozen=True, gc=False):
     grace_period: int | None = None
     propagation: str = ""  # Orphan, Background or Foreground; empty: whatever the object's finalizers say
     uid: str = ""  # precondition
@@ -51,7 +41,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 NO_DELETE_OPTIONS = DeleteOptions()
 
 
-class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True):
+class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True, gc=False):
     """One request; `Answer` is the type of the response that `Client.send` returns for it."""
 
     verb: Verb
@@ -60,20 +50,20 @@ class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True):
     name: str = ""  # empty for collections; on create, the object whose subresource is posted to
     subresource: str = ""
     body: Any = None  # the document or the patch
-    view: type[Any] | None = None  # the type that objects are decoded into; None: documents
-
-    label_selector: str = ""
-    field_selector: str = ""
-    limit: int = 0
-    continue_token: str = ""
-    resource_version: str = ""  # of a list; for a watch, the version after which it starts
-    timeout: float | None = None  # seconds a watch lasts; None: the client chooses
 
     patch_type: PatchType = PatchType.MERGE
     field_manager: str = ""
     force: bool = False  # server-side apply takes over fields owned by other managers
     dry_run: bool = False
     delete_options: DeleteOptions = NO_DELETE_OPTIONS
+
+    view: type[Any] | None = None  # the type that objects are decoded into; None: documents
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""  # of a list; for a watch, the version after which it starts
+    timeout: float | None = None  # seconds a watch lasts; None: the client chooses
 
 
 class WriteArguments(TypedDict, total=False):
@@ -95,13 +85,13 @@ class WriteVerbs(ABC, Generic[Written_co]):
         self, resource: Resource, document: Document, namespace: str = "", **options: Unpack[WriteArguments]
     ) -> Written_co:
         """Creates an object, or posts to a subresource of `name` (binding, eviction, token)."""
-        return await self.send(ApiRequest(Verb.CREATE, resource, namespace, body=document, **options))
+        return await self.send(ApiRequest("create", resource, namespace, body=document, **options))
 
     async def update(
         self, resource: Resource, document: Document, namespace: str = "", **options: Unpack[WriteArguments]
     ) -> Written_co:
         """Replaces an object, or the part of it that a subresource covers. `name` defaults to the document's."""
-        return await self.send(ApiRequest(Verb.UPDATE, resource, namespace, body=document, **options))
+        return await self.send(ApiRequest("update", resource, namespace, body=document, **options))
 
     async def patch(
         self,
@@ -117,18 +107,7 @@ class WriteVerbs(ABC, Generic[Written_co]):
         dry_run: bool = False,
     ) -> Written_co:
         return await self.send(
-            ApiRequest(
-                Verb.PATCH,
-                resource,
-                namespace,
-                name,
-                subresource,
-                patch,
-                patch_type=type,
-                field_manager=field_manager,
-                force=force,
-                dry_run=dry_run,
-            )
+            ApiRequest("patch", resource, namespace, name, subresource, patch, type, field_manager, force, dry_run)
         )
 
     async def delete(
@@ -145,6 +124,4 @@ class WriteVerbs(ABC, Generic[Written_co]):
     ) -> Written_co:
         """Deletes an object, or starts its deletion; `uid` and `resource_version` are preconditions."""
         options = DeleteOptions(grace_period, propagation, uid, resource_version)
-        return await self.send(
-            ApiRequest(Verb.DELETE, resource, namespace, name, delete_options=options, dry_run=dry_run)
-        )
+        return await self.send(ApiRequest("delete", resource, namespace, name, delete_options=options, dry_run=dry_run))

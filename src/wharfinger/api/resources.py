@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from wharfinger.api.quantity import NANO, parse_nano
-from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, Resources
+from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -70,7 +70,7 @@ def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhea
 
 
 def _is_plain(pod: Pod) -> bool:
-    """Whether the pod requests just what its only container requests. A shortcut: most pods are such."""
+    """Whether the requests of the pod are those of its only container: the common case, computed faster."""
     spec, status = pod.spec, pod.status
     if len(spec.containers) != 1 or spec.init_containers or spec.resources is not None or spec.overhead:
         return False
@@ -99,7 +99,9 @@ def _total(pod: Pod, part: Literal["requests", "limits"], missing: Mapping[str, 
     infeasible = _resize_infeasible(pod)
     statuses = _resizable_statuses(pod)
 
-    def effective(desired: Resources, actual: Resources | None, allocated: Quantities | None) -> Amounts:
+    def effective(
+        desired: ResourceRequirements, actual: ResourceRequirements | None, allocated: Quantities | None
+    ) -> Amounts:
         """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
         stated = nano(getattr(desired, part))
         if actual is None:
@@ -159,7 +161,7 @@ def is_pod_level(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
-def _pod_level(resources: Resources | None, part: str) -> bool:
+def _pod_level(resources: ResourceRequirements | None, part: str) -> bool:
     return resources is not None and any(is_pod_level(name) for name in getattr(resources, part))
 
 

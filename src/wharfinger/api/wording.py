@@ -1,4 +1,4 @@
-"""Words for numbers and lists, as people write them; every sentence that counts something takes them from here."""
+"""Numbers and lists in English text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Iterable[str], most: int) -> str:
-    """`a, b and 3 more`: so many of the names, and how many are left out."""
+    """The first `limit` names and the number of others: `a, b and 3 more`."""
     all_names = list(names)
     left_out = len(all_names) - most
     return ", ".join(all_names[:most]) + (f" and {left_out} more" if left_out > 0 else "")

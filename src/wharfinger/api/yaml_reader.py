@@ -1,7 +1,7 @@
-"""YAML as Kubernetes reads it: YAML 1.1 words for booleans, timestamps stay text, duplicate keys are faults.
+"""YAML as Kubernetes reads it: YAML 1.1 words for booleans, timestamps stay strings, duplicate keys are faults.
 
-Built on the events of the C parser and free of recursion, so that neither depth nor aliases can exhaust anything: nesting
-is limited, and so is what aliases may expand to. Scalars resolve as sigs.k8s.io/yaml resolves them.
+Reads the events of the C parser without recursion; nesting depth and the expansion of aliases are limited. Scalars
+resolve as in sigs.k8s.io/yaml.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUOTES = {"“": "”", "‘": "’", "”": "”"}
 
 
 class BadYaml(ValueError):
-    """The text is not YAML, or not YAML we accept; `line` counts from 1."""
+    """The text is not valid YAML, or exceeds our limits; `line` counts from 1."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class BadYaml(ValueError):
 
 
 def resolve(text: str) -> Any:
-    """What a plain scalar means."""
+    """The value of a plain scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC:
@@ -59,21 +59,21 @@ def resolve(text: str) -> Any:
         return -int(digits, base) if match[1] == "-" else int(digits, base)
     if _FLOAT.fullmatch(plain):
         number = float(plain)
-        # Through JSON a whole number has no fraction, whatever its spelling.
+        # After conversion to JSON, an integral number has no fraction.
         return int(number) if number.is_integer() and abs(number) < 1 << 53 else number
     return text
 
 
 @dataclass(slots=True)
 class Reading:
-    """One document. `faults` are (line, path, message); `mended` tells what was read leniently."""
+    """One document. `faults` are (line, path, message); `repaired` has the corrections."""
 
     value: Any = None
     empty: bool = True
     line: int = 1
     faults: list[tuple[int, str, str]] = field(default_factory=list)
-    mended: list[tuple[int, str]] = field(default_factory=list)
-    lines: dict[str, int] = field(default_factory=dict)  # by path, when asked for
+    repaired: list[tuple[int, str]] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)  # by path, if requested
 
 
 class _Frame:
@@ -94,21 +94,21 @@ _MERGE: Any = object()
 
 
 def read(text: str, *, first_line: int = 1, with_lines: bool = False) -> Reading:
-    """The first document of a text. Raises BadYaml where parsing cannot go on."""
+    """The first document of a text. Raises BadYaml if parsing cannot continue."""
     if not with_lines:
         try:
             return Reading(read_block(text, resolve, _unremarkable, MAX_DEPTH), empty=False, line=first_line)
         except NotBlock:
             pass
-    return _Reader(text, first_line, with_lines).read()
+    return _YamlReader(text, first_line, with_lines).read()
 
 
 def _unremarkable(text: str) -> Any:
     try:
-        reading = _Reader(text, 1, False).read()
+        reading = _YamlReader(text, 1, False).read()
     except BadYaml:
         raise NotBlock from None
-    if reading.faults or reading.mended:
+    if reading.faults or reading.repaired:
         raise NotBlock
     return reading.value
 
@@ -116,7 +116,7 @@ def _unremarkable(text: str) -> Any:
 _ENDS = (yaml.StreamEndEvent, yaml.DocumentEndEvent)
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, text: str, first_line: int, with_lines: bool) -> None:
         self.offset = first_line
         self.with_lines = with_lines
@@ -139,7 +139,7 @@ class _Reader:
         except yaml.YAMLError as error:
             raise self._bad(error) from None
         except RecursionError:
-            # Aliases to anchors that hold aliases: each is shallow, together they need not be.
+            # Nested aliases: each may be shallow while their expansion is deep.
             raise BadYaml(f"nested deeper than {MAX_DEPTH} levels", self.offset) from None
         finally:
             self.loader.dispose()
@@ -179,7 +179,7 @@ class _Reader:
         if self.with_lines:
             self.result.lines.setdefault(path, self._line(event))
         if event.anchor is not None:
-            self.anchors[event.anchor] = _NO_KEY  # an alias to it inside itself would have no end
+            self.anchors[event.anchor] = _NO_KEY  # an alias to an enclosing node never ends
         self.stack.append(_Frame(container, path, event.anchor))
 
     def _close(self, event: Any) -> None:
@@ -202,7 +202,7 @@ class _Reader:
         return self._copied(value, event)
 
     def _copied(self, value: Any, event: Any) -> Any:
-        """A copy for each alias, since documents are changed in place; counted, since copies multiply."""
+        """A copy, because documents are modified in place; counted, because nested aliases multiply."""
         self.aliased += 1
         if self.aliased > MAX_ALIASED:
             raise BadYaml("document contains excessive aliasing", self._line(event))
@@ -268,7 +268,7 @@ class _Reader:
         if event.style:  # plain is empty or None, by parser
             return text
         if text and text[0] in _QUOTES and len(text) > 1 and text[-1] in "”’":
-            self.result.mended.append((self._line(event), "curly quotes read as plain ones"))
+            self.result.repaired.append((self._line(event), "curly quotes read as plain ones"))
             return text[1:-1]
         value = resolve(text)
         if isinstance(value, float) and not math.isfinite(value):

@@ -25,9 +25,9 @@ from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.request_info import RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
-from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
+from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
 from wharfinger.store.store import Store

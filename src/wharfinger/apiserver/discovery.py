@@ -105,11 +105,8 @@ class Discovery:
                 "namespaced": kind.namespaced,
                 "kind": kind.kind,
                 "verbs": sorted(kind.verbs),
+                **_optional_names(kind, group),
             }
-            if short := _short_names(kind, group):
-                entry["shortNames"] = short
-            if kind.categories:
-                entry["categories"] = list(kind.categories)
             resources.append(entry)
             for name, (owner, owner_version, owner_kind, verbs) in subresources(kind, group, version).items():
                 entry = {
@@ -157,11 +154,8 @@ class Discovery:
                 "scope": "Namespaced" if kind.namespaced else "Cluster",
                 "singularResource": kind.singular or kind.kind.lower(),
                 "verbs": sorted(kind.verbs),
+                **_optional_names(kind, group),
             }
-            if short := _short_names(kind, group):
-                entry["shortNames"] = short
-            if kind.categories:
-                entry["categories"] = list(kind.categories)
             below = [
                 {
                     "subresource": name,
@@ -176,9 +170,15 @@ class Discovery:
         return found
 
 
-def _short_names(kind: Kind, group: str) -> list[str]:
-    """Our kinds have short names in one group only; kubectl would reject them as ambiguous otherwise."""
-    return list(kind.short_names) if group == kind.group or not kind.ours else []
+def _optional_names(kind: Kind, group: str) -> Document:
+    """Short names and categories, if there are any. Our kinds have short names in one group only; kubectl would reject them
+    as ambiguous otherwise."""
+    names: Document = {}
+    if kind.short_names and (group == kind.group or not kind.ours):
+        names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
+    return names
 
 
 @lru_cache(4096)

@@ -35,7 +35,7 @@ class OpenApi:
         self._hashes: dict[str, str] = {}
 
     def forget(self) -> None:
-        """The registry changed."""
+        """Drops cached documents after a change of the registry."""
         self._made.clear()
         self._hashes.clear()
 
@@ -67,7 +67,7 @@ class OpenApi:
         try:
             accept(exchange.header(b"accept"), stream=True)
         except NotAcceptable:
-            # Clients that prefer protobuf here say so with a media type of its own; of version 3 there is none.
+            # Protobuf has a media type of its own here, and is not served for version 3.
             raise NotAcceptable(f"only the following media types are accepted: {JSON}") from None
 
     async def _cached(
@@ -100,7 +100,7 @@ class OpenApi:
         }
 
     def _hash(self, path: str) -> str:
-        """Changes with what the document would say, without making it."""
+        """A hash of the inputs of the document, which need not be generated for it."""
         if path not in self._hashes:
             group, version = _split(path)
             parts: list[Any] = [wharfinger.__version__]
@@ -155,7 +155,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 class _Schemas:
-    """The schemas of one document: those asked for and all they refer to."""
+    """The schemas of one document: those requested and all that they refer to."""
 
     def __init__(self, flavour: Flavour) -> None:
         self._flavour = flavour
@@ -168,7 +168,7 @@ class _Schemas:
             self._queue.append(name)
 
     def of_kind(self, group: str, version: str, kind_name: str, kind: Kind) -> str:
-        """The name of a kind's schema, which is put into the document with its list."""
+        """The name of a kind's schema; adds the schema and that of its list to the document."""
         name = definition_name(group, version, kind_name)
         if name is not None:
             self.add(name)
@@ -189,7 +189,7 @@ class _Schemas:
         return dict(sorted(self._found.items()))
 
     def _own(self, group: str, version: str, kind: Kind) -> Document:
-        """The schema of a kind that is not Kubernetes' own."""
+        """The schema of a kind that is not built in."""
         schema: Document = (
             kind.schema(version)
             if kind.schema is not None
@@ -226,7 +226,7 @@ class _Schemas:
         return made
 
     def _translated(self, schema: Any) -> Any:
-        """A schema with references as this flavour writes them; what they name is queued."""
+        """A schema with the references of this version; adds the schemas that it refers to."""
         if isinstance(schema, list):
             return [self._translated(item) for item in schema]
         if not isinstance(schema, dict):
@@ -240,7 +240,7 @@ class _Schemas:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             if not rest:
                 return link
-            # Version 3 ignores what stands beside a reference.
+            # Version 3 ignores siblings of a reference.
             return {"allOf": [link], **rest} if self._flavour is THREE else {**link, **rest}
         return {key: self._translated(value) for key, value in schema.items()}
 
@@ -262,7 +262,7 @@ def _without_metadata(properties: Document) -> Document:
 
 
 def _special(name: str, flavour: Flavour) -> Document | None:
-    """Types that are more than one JSON type; version 2 can only call them text."""
+    """Types with more than one JSON type; in version 2 they are strings."""
     if flavour is not THREE:
         return None
     about = definitions()[name].get("description", "")

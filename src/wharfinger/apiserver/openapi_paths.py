@@ -1,4 +1,4 @@
-"""The paths of OpenAPI documents: which operations a kind has, with the parameters that clients look for."""
+"""The paths of OpenAPI documents: the operations of each kind and their parameters."""
 
 from __future__ import annotations
 

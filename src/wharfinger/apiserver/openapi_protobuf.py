@@ -1,6 +1,6 @@
-"""OpenAPI version 2 in the protobuf form of gnostic, which `kubectl` asks for where version 3 does not know a kind.
+"""OpenAPI version 2 in the protobuf format of gnostic, which `kubectl` requests if version 3 lacks a kind.
 
-The layout is that of openapiv2/OpenAPIv2.proto; of a message only the fields that our documents have are listed.
+The layout is that of openapiv2/OpenAPIv2.proto, limited to the fields that our documents have.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from wharfinger.api.registry import Document
 from wharfinger.apiserver.protobuf_wire import delimited_field, double_field, varint_field
 
 MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_ASKED = (MEDIA, MEDIA.replace(".v1.0", "@v1.0"))  # the older name, which is no valid media type in an answer
+_ASKED = (MEDIA, MEDIA.replace(".v1.0", "@v1.0"))  # the older name, which is not valid in responses
 
 Write = Callable[[Any], bytes]
 
 
 def accepted(header: str) -> bool:
-    """Whether a client takes this form; who does prefers it."""
+    """Whether a client accepts this format, which it then prefers."""
     return any(part.partition(";")[0].strip() in _ASKED for part in header.split(","))
 
 
 def encode(document: Document) -> bytes:
-    """A whole document."""
+    """Encodes a whole document."""
     return _message(_DOCUMENT)(document)
 
 
 def _message(fields: dict[str, Callable[[Any], bytes]], *, extensions: int = 0) -> Write:
-    """A message of these fields; what begins with `x-` goes into the field that holds extensions."""
+    """A writer of messages with these fields; members that begin with `x-` go into the field `extensions`."""
 
     def write(value: Document) -> bytes:
         parts = []
@@ -81,7 +81,7 @@ def _each(number: int, write: Write) -> Write:
 
 
 def _by_name(number: int, write: Write, *, inside: int = 1) -> Write:
-    """A map, which is a message of pairs."""
+    """A map: a message of named values."""
 
     def pairs(value: Document) -> Iterator[bytes]:
         return (delimited_field(inside, _named(name, write(part))) for name, part in value.items())
@@ -143,7 +143,7 @@ _IN_PATH = _message({**_COMMON, "type": _text(5), "format": _text(6), "uniqueIte
 
 
 def _parameter(value: Document) -> bytes:
-    """Each kind of parameter is a message of its own, inside those that tell them apart."""
+    """Each kind of parameter has a message of its own, wrapped in messages that discriminate between them."""
     if "$ref" in value:
         return delimited_field(2, _message({"$ref": _text(1)})(value))
     if value.get("in") == "body":

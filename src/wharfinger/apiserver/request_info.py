@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -26,6 +28,9 @@ _VERBS = {
 }
 # The subresources of a namespace; any other segment after its name is a collection in the namespace.
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
+
+
+_R = TypeVar("_R")
 
 
 class QueryParameters:
@@ -68,18 +73,15 @@ class QueryParameters:
         return number
 
     def labels(self) -> Requirements:
-        if not (text := self.text("labelSelector")):
-            return ()
-        try:
-            return parse_label_selector(text)
-        except BadSelector as error:
-            raise BadRequest(str(error)) from None
+        return self._selector("labelSelector", parse_label_selector)
 
     def fields(self) -> tuple[FieldRequirement, ...]:
-        if not (text := self.text("fieldSelector")):
-            return ()
+        return self._selector("fieldSelector", parse_field_selector)
+
+    def _selector(self, name: str, parse: Callable[[str], tuple[_R, ...]]) -> tuple[_R, ...]:
+        text = self.text(name)
         try:
-            return parse_field_selector(text)
+            return parse(text) if text else ()
         except BadSelector as error:
             raise BadRequest(str(error)) from None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,8 +21,8 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
 from wharfinger.apiserver.request_info import RequestInfo
-from wharfinger.apiserver.reviews import VirtualResources
 from wharfinger.apiserver.structure import Structure, Structures
+from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import StoredObject, Written
@@ -77,35 +78,20 @@ def locate(registry: Registry, info: RequestInfo) -> Located:
     return Located(info, kind, kind.resource(info.version, info.group))
 
 
+@dataclass(frozen=True, slots=True)
 class ResourceHandler:
-    def __init__(
-        self,
-        store: Store,
-        structures: Structures,
-        reviews: VirtualResources,
-        watchers: Watchers,
-        now: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._structures = structures
-        self._reviews = reviews
-        self._watchers = watchers
-        self._now = now
-        self._verbs: dict[str, Callable[[ApiExchange, Located], Any]] = {
-            "get": self._get,
-            "list": self._list,
-            "watch": self._watch,
-            "create": self._create,
-            "update": self._update,
-            "patch": self._patch,
-            "delete": self._delete,
-            "deletecollection": self._delete_collection,
-        }
+    """Serves all verbs on all resources."""
+
+    store: Store
+    structures: Structures
+    virtual: VirtualResources
+    watchers: Watchers
+    now: Callable[[], float]
 
     async def serve(self, exchange: ApiExchange, located: Located) -> None:
         if located.kind.deprecated:
             exchange.warnings.append(located.kind.deprecated)
-        await self._verbs[located.info.verb](exchange, located)
+        await _VERBS[located.info.verb](self, exchange, located)
 
     # Reading
 
@@ -113,10 +99,10 @@ class ResourceHandler:
         accepted = accept(exchange.header(b"accept"))
         namespace = _namespace(at)
         if at.info.subresource == "scale":
-            document = await self._store.get_subresource(at.resource, at.info.name, namespace, "scale")
+            document = await self.store.get_subresource(at.resource, at.info.name, namespace, "scale")
             await exchange.json(document, media=accepted.media)
             return
-        stored = await self._store.get(at.resource, at.info.name, namespace)
+        stored = await self.store.get(at.resource, at.info.name, namespace)
         await self._show(exchange, at, stored, accepted)
 
     async def _show(self, exchange: ApiExchange, at: Located, stored: StoredObject, accepted: Accepted) -> None:
@@ -131,7 +117,7 @@ class ResourceHandler:
         query = exchange.query
         accepted = accept(exchange.header(b"accept"))
         options = list_options(query, watch=False)
-        listing = await self._store.list(
+        listing = await self.store.list(
             at.resource,
             _namespace(at),
             labels=query.labels(),
@@ -158,7 +144,7 @@ class ResourceHandler:
     def _table(
         self, exchange: ApiExchange, at: Located, items: list[StoredObject], accepted: Accepted, metadata: Document
     ) -> Document:
-        columns, now = tables.columns_of(at.kind), self._now()
+        columns, now = tables.columns_of(at.kind), self.now()
         include = exchange.query.text("includeObject", "Metadata")
         rows = [tables.row(columns, item.document(), now, accepted.version, include) for item in items]
         return tables.table(accepted.version, tables.definitions(columns), rows, metadata)
@@ -172,10 +158,10 @@ class ResourceHandler:
             fields = (*fields, FieldRequirement("metadata.name", at.info.name))
         after = int(options.version) if options.version not in ("", "0") else None
         if options.initial_events is False and after is None:
-            after = self._store.version
+            after = self.store.version
         watch: Any
         try:
-            watch = self._store.watch(
+            watch = self.store.watch(
                 at.resource,
                 _namespace(at),
                 after=after,
@@ -188,7 +174,7 @@ class ResourceHandler:
             if error.code != 410:
                 raise
             watch = error
-        await self._watchers.serve(exchange, at.resource, at.kind, watch, options, accepted)
+        await self.watchers.serve(exchange, at.resource, at.kind, watch, options, accepted)
 
     # Writing
 
@@ -197,20 +183,20 @@ class ResourceHandler:
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
         structure = self._structure(at)
-        _check_kind(self._store.registry, body.value, at)
+        _check_kind(self.store.registry, body.value, at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
         namespace, name, subresource = _namespace(at), at.info.name, at.info.subresource
         if not at.kind.stored and at.kind.kind != "Binding":
             body.value.setdefault("kind", at.kind.kind)
             body.value.setdefault("apiVersion", at.resource.api_version)
-            await exchange.json(self._reviews.answer(at.kind.kind, body.value, exchange.user, namespace), 201)
+            await exchange.json(self.virtual.answer(at.kind.kind, body.value, exchange.user, namespace), 201)
             return
         if subresource == "token":
-            await exchange.json(self._reviews.token_request(body.value, namespace, name), 201)
+            await exchange.json(self.virtual.token_request(body.value, namespace, name), 201)
             return
-        written = await self._store.send(
-            _write(at, Verb.CREATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+        written = await self.store.send(
+            _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201)
@@ -219,12 +205,12 @@ class ResourceHandler:
         accepted = accept(exchange.header(b"accept"))
         options = write_options(exchange.query, "UpdateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
-        _check_kind(self._store.registry, body.value, at)
+        _check_kind(self.store.registry, body.value, at)
         structure = self._structure(at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
-        written = await self._store.send(
-            _write(at, Verb.UPDATE, body.value, field_manager=options.manager, dry_run=options.dry_run),
+        written = await self.store.send(
+            _write(at, "update", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
@@ -243,7 +229,7 @@ class ResourceHandler:
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
         if type is PatchType.STRATEGIC and at.kind.builtin:
-            for name in ("kind", "apiVersion"):  # whatever it says there, the object stays what it is
+            for name in ("kind", "apiVersion"):  # ignored: a patch cannot change them
                 if isinstance(patch.get(name), str | None):
                     patch.pop(name, None)
         if structure is None:
@@ -269,14 +255,14 @@ class ResourceHandler:
                 exchange.warnings += faults
         request = _write(
             at,
-            Verb.PATCH,
+            "patch",
             patch,
             patch_type=type,
             field_manager=options.manager,
             force=options.force,
             dry_run=options.dry_run,
         )
-        written = await self._store.send(request, user=exchange.user, finish=finish)
+        written = await self.store.send(request, user=exchange.user, finish=finish)
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
     def _check_applied(self, at: Located, patch: Document, structure: Structure, options: WriteOptions) -> list[str]:
@@ -298,7 +284,7 @@ class ResourceHandler:
         return faults if options.validation == "Warn" else []
 
     async def _must_exist(self, at: Located) -> None:
-        await self._store.get(at.resource, at.info.name, _namespace(at))
+        await self.store.get(at.resource, at.info.name, _namespace(at))
 
     async def _written(
         self, exchange: ApiExchange, at: Located, written: Written, accepted: Accepted, code: int
@@ -308,7 +294,7 @@ class ResourceHandler:
             if accepted.shown_as == TABLE:
                 columns = tables.columns_of(at.kind)
                 include = exchange.query.text("includeObject", "Metadata")
-                rows = [tables.row(columns, written.document, self._now(), accepted.version, include)]
+                rows = [tables.row(columns, written.document, self.now(), accepted.version, include)]
                 version = written.document["metadata"].get("resourceVersion", "")
                 shown = tables.table(accepted.version, tables.definitions(columns), rows, {"resourceVersion": version})
                 await exchange.json(shown, code)
@@ -320,8 +306,8 @@ class ResourceHandler:
     async def _delete(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
-        request = _write(at, Verb.DELETE, delete_options=asked.options, dry_run=asked.dry_run)
-        written = await self._store.send(request, user=exchange.user)
+        request = _write(at, "delete", delete_options=asked.options, dry_run=asked.dry_run)
+        written = await self.store.send(request, user=exchange.user)
         if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
@@ -332,7 +318,7 @@ class ResourceHandler:
         accepted = accept(exchange.header(b"accept"))
         query = exchange.query
         asked = await self._deletion(exchange)
-        gone = await self._store.delete_collection(
+        gone = await self.store.delete_collection(
             at.resource,
             _namespace(at),
             labels=query.labels(),
@@ -341,7 +327,7 @@ class ResourceHandler:
             user=exchange.user,
             dry_run=asked.dry_run,
         )
-        metadata = {"resourceVersion": str(self._store.version)}
+        metadata = {"resourceVersion": str(self.store.version)}
         await exchange.json(_list_of(at, gone, metadata), media=accepted.media)
 
     async def _deletion(self, exchange: ApiExchange) -> Deletion:
@@ -352,15 +338,27 @@ class ResourceHandler:
         body = Body(decode(data, media, "DeleteOptions"), data)
         if not isinstance(body.value, dict):
             raise BadRequest("the object provided is unrecognized (must be of type DeleteOptions)")
-        structure = self._structures.delete_options()
+        structure = self.structures.delete_options()
         structure.check(body.value, msgspec.json.encode(body.value), validation="Ignore")
         return deletion(exchange.query, body.value)
 
     def _structure(self, at: Located) -> Structure | None:
         if at.info.subresource:
             group, version, kind, _ = subresources(at.kind, at.info.group, at.info.version)[at.info.subresource]
-            return self._structures.of(group, version, kind)
-        return self._structures.of_resource(at.resource)
+            return self.structures.of(group, version, kind)
+        return self.structures.of_resource(at.resource)
+
+
+_VERBS: dict[str, Callable[[ResourceHandler, ApiExchange, Located], Awaitable[None]]] = {
+    "get": ResourceHandler._get,
+    "list": ResourceHandler._list,
+    "watch": ResourceHandler._watch,
+    "create": ResourceHandler._create,
+    "update": ResourceHandler._update,
+    "patch": ResourceHandler._patch,
+    "delete": ResourceHandler._delete,
+    "deletecollection": ResourceHandler._delete_collection,
+}
 
 
 def _namespace(at: Located) -> str:

@@ -1,4 +1,4 @@
-"""Runs an engine workload against the clock."""
+"""Runs and times an engine workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wharfinger.engine import Engine
 
 
 def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) -> dict[str, Any]:
-    """Places the initial pods, then times the measured ones: deciding and counting the pod on its node, each."""
+    """Places the initial pods, then times the measured ones: the decision and the update of the tables for each."""
     engine = Engine(seed=seed)
     for document in workload.node_documents(nodes):
         engine.set_node(view(document, Node))

@@ -1,6 +1,6 @@
-"""The workloads of upstream's scheduler_perf, as documents: nodes, pods that are there before, and pods to schedule.
+"""The workloads of upstream's scheduler_perf, as documents: nodes, initial pods, and pods to schedule.
 
-Used by the benchmarks; the shapes and sizes are upstream's, so that figures can be laid side by side.
+The shapes and sizes are upstream's, so that results can be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 BOTH = ["sched-0", "sched-1"]
 EVERY = 30
-"""Where upstream says so many a second, one for so many measured pods."""
+"""Upstream creates these at a rate per second; here there is one per so many measured pods."""
 
 
 def node(index: int, zones: tuple[str, ...] = (), pods: int = 110, name: str = "") -> Document:
@@ -136,7 +136,7 @@ PODS_OF_POLICY = 500
 
 
 def governed(name: str, namespace: str) -> Document:
-    """A pod of one of 20 applications, which come one after the other as Deployments create their pods."""
+    """A pod of one of 20 applications, whose pods come one application after the other, as Deployments create them."""
     number = int(name.rsplit("-", 1)[-1]) // PODS_OF_POLICY % POLICIES
     return pod(name, namespace, labels={"app": f"app-{number}"})
 
@@ -193,7 +193,7 @@ CSI_DRIVER = "ebs.csi.aws.com"
 
 
 def csi_node(node: Document) -> Iterator[Document]:
-    """The node's CSI driver takes 39 volumes."""
+    """The CSI driver of the node supports 39 volumes."""
     drivers = [{"name": CSI_DRIVER, "nodeID": "n", "allocatable": {"count": 39}}]
     yield {"kind": "CSINode", "metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": drivers}}
 
@@ -239,9 +239,9 @@ class Workload:
     meanwhile: PodMaker | None = None
     preempts: bool = False
     big_node: bool = False
-    objects: Callable[[], Iterator[Document]] = lambda: iter(())  # of other kinds
-    with_node: Callable[[Document], Iterator[Document]] = _nothing  # what comes with every node
-    with_pod: Callable[[Document], Iterator[Document]] = _nothing  # and with every pod
+    objects: Callable[[], Iterator[Document]] = lambda: iter(())  # objects of other kinds
+    with_node: Callable[[Document], Iterator[Document]] = _nothing  # created with every node
+    with_pod: Callable[[Document], Iterator[Document]] = _nothing  # created with every pod
 
     def node_documents(self, count: int | None = None) -> Iterator[Document]:
         for index in range(self.nodes if count is None else count):

@@ -60,30 +60,21 @@ def extent(document: Any) -> Extent:
 _MESSAGES = message_classes(
     "cel.expr",
     {
-        "CheckedExpr": {"expr": (4, "bytes")},
-        "Expr": {
-            "constant": (3, "Constant"),
-            "identifier": (4, "Identifier"),
-            "select": (5, "Select"),
-            "call": (6, "Call"),
-            "list": (7, "CreateList"),
-            "struct": (8, "CreateStruct"),
-            "comprehension": (9, "Comprehension"),
-        },
-        "Constant": {"string_value": (6, "bytes"), "bytes_value": (7, "bytes")},
-        "Identifier": {},
-        "Select": {"operand": (1, "bytes")},
-        "Call": {"target": (1, "bytes"), "function": (2, "string"), "args": (3, "repeated bytes")},
-        "CreateList": {"elements": (1, "repeated bytes")},
-        "CreateStruct": {"entries": (2, "repeated Entry")},
-        "Entry": {"map_key": (3, "bytes"), "value": (4, "bytes")},
-        "Comprehension": {
-            "range": (2, "bytes"),
-            "initial": (4, "bytes"),
-            "condition": (5, "bytes"),
-            "step": (6, "bytes"),
-            "result": (7, "bytes"),
-        },
+        "CheckedExpr": "bytes expr = 4",
+        "Expr": """
+            Constant constant = 3; Identifier identifier = 4; Select select = 5; Call call = 6; CreateList list = 7;
+            CreateStruct struct = 8; Comprehension comprehension = 9
+        """,
+        "Constant": "bytes string_value = 6; bytes bytes_value = 7",
+        "Identifier": "",
+        "Select": "bytes operand = 1",
+        "Call": "bytes target = 1; string function = 2; repeated bytes args = 3",
+        "CreateList": "repeated bytes elements = 1",
+        "CreateStruct": "repeated Entry entries = 2",
+        "Entry": "bytes map_key = 3; bytes value = 4",
+        "Comprehension": """
+            bytes range = 2; bytes initial = 4; bytes condition = 5; bytes step = 6; bytes result = 7
+        """,
     },
 )
 _Expr = _MESSAGES["Expr"]

@@ -1,11 +1,11 @@
-"""Kubernetes' CEL functions on lists, and its regular-expression searches."""
+"""The functions on lists and the regular-expression searches that Kubernetes adds to CEL."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 from itertools import pairwise
-from re import _constants, _parser  # type: ignore[attr-defined]  # the standard parser, which has no public name
+from re import _constants, _parser  # type: ignore[attr-defined]  # the parser of `re` is not public
 from typing import Any
 
 
@@ -57,10 +57,10 @@ def last_index_of(values: list[Any], wanted: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """Compiles what RE2 accepts and Python's engine can match in bounded time; refuses the rest.
+    """Compiles expressions that RE2 accepts and that Python's engine matches in bounded time; raises ValueError for others.
 
-    Python's engine backtracks, so a repeat within a repeat could take exponential time; look-around and back-references
-    are unknown to RE2.
+    Python's engine backtracks, so nested repetitions could take exponential time. RE2 has no look-around and no
+    back-references.
     """
     try:
         parsed = _parser.parse(pattern)
@@ -78,7 +78,7 @@ def _refuse_costly(parsed: Any, inside_repeat: bool) -> None:
         if code in (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT):
             _low, high, body = argument
             if inside_repeat and high > 1:
-                raise ValueError("illegal regex: a repeat inside a repeat is not supported here")
+                raise ValueError("illegal regex: nested repetitions are not supported")
             _refuse_costly(body, inside_repeat or high > 1)
         elif code is _constants.SUBPATTERN:
             _refuse_costly(argument[3], inside_repeat)

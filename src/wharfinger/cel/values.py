@@ -1,7 +1,7 @@
-"""Kubernetes' CEL value types (quantity, semver, ip, cidr, url, format) as the maps that stand for them inside CEL.
+"""The types that Kubernetes adds to CEL (quantity, semver, ip, cidr, url, format), represented as maps.
 
-The CEL runtime cannot carry Python objects, so each is a map whose one key is its tag. Equal values have equal maps,
-hence `==` works. What a function refuses is a `ValueError`, which CEL turns into an evaluation error.
+Python objects cannot be CEL values, so each value is a map with its type as the only key. Equal values have equal maps, which
+makes `==` work. Functions raise ValueError, which becomes an evaluation error.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def semver(text: str) -> Tagged:
 
 
 def semver_normalized(text: str, normalize: bool) -> Tagged:
-    """With `normalize`: a leading `v` goes, missing minor and patch become 0, leading zeros go."""
+    """With `normalize`, removes a leading `v` and leading zeros, and adds missing minor and patch versions."""
     if not normalize:
         return semver(text)
     body = text.strip().removeprefix("v")
@@ -128,7 +128,7 @@ is_semver_normalized = _succeeds(semver_normalized)
 
 
 def _version(value: Tagged) -> tuple[Any, ...]:
-    """A key that orders by precedence: a release after its pre-releases, numbers below words, build ignored."""
+    """Sort key by precedence: pre-releases before the release, numeric identifiers before others; the build is ignored."""
     match = _SEMVER_SYNTAX.fullmatch(_unwrap(value, _SEMVER))
     assert match is not None
     numbers = (int(match[1]), int(match[2]), int(match[3]))
@@ -151,7 +151,7 @@ def patch(value: Tagged) -> int:
 
 
 def compare(value: Tagged, other: Tagged) -> int:
-    """compareTo of quantities and of versions; mixing them is no overload."""
+    """`compareTo` of two quantities or of two versions."""
     if _SEMVER in value:
         left, right = _version(value), _version(other)
         return (left > right) - (left < right)
@@ -222,7 +222,7 @@ def is_link_local_unicast(value: Tagged) -> bool:
 
 
 def is_global_unicast(value: Tagged) -> bool:
-    """As Go's netip: everything but the special addresses; private ones count as global."""
+    """Like Go's netip: all but the special addresses; private addresses are global."""
     address = _ip(value)
     if isinstance(address, ipaddress.IPv4Address) and address == ipaddress.IPv4Address("255.255.255.255"):
         return False
@@ -347,7 +347,7 @@ def _uri(text: str) -> list[str]:
 
 
 def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """As Kubernetes' prefix checks: a trailing dash is fine, since more is to follow."""
+    """A check of generateName prefixes, which may end with a dash."""
     return lambda text: check(text[:-1] + "a" if text.endswith("-") else text)
 
 
@@ -378,7 +378,7 @@ def named_format(name: str) -> Tagged:
 
 
 def validate(value: Tagged, text: str) -> Tagged:
-    """Stands for an optional list of faults: `hasValue()` tells whether there are any."""
+    """An optional list of errors; `hasValue()` is true if there are any."""
     return {"faults": FORMATS[_unwrap(value, _FORMAT)](text)}
 
 

@@ -1,1 +1,1 @@
-"""What a person touches: the `wharf` command. It reads input, asks the layers below, and prints; nothing is decided here."""
+"""The `wharf` command: it reads input, calls the layers below, and prints the result. No scheduling logic lives here."""

@@ -31,12 +31,12 @@ def state_options(function: F) -> F:
             multiple=True,
             type=click.Path(),
             metavar="PATH",
-            help="Take the state from files instead of a cluster.",
+            help="Read the state from files instead of a cluster.",
         ),
         click.option(
-            "-n", "--namespace", default="default", show_default=True, help="The namespace of a name without one."
+            "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
         ),
-        click.option("-v", "--all", "everything", is_flag=True, help="Name every node or cluster."),
+        click.option("-v", "--all", "everything", is_flag=True, help="List every node or cluster."),
         output_option("table", "json", "yaml"),
     ):
         function = option(function)

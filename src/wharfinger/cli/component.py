@@ -1,4 +1,4 @@
-"""Running live components from the command line: configuration, health endpoint, leader election, and a clean end."""
+"""Runs live components from the command line: configuration, health endpoint, leader election, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a component runs: alone or one of several, and where it tells of itself."""
+    """How a component runs: with leader election or without, and where it serves metrics."""
 
     leader_elect: bool
     metrics_port: int | None
@@ -45,15 +45,13 @@ def running_options(function: F) -> F:
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="A WharfingerConfiguration file.",
             ),
-            click.option("--leader-elect", is_flag=True, help="Let only one of several copies work."),
+            click.option("--leader-elect", is_flag=True, help="Let only one of several replicas work."),
             click.option(
                 "--metrics-port",
                 type=click.IntRange(0, 65535),
                 help="Serve /metrics, /healthz and /readyz on this port.",
             ),
-            click.option(
-                "--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port."
-            ),
+            click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port."),
         )
     ):
         function = option(function)
@@ -61,7 +59,7 @@ def running_options(function: F) -> F:
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """A WharfingerConfiguration file; a faulty one ends the command with all its faults."""
+    """Reads a WharfingerConfiguration file; an invalid one ends the command with all its errors."""
     import yaml
 
     from wharfinger.api.configuration import BadConfiguration, load_configuration
@@ -78,7 +76,7 @@ def read_configuration(path: Path | None) -> Configuration:
 
 
 async def run_until_stopped(work: Callable[[], Awaitable[None]]) -> None:
-    """Runs until it ends or the process is told to stop."""
+    """Runs until the work ends or the process receives a signal."""
     task = asyncio.ensure_future(work())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -91,11 +89,11 @@ async def run_until_stopped(work: Callable[[], Awaitable[None]]) -> None:
 
 
 Turn = Callable[[], Awaitable[object]]
-"""Waited for by whoever is ready to work: returns when it is this process's turn."""
+"""Awaited before working: returns when this process is the leader."""
 
 
 async def at_once() -> None:
-    """The turn of a process that works alone."""
+    """For a process without leader election: returns at once."""
 
 
 async def lead(
@@ -107,10 +105,10 @@ async def lead(
     namespace: str = LEASE_NAMESPACE,
     **timing: float,
 ) -> None:
-    """Works while this process holds the lease of that name, through a client that refuses to write without it.
+    """Works while this process holds the named lease, through a client that refuses to write without it.
 
-    `work` is started before, so that it can load the cluster while it waits for its turn; it is begun anew after a lease
-    was lost.
+    `work` is started before that, so that it can fill its caches while it waits; it is restarted when the lease is
+    lost.
     """
     from wharfinger.client.fence import FencedClient
     from wharfinger.client.leases import Leader, process_identity
@@ -122,7 +120,7 @@ async def lead(
 
 
 async def stand_by_and_lead(leader: Leader, work: Callable[[Turn], Awaitable[None]]) -> bool:
-    """One term of leadership and the time before; whether the work ended by itself."""
+    """One term of leadership, including the wait for it. Returns whether the work ended by itself."""
     turn = asyncio.Event()
     working = asyncio.ensure_future(work(turn.wait))
 
@@ -138,7 +136,7 @@ async def stand_by_and_lead(leader: Leader, work: Callable[[Turn], Awaitable[Non
             return True
         return await election
     finally:
-        election.cancel()  # ends the work first, then gives the lease up
+        election.cancel()  # stops the work first, then releases the lease
         await asyncio.gather(election, return_exceptions=True)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -151,7 +149,7 @@ async def serving_health(
     ready: Callable[[], str],
     work: Callable[[], Awaitable[None]],
 ) -> None:
-    """Works with a metrics and health endpoint beside it, where a port is given."""
+    """Works, and serves metrics and health if a port is given."""
     from wharfinger.client.metrics import HealthServer
 
     if port is None:
@@ -174,9 +172,9 @@ async def run_component(
     metrics: CollectorRegistry,
     running: Running,
 ) -> None:
-    """Works with informers of its own until told to stop, as the leader where one is to be elected; closes the client.
+    """Works with its own informers until stopped, as the leader if one is elected; closes the client.
 
-    `work` may start the informers at once and must wait for its turn before it acts.
+    `work` may start the informers at once and must await its turn before it writes.
     """
     from wharfinger.client.informer import InformerSet
 

@@ -1,4 +1,4 @@
-"""Explanations as text that fits on a screen: refused nodes grouped by reason, the best nodes with each plugin's score."""
+"""Explanations as text: rejected nodes grouped by reason, and the best nodes with the score from each plugin."""
 
 from __future__ import annotations
 

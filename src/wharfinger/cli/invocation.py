@@ -1,4 +1,4 @@
-"""How a person calls this installation of `wharf`, for hints that work as they are printed."""
+"""How to call this installation of `wharf`, for hints that can be copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def folder_to_add() -> Path | None:
-    """The folder of our commands, where a shell does not find them by itself."""
+    """The folder of our commands, if it is not on the PATH."""
     folder = _folder()
     if folder is None:
         return None
@@ -18,7 +18,7 @@ def folder_to_add() -> Path | None:
 
 
 def shown(command: str) -> str:
-    """The command as a shell finds it: its name, or its path from here."""
+    """The command as a shell finds it: its name, or its relative path."""
     folder = folder_to_add()
     if folder is None:
         return command

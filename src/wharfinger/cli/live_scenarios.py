@@ -1,4 +1,4 @@
-"""Running scenarios on a real cluster, one after the other, since they share it."""
+"""Runs scenarios on a running cluster, one after the other, because they share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wharfinger.cli.scenario_runs import Verdict, problem_lines
+from wharfinger.cli.scenario_runs import ScenarioVerdict, problem_lines
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What scenarios are played on. `configuration` is what its components run with: scenarios that need another are
-    skipped. `patience` is how many seconds what should come true may take."""
+    """The cluster that scenarios run on. Scenarios that need another `configuration` than its components have are
+    skipped; `patience` is how many seconds an expectation may take to become true."""
 
     access: ClusterAccess
     configuration: Configuration
     patience: float
-    restart: Sequence[str] = ()  # the command that restarts a component, whose name is added to it
-    webhook: str = ""  # host and port here where its API server can ask about bindings
+    restart: Sequence[str] = ()  # command that restarts the component named by its last argument
+    webhook: str = ""  # host and port on this machine that its API server can reach
 
 
-def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
-    """Verdicts in order."""
+def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[ScenarioVerdict]:
+    """The verdicts in the order of the files."""
     from wharfinger.scenario.running.stage import tidy
 
     run = uuid.uuid4().hex[:8]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # being told to end must leave the cluster clean, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up the cluster when terminated
     with asyncio.Runner() as runner:
         try:
             for file in files:
@@ -46,7 +46,7 @@ def run_live(files: Sequence[Path], cluster: Cluster) -> Iterator[Verdict]:
             runner.run(tidy(cluster.access, run))
 
 
-def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) -> Iterator[Verdict]:
+def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) -> Iterator[ScenarioVerdict]:
     from wharfinger.api.kinds import registry
     from wharfinger.scenario.running.rules import why_not
     from wharfinger.scenario.running.stage import NotPlayable
@@ -55,7 +55,7 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
     except BadInput as error:
-        yield Verdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)
+        yield ScenarioVerdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)
         return
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
@@ -63,17 +63,17 @@ def _run_file(file: Path, cluster: Cluster, run: str, runner: asyncio.Runner) ->
         if reason := _other_configuration(inputs.configuration, cluster.configuration) or why_not(
             scenario, restarts=bool(cluster.restart), webhook=bool(cluster.webhook)
         ):
-            yield Verdict(title, str(file), skipped=reason)
+            yield ScenarioVerdict(title, str(file), skipped=reason)
             continue
         began = time.perf_counter()
         try:
             problems = runner.run(_play(scenario, inputs, cluster, run))
         except NotPlayable as error:
-            yield Verdict(title, str(file), skipped=str(error))
+            yield ScenarioVerdict(title, str(file), skipped=str(error))
             continue
-        except Exception as error:  # one broken scenario must not hide the others
+        except Exception as error:  # an error in one scenario must not hide the others
             problems = [f"the scenario broke: {type(error).__name__}: {error}"]
-        yield Verdict(title, str(file), time.perf_counter() - began, tuple(problems))
+        yield ScenarioVerdict(title, str(file), time.perf_counter() - began, tuple(problems))
 
 
 async def _play(scenario: Scenario, inputs: Inputs, cluster: Cluster, run: str) -> list[str]:

@@ -1,5 +1,5 @@
-"""The `wharf` command: its subcommands are the files of `wharfinger.cli.commands` and those of the systems; only the
-one that is run is loaded."""
+"""The `wharf` command. Its subcommands are the modules of `wharfinger.cli.commands` and those of the systems; only
+the one that runs is loaded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Commands(click.Group):
 
 
 class Wharf(Commands):
-    """The whole command: whatever ends a subcommand ends it with a line for a person and a status for a shell."""
+    """The top-level command: errors of subcommands become a message and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_system_commands()])
@@ -65,12 +65,12 @@ class Wharf(Commands):
             click.echo(err=True)
             ctx.exit(130)
         except OSError as error:
-            # A file that cannot be read or written. A closed pipe has no name, and is click's to end quietly.
+            # A file that cannot be read or written. A closed pipe has no file name; click handles it.
             if error.filename is None:
                 raise
             raise click.ClickException(f"{error.filename}: {error.strerror}") from error
         except Exception as error:
-            errors = sys.modules.get("wharfinger.api.errors")  # nobody can have raised what was never loaded
+            errors = sys.modules.get("wharfinger.api.errors")  # if it was never imported, nothing can have raised it
             if errors is None or not isinstance(error, errors.ApiError):
                 raise
             raise click.ClickException(str(error)) from error
@@ -92,9 +92,9 @@ def wharf() -> None:
 
 
 def main() -> None:
-    # Loading a command makes many objects and no garbage: looking for some takes a tenth of the time.
+    # Imports create many objects and no garbage; collections would take a tenth of the start-up time.
     gc.set_threshold(50_000, 20, 50)
-    # As a kubectl plugin the same command answers to `kubectl wharf`.
+    # Installed as a kubectl plugin, the command is called `kubectl wharf`.
     name = "kubectl wharf" if "kubectl-wharf" in sys.argv[0] else "wharf"
     wharf(prog_name=name)
 

@@ -18,7 +18,7 @@ def write(manifests: Sequence[Document], output: str) -> None:
         document = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
         return
-    # The C dumper shares repeated nodes as anchors unless told otherwise; kubectl would take them, people would not.
+    # Without this the dumper writes repeated values as anchors, which are hard to read.
     dumper = type("Plain", (yaml.CSafeDumper,), {"ignore_aliases": lambda self, data: True})
     for manifest in manifests:
         click.echo("---")

@@ -1,4 +1,4 @@
-"""Options that several commands share: which cluster, and how to print."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_options(function: F) -> F:
-    """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each perhaps None."""
-    function = click.option("--context", metavar="NAME", help="The context of the kubeconfig to use.")(function)
+    """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each of which may be None."""
+    function = click.option("--context", metavar="NAME", help="The kubeconfig context to use.")(function)
     return click.option(
         "--kubeconfig",
         metavar="FILE",
-        help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the cluster we run in.",
+        help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of the pod.",
     )(function)
 
 
@@ -38,10 +38,10 @@ def data_dir_option(help: str) -> Callable[[F], F]:
 
 
 def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
-    """Adds `-o/--output` with the given formats (table, wide, json, yaml, name unless told otherwise)."""
+    """Adds `-o/--output` with the given formats (by default table, wide, json, yaml and name)."""
     choices = formats or ("table", "wide", "json", "yaml", "name")
     return click.option(
-        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="How to print."
+        "-o", "--output", type=click.Choice(choices), default=default, show_default=True, help="Output format."
     )
 
 
@@ -51,7 +51,7 @@ def config_option(function: F) -> F:
 
 
 def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]:
-    """The configuration of a file, and the document as it stands there; without a file, the defaults."""
+    """The configuration of a file, and the document itself; without a file, the defaults."""
     import yaml
 
     from wharfinger.api.configuration import BadConfiguration, load_configuration
@@ -68,7 +68,7 @@ def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]
 
 
 def open_client(kubeconfig: str | None, context: str | None, **options: Any) -> HttpClient:
-    """A client for the cluster of these options. A kubeconfig that cannot be used ends the command with its message."""
+    """A client for the cluster of these options. An unusable kubeconfig ends the command with a message."""
     from wharfinger.client.connect import connect
     from wharfinger.client.kubeconfig import KubeconfigError
 

@@ -1,4 +1,4 @@
-"""Printing for people and for programs: tables, JSON, YAML; colour on terminals only."""
+"""Output formats: tables, JSON and YAML; colours on terminals only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "bright_bl
 
 
 def use_colour(stream: IO[Any] | None = None) -> bool:
-    """Whether to colour what goes to `stream` (standard output if not given): a terminal, and no NO_COLOR."""
+    """Whether to use colours on `stream` (default: standard output): it is a terminal, and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -27,7 +27,7 @@ def paint(text: str, colour: Colour, *, bold: bool = False, stream: IO[Any] | No
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 3) -> str:
-    """Columns as kubectl aligns them: upper-case header, three spaces between, nothing after the last cell."""
+    """A table in the format of kubectl: upper-case header, columns three spaces apart, no trailing blanks."""
     lines = [[name.upper() for name in header], *([_cell(value) for value in row] for row in rows)]
     widths = [max(_width(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -57,7 +57,7 @@ def emit(value: Any, output: str) -> None:
         return
     import msgspec
 
-    # As bytes: reports of big clusters are hundreds of megabytes, and need not be copied more often than they must.
+    # As bytes: reports of large clusters have hundreds of megabytes, so copies are avoided.
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=4), nl=False)
     click.echo()
 

@@ -1,4 +1,4 @@
-"""Progress of long work on a terminal's standard error; silent everywhere else."""
+"""Progress of long operations on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PATIENCE = 0.7  # seconds before anything is shown: short work needs no bar
-_BETWEEN = 0.1  # seconds between two drawings
+_PATIENCE = 0.7  # seconds before anything is shown
+_BETWEEN = 0.1  # seconds between updates
 _WIDTH = 30
 
 
 class Progress:
-    """Draws one line, over and over; `clear` takes it away, for a line that is to stay."""
+    """Redraws one line; `clear` removes it so that other output can follow."""
 
     def __init__(self) -> None:
         self._drawn = False
@@ -39,7 +39,7 @@ class Progress:
 
 @contextmanager
 def progress() -> Iterator[Progress | None]:
-    """What long work tells its progress to; none where nobody looks."""
+    """The callback for progress; None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Objects for commands that only look: from manifests, or from a cluster, as typed views."""
+"""Reads objects from manifests or from a cluster, as typed views."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _from_cluster(
                 try:
                     listed = await client.list(resource)
                 except NotFound:
-                    found.append([])  # a kind that this cluster does not have
+                    found.append([])  # the cluster does not serve this kind
                     continue
                 found.append([view(item, as_type) for item in listed.items])
         finally:

@@ -1,4 +1,4 @@
-"""What `wharf up` leaves in its data directory while it runs, and how others read it: who runs, where, since when."""
+"""The run state that `wharf up` keeps in its data directory, and how other commands read it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunState(msgspec.Struct, rename="camel"):
     started: float = 0.0
     components: list[ComponentState] = []
     config: str = ""  # the file of `--config`
-    nodes: int = 0  # how many simulated nodes there are to be
+    nodes: int = 0  # wanted number of simulated nodes
 
     def write(self) -> None:
         data = msgspec.json.format(msgspec.json.encode(self), indent=2)
@@ -44,7 +44,7 @@ class RunState(msgspec.Struct, rename="camel"):
 
 
 class ServerState(msgspec.Struct):
-    """Written by the API server when it listens."""
+    """Written by the API server when it is listening."""
 
     pid: int
     address: str
@@ -56,7 +56,7 @@ class AlreadyRuns(Exception):
 
 
 def lock(directory: Path) -> IO[str]:
-    """Takes the directory for this process; the lock ends with it, however it ends."""
+    """Locks the directory for this process; the lock is released whenever the process ends."""
     private_directory(directory)
     holder = (directory / _LOCK_FILE).open("a+", encoding="utf-8")
     try:
@@ -88,7 +88,7 @@ def is_locked(directory: Path) -> bool:
 
 
 def seen_state(component: ComponentState) -> str:
-    """The state as the system sees it: a process may be gone or suspended before the supervisor knows."""
+    """The state according to the operating system: a process may be gone or suspended before the supervisor notices."""
     if component.state != "running":
         return component.state
     try:
@@ -97,7 +97,7 @@ def seen_state(component: ComponentState) -> str:
     except ProcessLookupError:
         return "gone"
     except OSError:
-        return component.state  # no such files here
+        return component.state  # no /proc on this platform
     letter = told.rpartition(")")[2].split()[0]
     return {"T": "suspended", "t": "suspended", "Z": "gone"}.get(letter, component.state)
 

@@ -1,4 +1,4 @@
-"""Running many scenarios, several at a time, each file in a process that plays it in a world of its own."""
+"""Runs many scenarios in parallel, each file in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How one scenario went. `problems` are lines for a person."""
+class ScenarioVerdict:
+    """The outcome of one scenario; `problems` has a line of text for each."""
 
     name: str
     file: str
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
     bad_input: bool = False
-    skipped: str = ""  # why it was not played
+    skipped: str = ""  # why it was skipped
 
     @property
     def ok(self) -> bool:
@@ -40,7 +40,7 @@ class Verdict:
 
 
 def collect(paths: Iterable[str]) -> list[Path]:
-    """The files that hold scenarios: those named, and those in folders that mention one."""
+    """The named files, and the files with scenarios in the named folders."""
     found: dict[Path, None] = {}
     for name in paths:
         path = Path(name)
@@ -51,14 +51,14 @@ def collect(paths: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verdict]:
-    """Verdicts in the order in which they come."""
+def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[ScenarioVerdict]:
+    """The verdicts as they become available."""
     workers = min(jobs or os.cpu_count() or 1, len(files))
     if workers == 1:
         for file in files:
             yield from run_file(file, seed)
         return
-    # Ctrl-C reaches the players, too: they are to end at once and without a word.
+    # Ctrl-C reaches the worker processes, too; they must exit silently.
     with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
         running = [pool.submit(run_file, file, seed) for file in files]
         try:
@@ -68,34 +68,34 @@ def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[Verd
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def run_file(file: Path, seed: int) -> list[Verdict]:
-    """Plays every scenario of a file, with the file's manifests and configuration."""
+def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
+    """Runs every scenario of a file, with the file's manifests and configuration."""
     from wharfinger.api.kinds import registry
     from wharfinger.cli.simulating import quiet
     from wharfinger.simulate.inputs import BadInput, read_inputs
-    from wharfinger.simulate.simulation import Options, simulate
+    from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     quiet()
     try:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
     except BadInput as error:
-        return [Verdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
+        return [ScenarioVerdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
     verdicts = []
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         began = time.perf_counter()
         try:
-            report = simulate(inputs, Options(seed=seed), [scenario])
+            report = simulate(inputs, SimulationOptions(seed=seed), [scenario])
             problems = tuple(problem_lines(report["expectations"]))
-        except Exception as error:  # one broken scenario must not hide the others
+        except Exception as error:  # an error in one scenario must not hide the others
             problems = (f"the simulation broke: {type(error).__name__}: {error}",)
         title = f"{file}: {name}" if name else str(file)
-        verdicts.append(Verdict(title, str(file), time.perf_counter() - began, problems))
+        verdicts.append(ScenarioVerdict(title, str(file), time.perf_counter() - began, problems))
     return verdicts
 
 
 def problem_lines(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
-    """What did not hold, for a person."""
+    """The failed expectations as lines of text."""
     from wharfinger.cli.report_text import failure
 
     for each in expectations:
@@ -103,7 +103,7 @@ def problem_lines(expectations: Iterable[dict[str, object]]) -> Iterator[str]:
             yield from failure(each)
 
 
-def junit_xml(verdicts: Sequence[Verdict]) -> str:
+def junit_xml(verdicts: Sequence[ScenarioVerdict]) -> str:
     failed = [verdict for verdict in verdicts if not verdict.ok]
     suite = ElementTree.Element(
         "testsuite",

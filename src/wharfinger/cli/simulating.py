@@ -1,4 +1,4 @@
-"""What the commands that simulate share: reading their input, and ending with status 2 when it is bad."""
+"""What the commands that simulate share: reading their input, and the exit status for invalid input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import click
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
+    from wharfinger.simulate.cluster import SimulatedCluster
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.world import World
 
 
 def quiet() -> None:
-    """Components of a simulated cluster log as they do live; here only what is broken is of interest."""
+    """Components of a simulated cluster log like live ones; only their errors are shown."""
     import logging
 
     logging.getLogger("wharfinger").setLevel(logging.ERROR)
@@ -36,7 +36,7 @@ def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
 
 
 def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
-    """Raises BadInput where the files hold nothing that could be simulated: more likely a slip than a wish."""
+    """Raises BadInput if the files have nothing to simulate, which is probably a mistake."""
     from wharfinger.simulate.inputs import BadInput
 
     if not (inputs.manifests or inputs.scenarios or inputs.configured):
@@ -44,12 +44,12 @@ def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
         raise BadInput([f"{names}: there is no object in it"])
 
 
-def loaded_world(inputs: Inputs) -> World:
-    """A world that holds what the files hold, in which nothing runs. Says what the API refused."""
+def loaded_world(inputs: Inputs) -> SimulatedCluster:
+    """A simulated cluster with the objects of the files, in which no component runs. Prints what the API refused."""
+    from wharfinger.simulate.cluster import SimulatedCluster
     from wharfinger.simulate.simulation import fill
-    from wharfinger.simulate.world import World
 
-    world = World(inputs.configuration, start=inputs.start())
+    world = SimulatedCluster(inputs.configuration, start=inputs.start())
     for refused in world.loop.complete(fill(world, inputs)):
         click.echo(f"Note: {refused.kind} {refused.name} was refused: {refused.message}", err=True)
     return world
@@ -97,7 +97,7 @@ def seconds(text: str, option: str) -> float:
 
 @contextmanager
 def bad_input(status: int = 2) -> Iterator[None]:
-    """Bad input ends the command with this status and a line for each fault."""
+    """Ends the command with this status if the input is invalid, and prints a line for each error."""
     from wharfinger.cli.output import paint
     from wharfinger.simulate.inputs import BadInput
 

@@ -1,6 +1,7 @@
-"""Keeps the components of `wharf up` running: each in a process of its own, started again when it dies, ended together.
+"""Keeps the components of `wharf up` running: each is a process that is restarted when it exits, and all are stopped
+together.
 
-The API server comes first; the others follow once it listens, each with a kubeconfig and rights of its own.
+The API server starts first; the others follow when it is listening, each with its own kubeconfig and rights.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from wharfinger.cli.run_state import ComponentState, RunState, read_server
 from wharfinger.system import systems
 
 SERVER = "apiserver"
-_SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a dead component is started again
-_SOUND = 60.0  # seconds of life after which a death counts as the first again
-_START = 60.0  # seconds the API server may take to listen; a large data file takes its time
-_STOP = 10.0  # seconds components have to end by themselves
-_LOG_BYTES = 10 * 1024 * 1024  # a longer log is put aside at the next start
+_SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a component is restarted
+_SOUND = 60.0  # seconds of running after which the back-off is reset
+_START = 60.0  # seconds for the API server to start listening; a large data file takes long to load
+_STOP = 10.0  # seconds that components have to exit gracefully
+_LOG_BYTES = 10 * 1024 * 1024  # a longer log is rotated at the next start
 _SHOWN_LINES = 10
 
 Say = Callable[[str], None]
 
 
 class StartFailed(Exception):
-    """The API server did not come up; the message has the end of its log."""
+    """The API server did not start; the message has the end of its log."""
 
 
 @dataclass(slots=True)
-class Plan:
-    """What to run."""
+class ControlPlaneOptions:
+    """The options of `wharf up`."""
 
     data_dir: Path
     port: int
@@ -55,24 +56,24 @@ class _Child:
     state: ComponentState
     arguments: list[str]
     process: asyncio.subprocess.Process | None = None
-    log_start: int = 0  # bytes that the log had before the process was started
+    log_start: int = 0  # size of the log in bytes when the process was started
     failures: int = field(default=0)
 
 
 class Supervisor:
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: ControlPlaneOptions, say: Say) -> None:
         self._plan = plan
         self._say = say
         self._logs = private_directory(private_directory(plan.data_dir) / "logs")
         self._stopping = asyncio.Event()
         self._children: list[_Child] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._mute = False  # whether it was said that the state cannot be written
+        self._mute = False  # whether it was reported that the state cannot be written
         config = "" if plan.config is None else str(plan.config)
         self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config, nodes=plan.nodes)
 
     async def start(self) -> None:
-        """Starts everything; returns when the API server listens and the others are started."""
+        """Starts all components; returns when the API server is listening and the others are started."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.stop)
@@ -81,7 +82,7 @@ class Supervisor:
         server = self._add(SERVER, ["--data-dir", str(plan.data_dir), "--host", plan.host, *configured])
         await self._launch(server, *(() if plan.free_port else ("--port", str(plan.port))))
         await self._await_server(server)
-        # Started again it must be found where clients know it.
+        # After a restart, clients must find it at the same port.
         server.arguments += ["--port", self.state.address.rpartition(":")[2]]
         self._watch(server)
         for name in component_commands():
@@ -91,7 +92,7 @@ class Supervisor:
         self._note()
 
     async def run(self) -> None:
-        """Until a signal: then ends all components, the API server last."""
+        """Runs until a signal arrives, then stops all components, the API server last."""
         await self._stopping.wait()
         self._say("Stopping ...")
         for task in self._tasks:
@@ -105,7 +106,8 @@ class Supervisor:
         self._stopping.set()
 
     def _note(self) -> None:
-        """Writes down what runs. Where that is not possible (a full disk), what runs goes on; it is said once."""
+        """Saves the run state. If that fails (a full disk), the components keep running, and the error is printed
+        once."""
         try:
             self.state.write()
         except OSError as error:
@@ -123,7 +125,7 @@ class Supervisor:
         return child
 
     def _arguments(self, name: str) -> list[str]:
-        """Of what the plan says, those options that the command has."""
+        """The arguments of a component: those of our options that its command has."""
         known = options_of(name)
         wanted = {"--kubeconfig": str(component_kubeconfig(self._plan.data_dir, name))}
         if self._plan.config is not None:
@@ -131,13 +133,13 @@ class Supervisor:
         if name == "scheduler":
             wanted["--scheduler-names"] = "default-scheduler,wharfinger"
         if name == "controllers":
-            processes = (process for system in systems() for process in system.processes())
+            processes = (process for system in systems() for process in system.installation().processes)
             elsewhere = (f"-{controller}" for process in processes for controller in process.controllers)
             wanted["--controllers"] = ",".join(["*", *elsewhere])
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]
-        # Nobody else runs nodes here, so those that people make are simulated too.
+        # There are no real kubelets here, so nodes that users create are simulated, too.
         return [*given, "--all"] if name == "nodes" else given
 
     async def _launch(self, child: _Child, *more: str) -> None:
@@ -150,7 +152,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,
-                # Ctrl-C is for the supervisor: it ends the components in their order.
+                # Only the supervisor handles Ctrl-C: it stops the components in order.
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
@@ -182,7 +184,7 @@ class Supervisor:
         self._tasks.append(asyncio.create_task(self._keep(child)))
 
     async def _keep(self, child: _Child) -> None:
-        """Starts a component again whenever it ends, each time later, unless it had lived for a while."""
+        """Restarts a component whenever it exits, with exponential back-off that is reset after a while."""
         while True:
             assert child.process is not None
             code = await child.process.wait()
@@ -201,7 +203,7 @@ class Supervisor:
                 try:
                     await self._launch(child)
                     break
-                except OSError as error:  # no room for a process or its log
+                except OSError as error:  # no memory for a process, or no disk space for its log
                     self._say(f"{state.name} cannot be started: {error}; trying again in {_LONGEST:g} s")
                     await asyncio.sleep(_LONGEST)
 
@@ -225,7 +227,7 @@ class Supervisor:
 
 
 def component_commands() -> list[str]:
-    """The components whose commands this installation has, in the order they start."""
+    """The components whose commands are installed, in the order in which they start."""
     return [name for name in component_users() if _command(name) is not None]
 
 
@@ -242,7 +244,7 @@ def _command(name: str) -> click.Command | None:
 
 
 def open_log(log: Path) -> int:
-    """A descriptor that appends to a log; one that grew long is put aside first."""
+    """A descriptor that appends to a log; a long log is rotated first."""
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -270,5 +272,5 @@ def tail(log: Path, start: int = 0, lines: int = _SHOWN_LINES) -> str:
 
 
 def _die_with_parent() -> None:
-    """Asks Linux to end this process when the supervisor is gone, even if that was killed."""
+    """Asks Linux to terminate this process when the supervisor exits, even if it was killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""YAML for people and for `kubectl`, in block style. Written by hand: a report of 50,000 pods takes seconds, not minutes."""
+"""YAML for people and for `kubectl`, in block style. Our own writer: a report of 50,000 pods takes seconds instead of
+minutes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 def yaml_text(value: Any) -> str:
-    """The document without a line end; members stay in their order."""
+    """The document without a final newline; keys keep their order."""
     lines: list[str] = []
     _write(value, "", lines)
     return "\n".join(lines)
@@ -62,7 +63,7 @@ def _text(value: Any, pad: str) -> str:
         return "{}"
     if isinstance(value, int | float):
         number = repr(value)
-        return number if "." in number else number.replace("e", ".0e")  # without a point YAML 1.1 sees no number
+        return number if "." in number else number.replace("e", ".0e")  # YAML 1.1 needs a decimal point here
     return "[]"
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 import wharfinger
 from wharfinger.api.errors import ApiError, ServiceUnavailable, Unauthorized
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.interface import Client, WatchEvent
@@ -41,7 +41,7 @@ RETRIES_ON_REQUEST = 10  # of a request that the server asked to be sent again l
 RETRY_BASE, RETRY_LIMIT = 0.1, 5.0  # seconds
 WATCH_SECONDS = (300.0, 600.0)  # duration of a watch, chosen at random so that watches do not all end together
 
-_LONG = frozenset((Verb.LIST, Verb.DELETE_COLLECTION))  # verbs with the longer timeout
+_LONG = frozenset(("list", "deletecollection"))  # verbs with the longer timeout
 
 
 class HttpClient(Client):

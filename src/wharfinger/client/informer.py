@@ -12,7 +12,9 @@ import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
+
+from msgspec.structs import replace
 
 from wharfinger.api.errors import (
     ApiError,
@@ -25,8 +27,9 @@ from wharfinger.api.errors import (
 )
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Resource
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.backoff import Backoff
-from wharfinger.client.interface import Client, EventType, ListPage
+from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
 from wharfinger.client.timers import background_sleep
 
 log = logging.getLogger(__name__)
@@ -110,11 +113,15 @@ class Informer(Generic[T]):
         self.last_error: ApiError | None = None
         self.lists = 0  # completed lists
         self._client = client
-        self._view = view
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
-        self._page_size = page_size
+        self._request: ApiRequest[ListPage[T]] = ApiRequest(
+            "list",
+            resource,
+            namespace,
+            view=view,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=page_size,
+        )
         self._backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=rng)
         self._expired = False  # relisted after an expired watch, and no watch has been stable since
         self._objects: dict[ObjectKey, T] = {}
@@ -253,40 +260,23 @@ class Informer(Generic[T]):
         token = ""
         while True:
             try:
-                page = await self._page(token, self._page_size)
+                page = await self._client.send(replace(self._request, continue_token=token))
             except Expired:
                 if not token:
                     raise
                 # The continue token expired: only an unpaged list is certain to be consistent.
-                page = await self._page("", 0)
+                page = await self._client.send(replace(self._request, limit=0))
                 return list(page.items), page.resource_version
             items.extend(page.items)
             token = page.continue_token
             if not token:
                 return items, page.resource_version
 
-    async def _page(self, token: str, limit: int) -> ListPage[T]:
-        return await self._client.list(
-            self.resource,
-            self._namespace,
-            view=self._view,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            limit=limit,
-            continue_token=token,
-        )
-
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         started, version, seen = loop.time(), self._version, 0
-        stream = self._client.watch(
-            self.resource,
-            self._namespace,
-            view=self._view,
-            resource_version=version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-        )
+        watch = replace(self._request, verb="watch", limit=0, resource_version=version)
+        stream = self._client.stream(cast("ApiRequest[WatchEvent[T]]", watch))
         try:
             async for event in stream:
                 if event.object is not None:

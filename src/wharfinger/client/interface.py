@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.requests import ApiRequest, Verb, WriteVerbs
+from wharfinger.api.requests import ApiRequest, WriteVerbs
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Client(WriteVerbs[Document]):
         view: type[Any] | None = None,
         subresource: str = "",
     ) -> Any:
-        request: ApiRequest[Any] = ApiRequest(Verb.GET, resource, namespace, name, subresource, view=view)
+        request: ApiRequest[Any] = ApiRequest("get", resource, namespace, name, subresource, view=view)
         return await self.send(request)
 
     @overload
@@ -104,7 +104,7 @@ class Client(WriteVerbs[Document]):
         view: type[Any] | None = None,
         **options: Unpack[ListArguments],
     ) -> ListPage[Any]:
-        request: ApiRequest[ListPage[Any]] = ApiRequest(Verb.LIST, resource, namespace, view=view, **options)
+        request: ApiRequest[ListPage[Any]] = ApiRequest("list", resource, namespace, view=view, **options)
         return await self.send(request)
 
     def watch(
@@ -123,7 +123,7 @@ class Client(WriteVerbs[Document]):
         Raises Expired when the version is too old.
         """
         request: ApiRequest[WatchEvent[T]] = ApiRequest(
-            Verb.WATCH,
+            "watch",
             resource,
             namespace,
             view=view,
@@ -138,7 +138,7 @@ class Client(WriteVerbs[Document]):
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> None:
         request: ApiRequest[object] = ApiRequest(
-            Verb.DELETE_COLLECTION,
+            "deletecollection",
             resource,
             namespace,
             label_selector=label_selector,

@@ -80,6 +80,7 @@ class Leader:
         self._client = client
         self._name = name
         self._namespace = namespace
+        self._path = f"{namespace}/{name}"  # for messages
         self._clock = clock
         self._duration = lease_duration
         self._renew_deadline = renew_deadline
@@ -98,7 +99,7 @@ class Leader:
     def check(self) -> None:
         """Raises NotLeading unless this process is the leader now. Called before every write."""
         if not self.leading:
-            raise NotLeading(f"not the leader: the lease {self._namespace}/{self._name} is not held by {self.identity}")
+            raise NotLeading(f"not the leader: the lease {self._path} is not held by {self.identity}")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Runs `lead` in every term and cancels it when the term ends.
@@ -118,7 +119,7 @@ class Leader:
             if work.done():
                 work.result()
                 return True
-            log.warning("lost the lease %s/%s", self._namespace, self._name)
+            log.warning("lost the lease %s", self._path)
             return False
         finally:
             # All tasks of `lead` must have ended before the lease is released.
@@ -134,7 +135,7 @@ class Leader:
             pause = self._retry_period * (0.6 + 0.4 * self._rng.random())  # jitter keeps candidates apart
             left = self._ends_at - self._steady()
             await background_sleep(max(_LEAST_PAUSE, left) if 0 < left < pause else pause)
-        log.info("%s acquired the lease %s/%s", self.identity, self._namespace, self._name)
+        log.info("%s acquired the lease %s", self.identity, self._path)
 
     async def _renew(self) -> None:
         """Returns when the lease is lost: acquired by another candidate, or not renewed in time."""
@@ -151,9 +152,9 @@ class Leader:
             async with asyncio.timeout(self._renew_deadline / 2):
                 return await step()
         except ApiError as error:
-            log.info("lease %s/%s: %s", self._namespace, self._name, error)
+            log.info("lease %s: %s", self._path, error)
         except TimeoutError:
-            log.info("lease %s/%s: request timed out", self._namespace, self._name)
+            log.info("lease %s: request timed out", self._path)
         return False
 
     async def _extend(self) -> bool:
@@ -175,9 +176,7 @@ class Leader:
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._steady()
         self._observe(found)
-        self._ends_at = float(
-            "inf"
-        )  # unless another candidate holds it: a failed write is retried at the usual interval
+        self._ends_at = float("inf")  # a failed write is retried at the usual interval
         if self.holder not in ("", self.identity):
             ends_at = self._changed_at + float(found["spec"].get("leaseDurationSeconds") or 0)
             if self._steady() < ends_at:
@@ -239,4 +238,4 @@ class Leader:
             async with asyncio.timeout(self._retry_period):
                 self._observe(await self._client.update(LEASES, {**lease, "spec": free}, self._namespace))
         except (ApiError, TimeoutError) as error:
-            log.info("cannot release the lease %s/%s: %s", self._namespace, self._name, error)
+            log.info("cannot release the lease %s: %s", self._path, error)

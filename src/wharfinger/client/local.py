@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.selectors import (
     BadSelector,
     FieldRequirement,
@@ -39,38 +40,44 @@ class LocalClient(Client):
         return LocalClient(self.store, user, on_warning)
 
     async def send(self, request: ApiRequest[T]) -> T:
-        return cast("T", await self._answer(request))
+        answer: Any
+        if request.verb == "get":
+            answer = await self._get(request)
+        elif request.verb == "list":
+            answer = await self._list(request)
+        elif request.verb == "deletecollection":
+            labels, fields = _selectors(request)
+            answer = await self.store.delete_collection(
+                request.resource, request.namespace, labels=labels, fields=fields, user=self.user
+            )
+        else:
+            written = await self.store.send(cast("ApiRequest[Document]", request), user=self.user)
+            if self._on_warning is not None:
+                for warning in written.warnings:
+                    self._on_warning(warning)
+            answer = written.document
+        return cast("T", answer)
 
-    async def _answer(self, request: ApiRequest[Any]) -> Any:
-        store, resource, view = self.store, request.resource, request.view
-        if request.verb is Verb.GET:
-            if not request.subresource:
-                return _decoded(await store.get(resource, request.name, request.namespace), view)
-            document = await store.get_subresource(resource, request.name, request.namespace, request.subresource)
-            return document if view is None else view_of(document, view)
-        if request.verb is Verb.LIST:
-            labels, fields = _selectors(request)
-            listing = await store.list(
-                resource,
-                request.namespace,
-                labels=labels,
-                fields=fields,
-                limit=request.limit,
-                continue_token=request.continue_token,
-                version=request.resource_version,
-            )
-            items = [_decoded(stored, view) for stored in listing.items]
-            return ListPage(items, str(listing.version), listing.continue_token)
-        if request.verb is Verb.DELETE_COLLECTION:
-            labels, fields = _selectors(request)
-            return await store.delete_collection(
-                resource, request.namespace, labels=labels, fields=fields, user=self.user
-            )
-        written = await store.send(request, user=self.user)
-        if self._on_warning is not None:
-            for warning in written.warnings:
-                self._on_warning(warning)
-        return written.document
+    async def _get(self, request: ApiRequest[Any]) -> Any:
+        resource, name, namespace, view = request.resource, request.name, request.namespace, request.view
+        if not request.subresource:
+            return _decoded(await self.store.get(resource, name, namespace), view)
+        document = await self.store.get_subresource(resource, name, namespace, request.subresource)
+        return document if view is None else view_of(document, view)
+
+    async def _list(self, request: ApiRequest[Any]) -> ListPage[Any]:
+        labels, fields = _selectors(request)
+        listing = await self.store.list(
+            request.resource,
+            request.namespace,
+            labels=labels,
+            fields=fields,
+            limit=request.limit,
+            continue_token=request.continue_token,
+            version=request.resource_version,
+        )
+        items = [_decoded(stored, request.view) for stored in listing.items]
+        return ListPage(items, str(listing.version), listing.continue_token)
 
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         """A watch that times out ends with a bookmark, so that the next watch resumes where this one ended."""

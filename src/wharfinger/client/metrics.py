@@ -35,7 +35,7 @@ class ControllerMetrics:
 
 
 class HealthServer(SideServer):
-    """Serves `/metrics`, `/healthz`, `/livez` and `/readyz`. A check returns what is wrong, or nothing."""
+    """Serves `/metrics`, `/healthz`, `/livez` and `/readyz`. A check returns an error message, or nothing."""
 
     def __init__(
         self,

@@ -30,19 +30,19 @@ BIG = 256 * 1024  # bytes of a list from which on garbage collection is paused d
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _is_plain = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*)?").fullmatch  # a name that needs no quoting: most do not
-_METHODS = {
-    Verb.GET: "GET",
-    Verb.LIST: "GET",
-    Verb.WATCH: "GET",
-    Verb.CREATE: "POST",
-    Verb.UPDATE: "PUT",
-    Verb.PATCH: "PATCH",
-    Verb.DELETE: "DELETE",
-    Verb.DELETE_COLLECTION: "DELETE",
+_METHODS: dict[Verb, str] = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
 }
 
 
-class HttpRequest(msgspec.Struct, frozen=True):
+class HttpRequest(msgspec.Struct, frozen=True, gc=False):
     method: str
     path: str  # with the query
     body: bytes | None = None
@@ -52,23 +52,23 @@ class HttpRequest(msgspec.Struct, frozen=True):
 def encode_request(request: ApiRequest[Any], field_manager: str) -> HttpRequest:
     """`field_manager` is used for writes that set none. A watch must have a timeout."""
     verb, method = request.verb, _METHODS[request.verb]
-    if verb is Verb.GET:
+    if verb == "get":
         return HttpRequest(method, _path(request))
-    if verb is Verb.DELETE:
+    if verb == "delete":
         return HttpRequest(method, _path(request), msgspec.json.encode(_delete_options(request)))
-    if verb is Verb.CREATE or verb is Verb.UPDATE or verb is Verb.PATCH:
+    if verb in ("create", "update", "patch"):
         query = _write_query(request.dry_run, request.field_manager or field_manager, request.force)
-        content_type = request.patch_type.value if verb is Verb.PATCH else JSON
+        content_type = request.patch_type.value if verb == "patch" else JSON
         return HttpRequest(method, _path(request) + query, msgspec.json.encode(request.body), content_type)
     return HttpRequest(method, _path(request) + _query(_list_options(request)))
 
 
 def _path(request: ApiRequest[Any]) -> str:
     namespace, name = request.namespace, request.name
-    if request.verb is Verb.CREATE or request.verb is Verb.UPDATE:
+    if request.verb in ("create", "update"):
         metadata = request.body.get("metadata") or {}
         namespace = namespace or str(metadata.get("namespace") or "")
-        if request.verb is Verb.UPDATE:
+        if request.verb == "update":
             name = name or str(metadata.get("name") or "")
             if not name:
                 raise BadRequest("metadata.name: an update needs the name of its object")
@@ -95,7 +95,7 @@ def _write_query(dry_run: bool, manager: str, force: bool) -> str:
 
 
 def _list_options(request: ApiRequest[Any]) -> dict[str, str]:
-    watch = request.verb is Verb.WATCH
+    watch = request.verb == "watch"
     return {
         "watch": "true" if watch else "",
         "allowWatchBookmarks": "true" if watch else "",
@@ -126,7 +126,7 @@ def _delete_options(request: ApiRequest[Any]) -> Document:
 def decode_response(request: ApiRequest[Any], body: bytes) -> Any:
     """Decodes the body of a successful response: a page for a list, otherwise one object."""
     view: type[Any] = request.view if request.view is not None else dict
-    if request.verb is not Verb.LIST:
+    if request.verb != "list":
         return read_object(body, view)
     page = read_page(body, view)
     if view is dict:

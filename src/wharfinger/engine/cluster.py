@@ -5,11 +5,12 @@ These are the plugins of cluster scope, and all that normalize: a normalized sco
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from wharfinger.engine.preparation import Filters, ScoringPlugin
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.tables import Tables
@@ -100,3 +101,84 @@ class NormalizedScorer:
         if final is not self.final:
             tables.work.rows += len(rows)
         return final
+
+
+class ClusterScope:
+    """All filters and scorers of a shape whose results may change for all rows at once."""
+
+    __slots__ = ("_filters", "_scorers", "guards", "normalized", "tracked")
+
+    def __init__(self, filters: Filters, scorers: Sequence[ScoringPlugin]) -> None:
+        plain = [each for each in scorers if not each.prepared.normalizes]
+        self._filters = [ClusterFilter(each) for _, each in filters if each.scope is Scope.CLUSTER]
+        self._scorers = [
+            ClusterScorer(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.CLUSTER
+        ]
+        self.normalized = [NormalizedScorer(each.prepared, each.weight) for each in scorers if each.prepared.normalizes]
+        self.guards: list[ClusterFilter] = []  # the filters that have something to filter
+        self.tracked: list[NormalizedScorer] = []
+
+    def reset(self, capacity: int) -> None:
+        self.guards = []
+        self.tracked = []
+        for guard in self._filters:
+            guard.version = None
+        for part in self._scorers:
+            part.version = None
+        for scorer in self.normalized:
+            scorer.reset(capacity)
+
+    def refresh(self, tables: Tables) -> tuple[bool, bool, Sequence[NormalizedScorer]]:
+        """Evaluates everything whose version moved.
+
+        Returns whether filters accept other rows, whether all values must be combined again, and the scorers whose
+        difference can be added to the values if not.
+        """
+        filtered = scored = False
+        for guard in self._filters:
+            version = guard.prepared.filter_version
+            if version != guard.version:
+                guard.version = version
+                filtering = guard.prepared.filtering()
+                if filtering != (guard in self.guards):
+                    self.guards = [each for each in self._filters if each in self.guards or each is guard]
+                    if not filtering:
+                        self.guards.remove(guard)
+                    scored = True  # values without the guards were not kept
+                if filtering:
+                    filtered = True
+                    guard.refresh(tables)
+        for part in self._scorers:
+            version = part.prepared.score_version
+            if version != part.version:
+                part.version = version
+                part.refresh(tables)
+                scored = True
+        rescored: list[NormalizedScorer] = []
+        for scorer in self.normalized:
+            version = scorer.prepared.score_version
+            if version != scorer.version:
+                scorer.version = version
+                was_active, scorer.active = scorer.active, scorer.prepared.scoring()
+                scorer.track(tables)
+                if scorer.tracked != (scorer in self.tracked):
+                    self.tracked = [each for each in self.normalized if each.tracked]
+                if was_active and scorer.active and scorer.final is not None and not filtered and not scored:
+                    rescored.append(scorer)
+                else:
+                    scored = scored or was_active or scorer.active
+        return filtered, scored, rescored
+
+    def accepted(self, rows: Bools) -> Bools:
+        """Those of the rows that pass the guards. [row]"""
+        for guard in self.guards:
+            rows = rows & guard.accepted
+        return rows
+
+    def plain_scores(self) -> Ints | None:
+        """The sum of the scores that are not normalized. [row]"""
+        total = None
+        for part in self._scorers:
+            if part.scores is not None:
+                total = part.scores.copy() if total is None else total + part.scores
+        return total

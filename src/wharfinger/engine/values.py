@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wharfinger.engine.cluster import ClusterFilter, ClusterScorer, NormalizedScorer
+from wharfinger.engine.cluster import ClusterScope, NormalizedScorer
 from wharfinger.engine.front import Front
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import RowScope
@@ -43,13 +43,9 @@ class RowValues:
             [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
         )
         self._evaluate = self._row_scope.evaluate
-        self._cluster_filters = [ClusterFilter(each) for each in filters if each.scope is Scope.CLUSTER]
-        self._cluster_scorers = [
-            ClusterScorer(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.CLUSTER
-        ]
-        self._normalized = [
-            NormalizedScorer(each.prepared, each.weight) for each in prepared.scorers if each.prepared.normalizes
-        ]
+        self._cluster = ClusterScope(prepared.filters, prepared.scorers)
+        self._guards, self._tracked = self._cluster.guards, self._cluster.tracked  # here for fast access
+        self._row_normalized = [each for each in self._cluster.normalized if each.prepared.scope is Scope.ROW]
         self._overlaid = bool(prepared.overlays)
 
         # The state of the tables that the values reflect.
@@ -59,16 +55,13 @@ class RowValues:
 
         # [row], allocated by `_build`.
         self.value = _NO_ROWS
-        self._unguarded = _NO_ROWS  # values without the cluster filters; kept while there are active ones
+        self._unguarded = _NO_ROWS  # values regardless of the guards; kept while there are guards
         self._node_accepts = self._row_accepts = _NO_FLAGS
         self._node_base = _NO_ROWS  # plain scores of node scope
         self._base = _NO_ROWS  # plain scores of node and row scope
         self._cluster_base = _NO_ROWS  # plain scores of cluster scope, and normalized ones that differ between rows
 
         # About the values as a whole.
-        self._guards: list[ClusterFilter] = []  # the cluster filters that have something to filter
-        self._tracked: list[NormalizedScorer] = []
-        self._row_normalized = any(each.prepared.scope is Scope.ROW for each in self._normalized)
         self._constant = 0  # normalized scores that are the same for all rows
         self._has_cluster_base = False
         self._sensitive = False  # whether scores depend on which rows are feasible
@@ -91,7 +84,7 @@ class RowValues:
 
     def accepted(self) -> Bools:
         """The rows that pass all filters, regardless of nominated pods and overlays."""
-        return self._guarded(self._node_accepts.view & self._row_accepts.view)
+        return self._cluster.accepted(self._node_accepts.view & self._row_accepts.view)
 
     def node_accepts(self, row: int) -> bool:
         """Whether all filters of node scope accept the row."""
@@ -170,17 +163,11 @@ class RowValues:
         self._node_base = IntColumn(size)
         self._base = IntColumn(size)
         self._cluster_base = IntColumn(size)
-        self._guards = []
-        self._tracked = []
         self._constant = 0
         self._has_cluster_base = self._sensitive = False
         self._feasible = None
-        for guard in self._cluster_filters:
-            guard.version = None
-        for part in self._cluster_scorers:
-            part.version = None
-        for scorer in self._normalized:
-            scorer.reset(size)
+        self._cluster.reset(size)
+        self._guards, self._tracked = self._cluster.guards, self._cluster.tracked
         self._refresh_nodes(tables.rows)
         self._built = True
 
@@ -202,7 +189,7 @@ class RowValues:
         for prepared, weight in self._node_scorers:
             base += prepared.score(rows) * weight
         self._node_base.view[rows] = base
-        for scorer in self._normalized:
+        for scorer in self._cluster.normalized:
             if scorer.prepared.scope is Scope.NODE:
                 scorer.nodes_changed(tables, rows)
         self._refresh_rows(rows)
@@ -296,50 +283,23 @@ class RowValues:
 
     def _score_rows(self, rows: Rows) -> None:
         """The raw scores of normalizing scorers of row scope."""
-        for scorer in self._normalized:
-            if scorer.prepared.scope is Scope.ROW:
-                scorer.raw[rows] = scorer.prepared.score(rows)
+        for scorer in self._row_normalized:
+            scorer.raw[rows] = scorer.prepared.score(rows)
 
     # -- cluster scope
 
     def _refresh_cluster(self) -> tuple[bool, bool]:
-        """Evaluates parts whose version moved; returns whether filters changed, and whether scores did."""
+        """Evaluates cluster scope; returns whether filters changed, and whether all values must be combined again."""
         tables = self._tables
         if self._tables_version == tables.version:
             return False, False
         self._tables_version = tables.version
-        filtered = scored = False
-        for guard in self._cluster_filters:
-            version = guard.prepared.filter_version
-            if version != guard.version:
-                guard.version = version
-                filtering = guard.prepared.filtering()
-                if filtering != (guard in self._guards):
-                    self._guards = [each for each in self._cluster_filters if each in self._guards or each is guard]
-                    if not filtering:
-                        self._guards.remove(guard)
-                    scored = True  # values without the cluster filters were not kept
-                if filtering:
-                    filtered = True
-                    guard.refresh(tables)
-        for part in self._cluster_scorers:
-            version = part.prepared.score_version
-            if version != part.version:
-                part.version = version
-                part.refresh(tables)
-                scored = True
-        for scorer in self._normalized:
-            version = scorer.prepared.score_version
-            if version != scorer.version:
-                scorer.version = version
-                was_active, scorer.active = scorer.active, scorer.prepared.scoring()
-                scorer.track(tables)
-                if scorer.tracked != (scorer in self._tracked):
-                    self._tracked = [each for each in self._normalized if each.tracked]
-                if was_active and scorer.active and scorer.final is not None and not filtered and not scored:
-                    self._rescore(scorer)
-                else:
-                    scored = scored or was_active or scorer.active
+        cluster = self._cluster
+        filtered, scored, rescored = cluster.refresh(tables)
+        self._guards, self._tracked = cluster.guards, cluster.tracked
+        if not scored:
+            for scorer in rescored:
+                self._rescore(scorer)
         return filtered, scored
 
     def _rescore(self, scorer: NormalizedScorer) -> None:
@@ -363,15 +323,9 @@ class RowValues:
         self.value.view[rows] += gained
         self._many_changed()
 
-    def _guarded(self, accepted: Bools) -> Bools:
-        """Those of the rows that pass the cluster filters too."""
-        for guard in self._guards:
-            accepted = accepted & guard.accepted
-        return accepted
-
     def _apply_guards(self) -> None:
-        """Applies the cluster filters again, to the same scores."""
-        self.value.view[:] = np.where(self._guarded(self._tables.alive), self._unguarded.view, REFUSED)
+        """Applies the guards again, to the same scores."""
+        self.value.view[:] = np.where(self._cluster.accepted(self._tables.alive), self._unguarded.view, REFUSED)
         self._many_changed()
 
     # -- combining
@@ -382,7 +336,7 @@ class RowValues:
             return  # `among` does so for each pod, once the rows with overlays have been evaluated
         self._tables.work.totals += 1
         own = self._node_accepts.view & self._row_accepts.view
-        feasible = self._guarded(own)
+        feasible = self._cluster.accepted(own)
         total = self._totals(feasible, keep=True)
         if self._guards:
             self._unguarded.view[:] = np.where(own, total, REFUSED)
@@ -392,12 +346,9 @@ class RowValues:
     def _totals(self, accepted: Bools, *, keep: bool = False) -> Ints:
         """Values for a set of feasible rows; for the other rows they lack the normalized scores. `keep` remembers what
         single rows need to be updated later."""
-        constant, base = 0, None
-        for part in self._cluster_scorers:
-            if part.scores is not None:
-                base = part.scores.copy() if base is None else base + part.scores
+        constant, base = 0, self._cluster.plain_scores()
         rows: Rows | None = None
-        for scorer in self._normalized:
+        for scorer in self._cluster.normalized:
             if keep:
                 scorer.final, scorer.rows, scorer.stale = None, None, False
             if not scorer.active:
@@ -420,7 +371,7 @@ class RowValues:
         if base is not None:
             total += base
         if keep:
-            self._sensitive = any(each.active and not each.uniform for each in self._normalized)
+            self._sensitive = any(each.active and not each.uniform for each in self._cluster.normalized)
             self._constant = constant
             if base is not None:
                 self._cluster_base.view[:] = base

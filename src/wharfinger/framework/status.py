@@ -13,7 +13,6 @@ class Code(Enum):
     ERROR = "Error"  # something failed; the pod is retried with back-off
     UNSCHEDULABLE = "Unschedulable"  # does not fit now; evicting pods from the node may help
     UNRESOLVABLE = "UnschedulableAndUnresolvable"  # does not fit, and evictions do not help
-    SKIP = "Skip"  # the plugin does not apply to this pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +24,6 @@ class Status:
     @property
     def ok(self) -> bool:
         return self.code is Code.SUCCESS
-
-    @property
-    def rejected(self) -> bool:
-        return self.code in (Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
 
     @property
     def message(self) -> str:

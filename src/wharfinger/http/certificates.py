@@ -85,7 +85,7 @@ def usable_certificate(
         if load_key(key).public_key() != loaded.public_key():
             return None
         covered = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # damaged or foreign in whatever way: issuing a new one is always right
+    except Exception:  # whatever is wrong with it, a new one can be issued
         return None
     return loaded if {str(name.value) for name in covered}.issuperset(names) else None
 

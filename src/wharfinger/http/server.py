@@ -22,8 +22,8 @@ def uvicorn_config(application: Callable[..., Any], *, graceful_shutdown: int, *
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        # Longer than clients keep idle connections (Go: 90 s): the side that closes an idle connection loses requests
-        # that are on their way.
+        # Longer than clients keep idle connections (Go: 90 s): the side that closes an idle connection loses
+        # requests that are in flight.
         timeout_keep_alive=300,
         timeout_graceful_shutdown=graceful_shutdown,
         backlog=2048,

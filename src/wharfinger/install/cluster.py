@@ -1,4 +1,4 @@
-"""What a cluster has already: definitions of others, controllers of others for the same kinds, and users' objects."""
+"""What a cluster already has: definitions and controllers of other projects for the same kinds, and users' objects."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _RBAC = {each.kind: each for each in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLE
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    foreign: frozenset[str] = frozenset()  # definitions that others brought, by name
+    foreign: frozenset[str] = frozenset()  # names of definitions that others installed
     refusals: list[str] = field(default_factory=list)  # why a component cannot be installed
-    taken_over: frozenset[tuple[str, str]] = frozenset()  # shipped roles and bindings that an administrator keeps
+    taken_over: frozenset[tuple[str, str]] = frozenset()  # shipped roles and bindings that an administrator maintains
 
 
 async def look(client: Client, components: Sequence[InstallComponent], registry: Registry) -> Findings:
@@ -70,7 +70,7 @@ async def _taken_over(client: Client, components: Iterable[InstallComponent]) ->
 
 
 def is_ours(definition: Document, component: InstallComponent) -> bool:
-    """Whether `wharf install` brought a definition. In groups that other projects share, only the label tells."""
+    """Whether `wharf install` created a definition. In groups that other projects share, only the label tells."""
     if definition["spec"]["group"] not in component.shared_groups:
         return True
     labels = definition["metadata"].get("labels") or {}
@@ -79,14 +79,14 @@ def is_ours(definition: Document, component: InstallComponent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A definition of ours and the users' objects that go with it."""
+    """A definition of ours and the users' objects that are deleted with it."""
 
     definition: str
     objects: list[str]
 
 
 async def losses(client: Client, components: Iterable[InstallComponent], registry: Registry) -> list[Loss]:
-    """What uninstalling would delete: definitions that we brought, with everything of their kinds."""
+    """What uninstalling would delete: definitions that we installed, with all objects of their kinds."""
     found = []
     for component in components:
         for group, plural in component.kinds:
@@ -122,7 +122,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
 
 
 def _rivals(component: InstallComponent, workloads: Iterable[Document]) -> list[str]:
-    """Workloads that run a rival's program: by their own name, or by that of a container, its image or its command."""
+    """Workloads that run a rival program: recognized by the name of the workload, a container, an image or a command."""
     found = []
     for workload in workloads:
         spec = workload.get("spec") or {}

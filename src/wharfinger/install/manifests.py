@@ -1,7 +1,7 @@
-"""Everything a cluster needs to run the chosen components, as manifests for `kubectl apply --server-side -f -`.
+"""The manifests that a cluster needs to run the chosen components, for `kubectl apply --server-side -f -`.
 
-Pure. The webhook configurations are printed without webhooks: the webhook itself fills them in once it can answer, so that
-a cluster in use never waits for a program that is still starting, and applying again takes nothing away.
+Pure. The webhook configurations are printed without webhooks: the webhook adds them when it is ready, so that
+requests never wait for a program that is still starting, and applying again removes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METRICS_PORT, WEBHOOK_PORT = 10290, 9443
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InstallOptions:
     components: Sequence[InstallComponent]
     namespace: str = "wharfinger-system"
     image: str = f"wharfinger:{wharfinger.__version__}"
@@ -39,9 +39,11 @@ class Options:
     enforce: bool = False
     scheduler_names: str = "wharfinger"
     node_selector: str = ""
-    foreign: frozenset[str] = frozenset()  # definitions of others, which are used as they are
-    taken_over: frozenset[tuple[str, str]] = frozenset()  # kinds and names of shipped roles and bindings left alone
-    configuration: Mapping[str, Any] = field(default_factory=dict)  # a WharfingerConfiguration to build upon
+    foreign: frozenset[str] = frozenset()  # names of definitions that others installed
+    taken_over: frozenset[tuple[str, str]] = (
+        frozenset()
+    )  # kind and name of shipped roles and bindings that an administrator maintains
+    configuration: Mapping[str, Any] = field(default_factory=dict)  # the WharfingerConfiguration of the administrator
 
     @property
     def processes(self) -> list[str]:
@@ -50,8 +52,8 @@ class Options:
         return [process for process in known if process in wanted]
 
 
-def manifests(options: Options, registry: Registry) -> list[Document]:
-    """In an order in which each finds what it needs."""
+def manifests(options: InstallOptions, registry: Registry) -> list[Document]:
+    """All manifests, each after those it depends on."""
     made = [_labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace}})]
     made += definitions(options, registry)
     for component in options.components:
@@ -68,8 +70,8 @@ def manifests(options: Options, registry: Registry) -> list[Document]:
     return made
 
 
-def definitions(options: Options, registry: Registry) -> list[Document]:
-    """The CustomResourceDefinitions, but for those that others brought."""
+def definitions(options: InstallOptions, registry: Registry) -> list[Document]:
+    """The CustomResourceDefinitions, except those that others installed."""
     found = []
     for component in options.components:
         for group, plural in component.kinds:
@@ -88,7 +90,7 @@ def _full(process: str) -> str:
     return f"{NAME}-{process}"
 
 
-def _configuration(options: Options) -> Document:
+def _configuration(options: InstallOptions) -> Document:
     scheduler = ""
     if "scheduler" in options.processes:
         scheduler = f"system:serviceaccount:{options.namespace}:{_full('scheduler')}"
@@ -102,14 +104,14 @@ def _configuration(options: Options) -> Document:
     return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
 
 
-def _hash(options: Options) -> str:
-    """Programs read their configuration when they start: another one means other pods."""
+def _hash(options: InstallOptions) -> str:
+    """Programs read their configuration when they start, so a change must restart their pods."""
     text: str = _configuration(options)["data"]["config.yaml"]
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _access(process: str, options: Options) -> list[Document]:
-    """A service account, its rights in the whole cluster, and those in single namespaces."""
+def _access(process: str, options: InstallOptions) -> list[Document]:
+    """A service account with its cluster-wide and namespaced roles."""
     name = _full(process)
     account = {"kind": "ServiceAccount", "name": name, "namespace": options.namespace}
     made: list[Document] = [
@@ -159,8 +161,9 @@ def _local_role(name: str, namespace: str, rules: Sequence[RoleRule], account: D
     ]
 
 
-def _flow_schemas(options: Options) -> list[Document]:
-    """Without them accounts outside kube-system share one low level, and a busy tenant would starve the scheduler."""
+def _flow_schemas(options: InstallOptions) -> list[Document]:
+    """Without them, accounts outside kube-system share a low priority level, and a busy tenant would starve the
+    scheduler."""
     subjects = [
         {"kind": "ServiceAccount", "serviceAccount": {"name": _full(process), "namespace": options.namespace}}
         for process in options.processes
@@ -189,7 +192,7 @@ def _flow_schema(name: str, level: str, precedence: int, subjects: list[Document
     )
 
 
-def _service(options: Options) -> Document:
+def _service(options: InstallOptions) -> Document:
     return _labelled(
         {
             "apiVersion": "v1",
@@ -215,7 +218,7 @@ def _selector(process: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": process}
 
 
-def _arguments(process: str, options: Options) -> list[str]:
+def _arguments(process: str, options: InstallOptions) -> list[str]:
     made = [process, "--config", "/etc/wharfinger/config.yaml"]
     if process == "webhook":
         made += ["--namespace", options.namespace, "--service", _full("webhook"), "--secret", _full("webhook")]
@@ -230,7 +233,7 @@ def _arguments(process: str, options: Options) -> list[str]:
     return made
 
 
-def _deployment(process: str, options: Options) -> Document:
+def _deployment(process: str, options: InstallOptions) -> Document:
     name, labels = _full(process), _selector(process)
     return _labelled(
         {
@@ -249,7 +252,7 @@ def _deployment(process: str, options: Options) -> Document:
     )
 
 
-def _pod(process: str, options: Options) -> Document:
+def _pod(process: str, options: InstallOptions) -> Document:
     same = {"labelSelector": {"matchLabels": _selector(process)}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": same}]}
     serves = process == "webhook"
@@ -258,7 +261,7 @@ def _pod(process: str, options: Options) -> Document:
         if serves
         else {"name": "metrics", "containerPort": METRICS_PORT}
     )
-    # Only the webhook serves anyone; of the others all but one wait for the lease, and waiting is no fault.
+    # Only the webhook serves requests; replicas of other programs that wait for the lease are ready, too.
     live = {"path": "/healthz", "port": port["name"], "scheme": "HTTPS" if serves else "HTTP"}
     ready = {**live, "path": "/readyz"} if serves else live
     container = {
@@ -289,7 +292,7 @@ def _pod(process: str, options: Options) -> Document:
     }
 
 
-def _budget(process: str, options: Options) -> Document:
+def _budget(process: str, options: InstallOptions) -> Document:
     return _labelled(
         {
             "apiVersion": "policy/v1",

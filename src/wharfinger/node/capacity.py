@@ -14,7 +14,7 @@ DEFAULT_PODS = 110
 
 @dataclass(frozen=True, slots=True)
 class InsufficientResource:
-    """A resource of which a node has not enough; `str` is the kubelet's message."""
+    """A resource of which the node does not have enough; `str` is the kubelet's message."""
 
     resource: str
     requested: int

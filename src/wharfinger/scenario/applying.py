@@ -1,4 +1,5 @@
-"""Writes manifests as `kubectl apply` would: create what is missing, merge into what is there, status as a component would."""
+"""Applies manifests like `kubectl apply`: creates missing objects and merges into existing ones. A status is written
+to the status subresource."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from wharfinger.api.views import strip_nulls
 from wharfinger.client.interface import Client
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# In a simulation no time passes while others have their turn; a real server may take some.
+# In a simulation no time passes while other tasks run; a real server needs some.
 _ESTABLISHING = (*[0.0] * 20, *[0.25] * 20)
-# What a snapshot carries that the server owns; a client that sends it back means nothing by it.
+# Fields of a snapshot that the server owns; they are not part of what a client wants.
 _SERVER_OWNED = ("resourceVersion", "managedFields", "selfLink", "generation", "deletionTimestamp")
 
 
 def resource_for(document: Document, registry: Registry) -> Resource:
-    """The collection a manifest goes to. BadRequest when no such kind is served."""
+    """The resource of a manifest. Raises BadRequest if the kind is not served."""
     resource = registry.resource_of(document)
     if resource is None:
         api_version, kind = document.get("apiVersion"), document.get("kind")
@@ -38,7 +39,7 @@ def namespace_of(document: Document, resource: Resource) -> str:
 
 
 async def apply(client: Client, document: Document, registry: Registry) -> Document:
-    """Creates or updates the object, then writes its status where one is given."""
+    """Creates or updates the object, then writes its status if it has one."""
     resource = resource_for(document, registry)
     namespace = namespace_of(document, resource)
     wanted = _cleaned(document)
@@ -48,11 +49,11 @@ async def apply(client: Client, document: Document, registry: Registry) -> Docum
     if current is None:
         written = await client.create(resource, wanted, namespace)
         name = written["metadata"]["name"]
-        status = strip_nulls(status)  # there is nothing that they could remove
+        status = strip_nulls(status)  # nothing could be removed
     else:
         if wanted["metadata"].get("creationTimestamp"):
-            # An object of a snapshot that every cluster has anyway, such as the namespace `default`: the same, though
-            # another server made it.
+            # An object of a snapshot that every cluster has, such as the namespace `default`: treated as the same,
+            # although another server created it.
             for key in ("uid", "creationTimestamp"):
                 wanted["metadata"].pop(key, None)
         patch = three_way(_last_applied(current), wanted, current)
@@ -67,7 +68,8 @@ async def apply(client: Client, document: Document, registry: Registry) -> Docum
 
 
 async def _established(client: Client, name: str) -> None:
-    """Waits until the kind that a definition defines is served, but not for ever: the objects that follow may be of it."""
+    """Waits until the kind of a CustomResourceDefinition is served, with a limit: the next objects may be of that
+    kind."""
     for delay in _ESTABLISHING:
         await asyncio.sleep(delay)
         definition = await _get(client, CUSTOM_RESOURCE_DEFINITIONS, name, "")
@@ -96,13 +98,13 @@ async def _get(client: Client, resource: Resource, name: str, namespace: str) ->
 
 
 def _cleaned(document: Document) -> Document:
-    """A copy with the server's own fields taken out, and the note of what is applied put in."""
+    """A copy without the server's own fields, with the annotation of what was last applied."""
     metadata = dict(document.get("metadata") or {})
     for key in _SERVER_OWNED:
         metadata.pop(key, None)
     cleaned = {**document, "metadata": metadata}
     if metadata.get("creationTimestamp"):
-        # A server has stored it: what was applied there, if anything was, stands in it.
+        # From a server: it has the annotation if it was applied there.
         return cleaned
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(LAST_APPLIED, None)
@@ -126,7 +128,7 @@ def _last_applied(current: Document) -> Document:
 
 
 def three_way(original: Document, modified: Document, current: Document) -> Document:
-    """The merge patch that brings what is wanted and takes away what was wanted before and no longer is."""
+    """The merge patch that sets what is wanted and removes what was applied before and is no longer wanted."""
     patch: dict[str, Any] = {}
     for key, value in modified.items():
         present = current.get(key)

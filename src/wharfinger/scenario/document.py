@@ -1,4 +1,5 @@
-"""The Scenario document: what happens when, and what must hold. Parsed whole before anything runs, every fault by path."""
+"""The Scenario document: what happens when, and what is expected. It is parsed completely before anything runs;
+errors have field paths."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ DEFAULT_START = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ObjectTarget:
     """One object named by kind and name."""
 
     resource: Resource
@@ -29,19 +30,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    target: Target
+    target: ObjectTarget
     merge: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    target: Target
+    target: ObjectTarget
     grace_period: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that goes wrong on purpose; exactly one of the groups of fields is set."""
+class ScenarioFault:
+    """An injected fault; exactly one of the groups of fields is set."""
 
     bind: str = ""  # fail or slow
     count: int = 1
@@ -81,13 +82,13 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     at: float | None = None
     user: str = ""
     apply: tuple[Document, ...] = ()
     patches: tuple[Patch, ...] = ()
     deletes: tuple[Delete, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ScenarioFault, ...] = ()
     rejected: str | None = None
     warned: str | None = None
     expect: tuple[Expectation, ...] = ()
@@ -103,15 +104,15 @@ class Scenario:
     description: str = ""
     start: float = field(default_factory=lambda: parse_time(DEFAULT_START))
     start_given: bool = False
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScenarioStep, ...] = ()
 
 
 def parse_scenario(document: Document, registry: Registry) -> tuple[Scenario, list[FieldError]]:
-    return _Parser(registry).scenario(document)
+    return _ScenarioParser(registry).scenario(document)
 
 
-class _Parser:
-    """Walks the document once, collecting faults; a faulty part is left out of the result."""
+class _ScenarioParser:
+    """Parses the document and collects errors; invalid parts are left out of the result."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -134,14 +135,14 @@ class _Parser:
         )
         return parsed, self._errors
 
-    def _step(self, step: Any, path: str) -> Step:
+    def _step(self, step: Any, path: str) -> ScenarioStep:
         known = ("at", "as", "apply", "patch", "delete", "fault", "rejected", "warned", "expect", "name", "description")
         if not self._object(step, path):
-            return Step()
+            return ScenarioStep()
         self._known(step, known, path)
         applied = self._list(step.get("apply"), f"{path}.apply")
         objects = tuple(item for index, item in enumerate(applied) if self._manifest(item, f"{path}.apply[{index}]"))
-        parsed = Step(
+        parsed = ScenarioStep(
             at=self._duration(step.get("at"), f"{path}.at"),
             user=self._text(step.get("as"), f"{path}.as"),
             apply=objects,
@@ -202,7 +203,7 @@ class _Parser:
             return None
         return known.storage
 
-    def _target(self, item: Any, path: str, known: tuple[str, ...]) -> Target | None:
+    def _target(self, item: Any, path: str, known: tuple[str, ...]) -> ObjectTarget | None:
         if not self._object(item, path):
             return None
         self._known(item, ("apiVersion", "kind", "namespace", "name", *known), path)
@@ -212,7 +213,7 @@ class _Parser:
             self._errors.append(required(f"{path}.name"))
         if resource is None or not name:
             return None
-        return Target(resource, self._namespace(item, path, resource), name)
+        return ObjectTarget(resource, self._namespace(item, path, resource), name)
 
     def _namespace(self, item: Document, path: str, resource: Resource) -> str:
         namespace = self._text(item.get("namespace"), f"{path}.namespace")
@@ -233,7 +234,7 @@ class _Parser:
             return None
         return Delete(target, self._int(item.get("gracePeriodSeconds"), f"{path}.gracePeriodSeconds"))
 
-    def _fault(self, item: Any, path: str) -> Fault | None:
+    def _fault(self, item: Any, path: str) -> ScenarioFault | None:
         if not self._object(item, path):
             return None
         forms = {
@@ -254,7 +255,7 @@ class _Parser:
             self._errors.append(not_supported(f"{path}.{form}", value, choices[form]))
             return None
         count = self._int(item.get("count"), f"{path}.count")
-        return Fault(
+        return ScenarioFault(
             **{form: value},
             count=1 if count is None else count,
             delay=self._duration(item.get("delay"), f"{path}.delay") or 0.0,

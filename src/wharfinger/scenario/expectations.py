@@ -1,4 +1,4 @@
-"""Checks expectations against the objects there are, and says what was there when one does not hold."""
+"""Checks expectations against objects, and describes what was found if one does not hold."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from wharfinger.scenario.paths import ABSENT
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Whether an expectation held; `problems` says what was there instead, `culprits` are the objects concerned."""
+class ExpectationOutcome:
+    """Whether an expectation held; `problems` describes what was found instead, `culprits` are the objects concerned."""
 
     expectation: Expectation
     problems: tuple[str, ...] = ()
     culprits: tuple[Document, ...] = ()
-    explanation: tuple[str, ...] = ()  # why the culprits are as they are, in lines
+    explanation: tuple[str, ...] = ()  # explains the state of the culprits, line by line
 
     @property
     def ok(self) -> bool:
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def select(expectation: Expectation, documents: Sequence[Document]) -> list[Document]:
-    """Those of all objects of the kind that the expectation speaks of."""
+    """The objects that the expectation selects, out of all objects of its kind."""
     chosen = []
     for document in documents:
         metadata = document.get("metadata") or {}
@@ -43,15 +43,15 @@ def select(expectation: Expectation, documents: Sequence[Document]) -> list[Docu
     return chosen
 
 
-def check(expectation: Expectation, documents: Sequence[Document]) -> Outcome:
+def check(expectation: Expectation, documents: Sequence[Document]) -> ExpectationOutcome:
     chosen = select(expectation, documents)
     matching = [document for document in chosen if all(_holds(item, document) for item in expectation.fields)]
     if expectation.absent:
-        # With fields, what must be absent are objects that have them.
+        # With fields, only objects that have them must be absent.
         found = matching if expectation.fields else chosen
         if not found:
-            return Outcome(expectation)
-        return Outcome(expectation, (f"expected none, found {_names(found)}",), tuple(found))
+            return ExpectationOutcome(expectation)
+        return ExpectationOutcome(expectation, (f"expected none, found {_names(found)}",), tuple(found))
     if expectation.match_any:
         return _check_any(expectation, chosen, matching)
     problems: list[str] = []
@@ -67,18 +67,18 @@ def check(expectation: Expectation, documents: Sequence[Document]) -> Outcome:
             prefix = "" if expectation.name else f"{_name(document)}: "
             problems += [prefix + text for text in wrong]
             culprits.append(document)
-    return Outcome(expectation, tuple(problems), tuple(culprits))
+    return ExpectationOutcome(expectation, tuple(problems), tuple(culprits))
 
 
-def _check_any(expectation: Expectation, chosen: list[Document], matching: list[Document]) -> Outcome:
+def _check_any(expectation: Expectation, chosen: list[Document], matching: list[Document]) -> ExpectationOutcome:
     if expectation.count is not None and len(matching) != expectation.count:
         text = f"expected {expectation.count} with these fields, found {len(matching)} of {len(chosen)}{_list_of(matching)}"
-        return Outcome(expectation, (text,), tuple(chosen))
+        return ExpectationOutcome(expectation, (text,), tuple(chosen))
     if expectation.count is None and not matching:
         shown = [f"{_name(document)}: {_values(expectation, document)}" for document in chosen[:10]]
         text = f"none of {len(chosen)} has these fields" + "".join(f"\n  {line}" for line in shown)
-        return Outcome(expectation, (text,), tuple(chosen))
-    return Outcome(expectation)
+        return ExpectationOutcome(expectation, (text,), tuple(chosen))
+    return ExpectationOutcome(expectation)
 
 
 def _holds(item: FieldExpectation, document: Document) -> bool:

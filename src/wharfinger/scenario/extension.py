@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Document, Resource
     from wharfinger.api.requests import ApiRequest
     from wharfinger.client.interface import Client
-    from wharfinger.scenario.document import Fault, Scenario
+    from wharfinger.scenario.document import Scenario, ScenarioFault
     from wharfinger.scenario.running.client import Footprint
 
 
@@ -40,7 +40,7 @@ class ScenarioExtension:
         """Whether a request other than the binding of a pod gives an object a node."""
         return False
 
-    async def simulate_fault(self, fault: Fault, client: Client, now: float) -> None:
+    async def simulate_fault(self, fault: ScenarioFault, client: Client, now: float) -> None:
         """Lets a fault happen in a simulation."""
 
     # -- what a scenario means on a running cluster, told by the scenario alone
@@ -93,7 +93,7 @@ class ScenarioExtension:
         """The patch to send in place of the scenario's."""
         return patch
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         """Lets a fault happen."""
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class Extensions(ScenarioExtension):
     def binds(self, request: ApiRequest[Any]) -> bool:
         return any(part.binds(request) for part in self._parts)
 
-    async def simulate_fault(self, fault: Fault, client: Client, now: float) -> None:
+    async def simulate_fault(self, fault: ScenarioFault, client: Client, now: float) -> None:
         for part in self._parts:
             await part.simulate_fault(fault, client, now)
 
@@ -170,7 +170,7 @@ class Extensions(ScenarioExtension):
             patch = await part.patching(resource, name, patch)
         return patch
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         for part in self._parts:
             await part.fault(fault)
 

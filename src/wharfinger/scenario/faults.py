@@ -6,9 +6,9 @@ import asyncio
 from typing import TypeVar
 
 from wharfinger.api.errors import InternalError
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.client.local import LocalClient
-from wharfinger.scenario.document import Fault
+from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.extension import Extensions
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class BindFaults:
         self._delays = 0
         self._delay = 0.0
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: ScenarioFault) -> None:
         if fault.bind == "fail":
             self._failures += fault.count
         else:
@@ -47,6 +47,6 @@ class FaultyClient(LocalClient):
         self._extensions = Extensions()
 
     async def send(self, request: ApiRequest[T]) -> T:
-        if (request.verb is Verb.CREATE and request.subresource == "binding") or self._extensions.binds(request):
+        if (request.verb == "create" and request.subresource == "binding") or self._extensions.binds(request):
             await self._faults.inject()
         return await super().send(request)

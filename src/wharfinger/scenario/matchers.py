@@ -1,4 +1,4 @@
-"""What an expectation says of one field: a plain value, or one of `in`, `not`, `contains`, `exists`, `regex`, `lt`, `gt`."""
+"""Matchers for a field of an expectation: a plain value, or one of `in`, `not`, `contains`, `exists`, `regex`, `lt`, `gt`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATORS = ("in", "not", "contains", "exists", "regex", "lt", "gt")
 
 
 def matcher(wanted: Any, path: str) -> tuple[Matcher, list[FieldError]]:
-    """The test that `wanted` stands for, and what is wrong with it. Several operators must all hold."""
+    """The predicate for `wanted`, and errors in it. Several operators must all hold."""
     if not isinstance(wanted, dict) or not wanted or not all(key in OPERATORS for key in wanted):
         return (lambda value: same(value, wanted)), []
     tests, errors = [], []
@@ -29,7 +29,7 @@ def matcher(wanted: Any, path: str) -> tuple[Matcher, list[FieldError]]:
 
 
 def same(value: Any, wanted: Any) -> bool:
-    """Equal; a number and a string are equal when they read the same, since quantities and annotations are strings."""
+    """Equality; a number equals a string with the same text, because quantities and annotations are strings."""
     if value is ABSENT:
         return wanted is None
     if isinstance(value, dict) and isinstance(wanted, dict):
@@ -72,7 +72,7 @@ def _test(operator: str, operand: Any) -> Matcher:
 
 
 def _contains(value: Any, wanted: Any) -> bool:
-    """A part of a text, a member of a list, a key of a map; of objects, one that has at least these fields."""
+    """A substring, a list item or a map key; a list item may be an object with at least these fields."""
     if isinstance(value, str):
         return scalar_text(wanted) in value
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def _compares(operator: str, value: Any, bound: Any) -> bool:
 
 
 def _number(value: Any) -> int | None:
-    """In nano-units, so that quantities such as `500m` compare with plain numbers exactly."""
+    """In nano-units, so that quantities such as `500m` compare exactly with numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:

@@ -22,7 +22,7 @@ class BadPath(ValueError):
 
 
 class _Absent:
-    """What a path leads to when there is nothing; not None, which an object may hold."""
+    """The value of a path that does not exist; not None, because that is a valid value."""
 
     def __repr__(self) -> str:
         return "(absent)"
@@ -33,7 +33,7 @@ ABSENT = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A parsed path. A string step enters an object, an int a list by place, a pair a list by a member's field."""
+    """A parsed path. A string is a key, an int an index into a list, a pair the field and value of a list item."""
 
     text: str
     steps: tuple[str | int | tuple[str, str], ...]

@@ -1,7 +1,7 @@
-"""Runs a scenario's steps on a stage: makes the requests, lets time pass, checks what must hold.
+"""Runs the steps of a scenario on a stage: sends requests, lets time pass, checks expectations.
 
-A stage is where it plays: the simulated control plane (`wharfinger.simulate.world`) or a real cluster. What a step means
-stands here once.
+A stage is a simulated control plane (`wharfinger.simulate.cluster`) or a running cluster
+(`wharfinger.scenario.running`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Expectation, Fault, Scenario, Step
-from wharfinger.scenario.expectations import Outcome
+from wharfinger.scenario.document import Expectation, Scenario, ScenarioFault, ScenarioStep
+from wharfinger.scenario.expectations import ExpectationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,10 @@ class Rejection:
 @dataclass(slots=True)
 class Results:
     rejections: list[Rejection] = field(default_factory=list)
-    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)  # where in the scenario, and how it went
-    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that went otherwise than they said
+    outcomes: list[tuple[str, ExpectationOutcome]] = field(
+        default_factory=list
+    )  # position in the scenario, and outcome
+    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that did not go as stated
 
     @property
     def ok(self) -> bool:
@@ -42,7 +44,7 @@ class Results:
 
 
 class Stage(Protocol):
-    """Where a scenario plays."""
+    """Where a scenario runs."""
 
     registry: Registry
 
@@ -55,13 +57,13 @@ class Stage(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Lets time pass until nothing more is going on."""
+        """Lets time pass until nothing changes any more."""
         ...
 
-    async def fault(self, fault: Fault) -> None: ...
+    async def fault(self, fault: ScenarioFault) -> None: ...
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
-        """Checks each, waiting as it allows."""
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
+        """Checks each, waiting as long as it allows."""
         ...
 
 
@@ -79,7 +81,7 @@ async def run(scenario: Scenario, stage: Stage, results: Results) -> None:
             results.outcomes.append((f"{where}.expect[{number}]", outcome))
 
 
-async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
+async def _act(step: ScenarioStep, where: str, stage: Stage, results: Results) -> None:
     warnings: list[str] = []
     client = stage.client(step.user, warnings.append)
     refused: list[Rejection] = []
@@ -107,7 +109,9 @@ async def _act(step: Step, where: str, stage: Stage, results: Results) -> None:
     _judge(step, where, refused, warnings, results)
 
 
-def _judge(step: Step, where: str, refused: Sequence[Rejection], warnings: Sequence[str], results: Results) -> None:
+def _judge(
+    step: ScenarioStep, where: str, refused: Sequence[Rejection], warnings: Sequence[str], results: Results
+) -> None:
     expected = step.rejected is not None
     results.rejections += [
         Rejection(item.kind, item.namespace, item.name, item.user, item.message, expected) for item in refused
@@ -132,7 +136,7 @@ def _judge(step: Step, where: str, refused: Sequence[Rejection], warnings: Seque
 
 
 async def request(document: Document, user: str, call: Awaitable[Any]) -> list[Rejection]:
-    """Makes one request; the refusal, if it was refused."""
+    """Sends one request; returns the refusal, if any."""
     try:
         await call
     except ApiError as error:
@@ -143,7 +147,7 @@ async def request(document: Document, user: str, call: Awaitable[Any]) -> list[R
 
 
 def refusal(item: Rejection) -> str:
-    """A refusal that nobody expected, as a sentence."""
+    """An unexpected refusal as a sentence."""
     name = f"{item.namespace}/{item.name}" if item.namespace else item.name
     return f"the API refused {item.kind} {name}: {item.message}"
 

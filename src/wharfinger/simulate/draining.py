@@ -8,13 +8,13 @@ from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.client.interface import Client
 from wharfinger.scenario.runner import Rejection
-from wharfinger.simulate.world import World
+from wharfinger.simulate.cluster import SimulatedCluster
 
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-async def drain(world: World, client: Client, node: str, user: str) -> list[Rejection]:
-    """Evictions that a budget stands against are tried again for as long as others succeed. Those that failed for good."""
+async def drain(world: SimulatedCluster, client: Client, node: str, user: str) -> list[Rejection]:
+    """Evictions that a disruption budget prevents are retried as long as others succeed. Returns those that failed."""
     await client.patch(NODES, node, {"spec": {"unschedulable": True}})
     before: set[tuple[str, str]] = set()
     while True:

@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes, asked of any API server. Changes nothing."""
+"""Explains scheduling decisions for pods of any API server. Changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PodExplanation:
     notes: tuple[str, ...] = field(default=())
 
     def document(self) -> Document:
-        """The answer as data: `nodes` with the refusing plugin or the scores of each, and the choice."""
+        """The explanation as data: for each of the `nodes` the rejecting plugin or the scores, and the choice."""
         found = self.explanation.document()
         found["pod"] = {"namespace": self.pod.metadata.namespace, "name": self.pod.metadata.name}
         found["choice"] = self.choice or None
@@ -52,7 +52,7 @@ async def explain_pod(
     *,
     seed: int = 0,
 ) -> PodExplanation:
-    """Loads the cluster as the scheduler would, and asks. A pod that has a node is asked for as if it had none."""
+    """Loads the cluster like the scheduler and explains the pod. A bound pod is treated as if it were not bound."""
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
     scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(seed=seed))
@@ -67,7 +67,8 @@ async def explain_pod(
 
 
 def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:
-    """Asks a loaded scheduler. The pod's own place is given up for the question, so the scheduler is not to be used further."""
+    """Explains a pod with a loaded scheduler. The pod is removed from its node, so the scheduler cannot be used
+    afterwards."""
     engine = scheduler.engine
     notes = []
     if pod.spec.node_name:
@@ -94,7 +95,7 @@ def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:
 
 
 def brief(engine: Engine, pod: Pod) -> list[str]:
-    """In few lines why a pod is where it is, asked of an engine that goes on working."""
+    """Explains in a few lines where a pod is, with an engine that stays in use."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.spec.node_name:
         state = "runs" if pod.status.phase == "Running" else f"is {pod.status.phase}"

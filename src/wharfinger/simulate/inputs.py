@@ -1,6 +1,8 @@
-"""Reads what a simulation starts from: manifests, scenarios and the configuration, out of files, folders and standard input.
+"""Reads the input of a simulation: manifests, scenarios and the configuration, from files, folders and standard
+input.
 
-Everything is read and checked before anything runs; all faults are told at once, each with file, document and field path.
+Everything is read and validated before anything runs; all errors are reported together, with file, document and field
+path.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from wharfinger.api.configuration import KIND as CONFIGURATION
 from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
-from wharfinger.api.manifests import Fault, Loaded, Manifest, Source, load_all
+from wharfinger.api.manifests import Loaded, Manifest, ManifestFault, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
@@ -32,7 +34,7 @@ _ELSEWHERE = {
 
 
 class BadInput(ValueError):
-    """Something cannot be read; `problems` has a line for each."""
+    """Invalid input; `problems` has a line for each error."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -44,11 +46,11 @@ class Inputs:
     manifests: list[Manifest] = field(default_factory=list)
     scenarios: list[tuple[Scenario, Source]] = field(default_factory=list)
     configuration: Configuration = field(default_factory=Configuration)
-    configured: bool = False  # whether the files hold a configuration
-    notes: list[str] = field(default_factory=list)  # what was mended, what has no effect
+    configured: bool = False  # whether the files contain a configuration
+    notes: list[str] = field(default_factory=list)  # corrections, and settings without effect
 
     def start(self) -> float:
-        """When the virtual clock starts: as a scenario says, else at the default, but never before a snapshot was made."""
+        """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
         for scenario, _ in self.scenarios:
             if scenario.start_given:
                 return scenario.start
@@ -70,7 +72,7 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
                 problems.append(f"{name}: no YAML or JSON file in this folder")
             named = [(str(each), each) for each in inside]
         elif path.exists():
-            named = [(name, path)]  # also a pipe, as `<(…)` of a shell makes
+            named = [(name, path)]  # also a pipe, such as `<(…)` in a shell
         else:
             problems.append(f"{name}: no such file or folder")
             continue
@@ -85,11 +87,11 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
 
 
 def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) -> Inputs:
-    """Raises BadInput with every fault of every file. Kinds that CustomResourceDefinitions among them define are added to
-    the registry."""
+    """Raises BadInput with all errors of all files. Kinds of CustomResourceDefinitions among them are added to the
+    registry."""
     with gc_paused():
         loaded = load_all(files)
-    inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.mended])
+    inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.repaired])
     problems = list(loaded.faults)
     _learn(loaded, registry)
     configured: Source | None = None
@@ -102,14 +104,14 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
             inputs.scenarios.append((scenario, source))
         elif own and document.get("kind") == CONFIGURATION:
             if configured is not None:
-                problems.append(Fault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
+                problems.append(ManifestFault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
             configured, inputs.configured = source, True
             inputs.configuration, errors = _configuration(document)
             problems += _faults(source, errors)
         elif registry.resource_of(document) is None:
             what = f'no kind "{document.get("kind")}" in version "{document.get("apiVersion")}"'
             hint = _hint(document, registry)
-            problems.append(Fault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
+            problems.append(ManifestFault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
         else:
             inputs.manifests.append(manifest)
     if problems:
@@ -120,7 +122,7 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
 
 
 def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]:
-    # Loads every plugin: only where there is something to check.
+    # Imports all plugins, so only if there is something to validate.
     from wharfinger.scheduler import profiles
     from wharfinger.scheduler.configuration import BadSchedulerConfiguration
 
@@ -137,12 +139,12 @@ def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]
     return configuration, errors
 
 
-def _faults(source: Source, errors: Iterable[FieldError]) -> list[Fault]:
-    return [Fault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
+def _faults(source: Source, errors: Iterable[FieldError]) -> list[ManifestFault]:
+    return [ManifestFault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
 
 
 def _learn(loaded: Loaded, registry: Registry) -> None:
-    """Adds the kinds that definitions define, those that scenarios apply included, unless they are served anyway."""
+    """Adds the kinds of CustomResourceDefinitions, including those in scenarios, unless they are served already."""
     for manifest in loaded.manifests:
         document = manifest.document
         steps = document.get("steps") if document.get("kind") == SCENARIO else None
@@ -152,7 +154,7 @@ def _learn(loaded: Loaded, registry: Registry) -> None:
                 try:
                     kind = kind_of(each)
                 except (AttributeError, KeyError, TypeError):
-                    continue  # the API tells what is wrong with the definition
+                    continue  # the API will report what is wrong with the definition
                 if kind is not None and registry.of_plural(kind.group, kind.plural) is None:
                     registry.add(kind)
 
@@ -168,7 +170,7 @@ def _hint(document: Document, registry: Registry) -> str:
 
 
 def _times_told(manifests: Iterable[Manifest]) -> list[float]:
-    """All moments of which objects tell that a server has stored: a snapshot was made after the last of them."""
+    """All timestamps that a server wrote; the snapshot was taken after the last of them."""
     texts: set[str] = set()
     for manifest in manifests:
         document = manifest.document
@@ -186,7 +188,7 @@ def _times_told(manifests: Iterable[Manifest]) -> list[float]:
 
 
 def _collect_times(value: object, found: set[str]) -> None:
-    """Fields of a status that tell when something was: `startTime`, `lastTransitionTime`, `startedAt` and their like."""
+    """The timestamps in a status, such as `startTime`, `lastTransitionTime` and `startedAt`."""
     if isinstance(value, dict):
         for name, item in value.items():
             if isinstance(item, dict | list):

@@ -20,17 +20,17 @@ Ts = TypeVarTuple("Ts")
 
 
 class Deadlock(RuntimeError):
-    """A coroutine waits for something that can never happen: no task is ready and no timer is left."""
+    """A coroutine waits forever: no task is ready and no timer is left."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 0.0
-        self._horizon: float | None = None  # time never goes beyond this while running towards a moment
+        self._horizon: float | None = None  # time does not pass this moment
         self._stop_when_idle = False
         self._foreground: deque[asyncio.TimerHandle] = deque()
         self._compact_at = 1024
-        self.each_turn: Callable[[], None] | None = None  # called whenever the loop has gone round: for progress
+        self.each_turn: Callable[[], None] | None = None  # called in every iteration of the loop, to report progress
         self._waiting_for_still: list[asyncio.Future[None]] = []
         self._waiting_for_idle: list[asyncio.Future[None]] = []
         self._waiting_for_move: list[asyncio.Future[None]] = []
@@ -40,7 +40,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def run_until_idle(self, *, until: float | None = None) -> None:
-        """Runs until only background timers are left, or loop time `until` has come."""
+        """Runs until only background timers are left, or until loop time `until`."""
         self._run(until=until, stop_when_idle=True)
 
     def run_to(self, moment: float) -> None:
@@ -67,7 +67,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await self.still()
 
     async def next_moment(self, until: float) -> None:
-        """Lets time move on to the next timer, at most to `until`, and everything due then happen."""
+        """Lets time pass until the next timer, at most until `until`, and everything due then happen."""
         with background():
             limit = self.call_at(until, lambda: None)
         try:

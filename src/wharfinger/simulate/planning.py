@@ -1,4 +1,4 @@
-"""The difference a change makes: a cluster is simulated until idle, then with the change until idle again, and compared."""
+"""Plans a change: a cluster is simulated until idle, then with the change until idle again, and the two are compared."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
-from wharfinger.scenario.document import Target
+from wharfinger.scenario.document import ObjectTarget
 from wharfinger.simulate import report
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.draining import drain
 from wharfinger.simulate.inputs import BadInput, Inputs
-from wharfinger.simulate.simulation import Options, apply_manifests, prepare
-from wharfinger.simulate.world import World
+from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 from wharfinger.system import systems
 
 _PAGE = 500
@@ -38,8 +38,8 @@ _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one object: `before` and `after` are what a person would want to know of it, or nothing."""
+class PlannedChange:
+    """A change to one object. `before` and `after` are the facts that are compared; None if it does not exist."""
 
     kind: str
     namespace: str
@@ -63,8 +63,8 @@ class Change:
 
 
 @dataclass(slots=True)
-class Plan:
-    changes: list[Change] = field(default_factory=list)
+class ChangePlan:
+    changes: list[PlannedChange] = field(default_factory=list)
     refused: list[runner.Rejection] = field(default_factory=list)
     failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
     left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
@@ -74,7 +74,7 @@ class Plan:
         return not self.changes and not self.refused
 
     def numbers(self) -> dict[str, int]:
-        """How many changes there are of each sort."""
+        """The number of changes of each type."""
         return dict(Counter(change.what for change in self.changes).most_common())
 
     def document(self) -> Document:
@@ -93,15 +93,15 @@ def plan(
     change: Inputs,
     *,
     start: float | None = None,
-    options: Options | None = None,
-    deletions: Sequence[Target] = (),
+    options: SimulationOptions | None = None,
+    deletions: Sequence[ObjectTarget] = (),
     drains: Sequence[str] = (),
-) -> Plan:
-    """The change is applied to the cluster: its manifests, then what is to be deleted and drained, then its scenarios.
-    The configuration is the cluster's. Raises BadInput where something to delete or drain is not there."""
-    options = options or Options()
+) -> ChangePlan:
+    """Applies the change to the cluster: its manifests, then deletions and drains, then its scenarios. The
+    configuration is the cluster's. Raises BadInput if an object to delete or drain does not exist."""
+    options = options or SimulationOptions()
     begin = max(cluster.start(), change.start()) if start is None else start
-    world = World(cluster.configuration, start=begin, seed=options.seed)
+    world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
     try:
         return world.loop.complete(_plan(world, cluster, change, options, deletions, drains))
     finally:
@@ -109,16 +109,16 @@ def plan(
 
 
 async def _plan(
-    world: World,
+    world: SimulatedCluster,
     cluster: Inputs,
     change: Inputs,
-    options: Options,
-    deletions: Sequence[Target],
+    options: SimulationOptions,
+    deletions: Sequence[ObjectTarget],
     drains: Sequence[str],
-) -> Plan:
+) -> ChangePlan:
     given = runner.Results()
     await prepare(world, [*cluster.manifests, *change.manifests])
-    await apply_manifests(world, cluster.manifests, Options(seed=options.seed, once=options.once), given)
+    await apply_manifests(world, cluster.manifests, SimulationOptions(seed=options.seed, once=options.once), given)
     await world.settle()
     before = _state(world)
     results = runner.Results()
@@ -136,7 +136,7 @@ async def _plan(
         await runner.run(scenario, world, results)
     await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
-    return Plan(
+    return ChangePlan(
         list(_compare(before, _state(world), preempted)),
         [each for each in results.rejections if not each.expected],
         [each for each in report.expectations(results) if not each["ok"]],
@@ -145,7 +145,7 @@ async def _plan(
 
 
 async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
-    """Everything a live cluster holds that has a part in scheduling."""
+    """All objects of a live cluster that matter for scheduling."""
     source = Source("the cluster", 1, 1)
     found: list[Manifest] = []
     for kind in registry:
@@ -163,7 +163,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
             page = await client.list(resource, limit=_PAGE, continue_token=token)
         except ApiError as error:
             if error.code in (403, 404, 405):
-                return items  # not served there, or not for us: it cannot matter to the plan
+                return items  # not served, or we may not read it
             raise
         items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page.items]
         token = page.continue_token
@@ -171,7 +171,7 @@ async def _all(client: Client, resource: Resource) -> list[Document]:
             return items
 
 
-def _state(world: World) -> dict[ComparedKey, Mapping[str, Any]]:
+def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
     """What is compared: workloads, pods with their nodes, and the state of each system."""
     state: dict[ComparedKey, Mapping[str, Any]] = {}
     for resource in _WORKLOADS:
@@ -188,12 +188,12 @@ def _state(world: World) -> dict[ComparedKey, Mapping[str, Any]]:
             facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
         state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
     for system in systems():
-        state.update(system.compared_state(world.objects))
+        state.update(system.report().compared(world.objects))
     return state
 
 
 def _replicas(workload: Document) -> dict[str, Any]:
-    """How many pods a workload wants and has, and why the API lets it have no more."""
+    """How many pods a workload wants and has, and why the API refuses more."""
     status = workload.get("status") or {}
     failure = find_condition(status.get("conditions") or (), "ReplicaFailure") or {}
     return {
@@ -205,15 +205,16 @@ def _replicas(workload: Document) -> dict[str, Any]:
 
 def _compare(
     before: Mapping[ComparedKey, Any], after: Mapping[ComparedKey, Any], preempted: set[ComparedKey]
-) -> Iterable[Change]:
+) -> Iterable[PlannedChange]:
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if _compared(old) != _compared(new):
-            yield Change(*key, _what(key, old, new, preempted), old, new)
+            yield PlannedChange(*key, _what(key, old, new, preempted), old, new)
 
 
 def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Why something waits may be worded anew (there is one node more to count) without anything having changed for it."""
+    """The facts without the message: it may change (one more node is counted) although nothing changed for the
+    object."""
     return None if facts is None else {key: value for key, value in facts.items() if key != "message"}
 
 

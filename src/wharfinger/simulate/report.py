@@ -1,4 +1,4 @@
-"""The SimulationReport: what became of everything, as plain data; how it is shown is the command line's matter."""
+"""Builds the SimulationReport, the outcome of a simulation as plain data; the command line formats it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def build(
     schedulers: Collection[str],
     results: Results,
 ) -> Document:
-    """`reasons` tells for each pending pod how many nodes were refused for what, `schedulers` whose pods are tried at all."""
+    """`reasons`: for each pending pod, how many nodes were rejected for each reason; `schedulers`: the names that are
+    served."""
     return {
         "kind": "SimulationReport",
         "apiVersion": "wharfinger.dev/v1alpha1",
@@ -43,7 +44,7 @@ def build(
 
 
 def expectations(results: Results) -> list[Document]:
-    """How each expectation went, and the steps that went otherwise than they said."""
+    """The outcome of each expectation, and the steps that did not go as stated."""
     return [
         *(
             {

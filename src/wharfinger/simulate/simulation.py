@@ -1,4 +1,4 @@
-"""One simulation from start to report: inputs are applied, scenarios played, time passes, the outcome is told."""
+"""One simulation from start to report: applies the input, runs scenarios, lets time pass, and builds the report."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from wharfinger.client.memory import gc_rare
 from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs
-from wharfinger.simulate.world import World
 from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
-"""(what is going on, how much of it is done, how much there is)"""
+"""Called with the current activity, how much of it is done, and the total."""
 
-_TURNS = 16  # of the loop between two words on progress
+_TURNS = 16  # iterations of the loop between two progress reports
 
 
 @dataclass(slots=True)
-class Options:
+class SimulationOptions:
     seed: int = 0
     user: str = ""
-    duration: float | None = None  # let that much time pass; None: until idle
+    duration: float | None = None  # how much time passes; None: until idle
     progress: Progress | None = None
-    once: bool = False  # the manifests are not needed again: each is let go as it is applied
+    once: bool = False  # the manifests are not needed again: each is released when it has been applied
 
 
 @dataclass(slots=True)
 class _Findings:
-    """What a report is made of. Objects as bytes: a world and the decoded report of a big one need not fit side by side."""
+    """What a report is built from. Objects are kept encoded, so that a large cluster and its report need not fit into
+    memory together."""
 
     now: float
     objects: list[bytes]
@@ -47,24 +48,26 @@ class _Findings:
     results: runner.Results
 
 
-def simulate(inputs: Inputs, options: Options, scenarios: Sequence[Scenario] | None = None) -> Document:
-    """Plays everything in a world of its own and gives the SimulationReport."""
+def simulate(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario] | None = None) -> Document:
+    """Runs everything in a new simulated cluster and returns the SimulationReport."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_rare():
         findings = _found(inputs, options, chosen)
-        gc.collect()  # the world is no longer referenced, and full of cycles
+        gc.collect()  # the cluster is not referenced any more, but has reference cycles
         return _report(findings)
 
 
-def _found(inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
-    world = World(inputs.configuration, start=inputs.start(), seed=options.seed)
+def _found(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]) -> _Findings:
+    world = SimulatedCluster(inputs.configuration, start=inputs.start(), seed=options.seed)
     try:
         return world.loop.complete(_play(world, inputs, options, scenarios))
     finally:
         world.close()
 
 
-async def _play(world: World, inputs: Inputs, options: Options, scenarios: Sequence[Scenario]) -> _Findings:
+async def _play(
+    world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
+) -> _Findings:
     results = runner.Results()
     await prepare(world, inputs.manifests)
     for scenario in scenarios:
@@ -82,8 +85,8 @@ async def _play(world: World, inputs: Inputs, options: Options, scenarios: Seque
     return _findings(world, results)
 
 
-def _teller(world: World, progress: Progress) -> Callable[[], None]:
-    """Tells now and then how far things are: pods that still wait for a node, and then what time it is."""
+def _teller(world: SimulatedCluster, progress: Progress) -> Callable[[], None]:
+    """Reports progress now and then: the pods that still wait for a node, then the virtual time."""
     turns = count()
 
     def tell() -> None:
@@ -98,24 +101,29 @@ def _teller(world: World, progress: Progress) -> Callable[[], None]:
     return tell
 
 
-async def prepare(world: World, manifests: Sequence[Manifest]) -> None:
-    """Starts every part of a world into which these manifests are to be applied."""
+async def prepare(world: SimulatedCluster, manifests: Sequence[Manifest]) -> None:
+    """Starts all components of a simulated cluster, to which these manifests will be applied."""
     await world.create_nodes()
     world.start(manifests)
     await world.loop.still()
 
 
-async def fill(world: World, inputs: Inputs) -> list[runner.Rejection]:
-    """Applies the manifests to a world in which nothing runs; what was refused."""
+async def fill(world: SimulatedCluster, inputs: Inputs) -> list[runner.Rejection]:
+    """Applies the manifests to a simulated cluster in which no component runs; returns what was refused."""
     results = runner.Results()
-    await apply_manifests(world, inputs.manifests, Options(), results)
+    await apply_manifests(world, inputs.manifests, SimulationOptions(), results)
     return results.rejections
 
 
 async def apply_manifests(
-    world: World, manifests: list[Manifest], options: Options, results: runner.Results, *, required: bool = False
+    world: SimulatedCluster,
+    manifests: list[Manifest],
+    options: SimulationOptions,
+    results: runner.Results,
+    *,
+    required: bool = False,
 ) -> None:
-    """What is refused is noted; where a scenario relies on the manifests (`required`) it is a failure, too."""
+    """Records refusals; if scenarios rely on the manifests (`required`), they are failures, too."""
     client = world.client(options.user, lambda warning: None)
     waiting = manifests[::-1]
     if options.once:
@@ -147,7 +155,7 @@ def _namespaces(scenario: Scenario) -> list[str]:
     return list(found)
 
 
-def _findings(world: World, results: runner.Results) -> _Findings:
+def _findings(world: SimulatedCluster, results: runner.Results) -> _Findings:
     scheduler = world.scheduler
     reasons = {}
     for stored in world.store.scan(PODS):
@@ -176,6 +184,6 @@ def _report(findings: _Findings) -> Document:
 
 
 def _decoded(data: list[bytes]) -> list[Document]:
-    """The documents; what they were decoded from is let go."""
+    """The decoded documents; the encoded ones are released."""
     data.reverse()
     return [decode_document(data.pop()) for _ in range(len(data))]

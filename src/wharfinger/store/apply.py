@@ -1,8 +1,8 @@
-"""Server-side apply: an applied configuration merged into the present object, with owners of fields and conflicts.
+"""Server-side apply: merging an applied configuration into the live object, field owners and conflicts.
 
-Owners are kept in `metadata.managedFields`: of everything that writers with a name set. Those without one (our own
-components, whose writes are many) are recorded only where they change what others own; what they made belongs to
-`before-first-apply` as soon as somebody with a name writes. After structured-merge-diff of Kubernetes.
+Owners are kept in `metadata.managedFields`. Writers without a field manager (our own components, which write often) are
+recorded only if they change fields that others own; what they created belongs to `before-first-apply` once a named
+manager writes. After structured-merge-diff of Kubernetes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wharfinger.store.typed import typed_faults
 BEFORE_FIRST = "before-first-apply"
 OURSELVES = "wharfinger"
 ANCIENT = "ancient-changes"
-_MOST_UPDATERS = 10  # owners by update; older ones become one, as upstream
+_MOST_UPDATERS = 10  # owners by update; the oldest are merged, as upstream
 
 
 @dataclass(slots=True)
-class Owner:
+class FieldOwner:
     """One entry of managedFields."""
 
     manager: str
@@ -50,7 +50,7 @@ class Owner:
 
 @dataclass(slots=True)
 class Applied:
-    """What an apply request asks for."""
+    """An apply request."""
 
     resource: Resource
     kind: Kind
@@ -59,10 +59,10 @@ class Applied:
     force: bool
     subresource: str = ""
     fields: FieldSet = field(default=frozenset())
-    changes: bool = True  # whether the object becomes another one by it; what it merely agrees with has no time
+    changes: bool = True  # whether the object changes; if not, the owner has no time
 
     def check(self, name: str) -> None:
-        """An applied configuration names its type, and not its owners."""
+        """Checks the type and identity of the configuration; it must not have managedFields."""
         version, kind = self.config.get("apiVersion") or "", self.config.get("kind") or ""
         if (version, kind) != (self.resource.api_version, self.resource.kind):
             version = version if "/" in str(version) else f"/{version}"
@@ -79,13 +79,13 @@ class Applied:
             raise _untyped(self, faults)
 
 
-def owners_of(document: Document) -> list[Owner]:
+def owners_of(document: Document) -> list[FieldOwner]:
     return _owners(document["metadata"].get("managedFields"))
 
 
-def _owners(entries: Any) -> list[Owner]:
+def _owners(entries: Any) -> list[FieldOwner]:
     return [
-        Owner(
+        FieldOwner(
             entry.get("manager", ""),
             entry.get("operation", "Update"),
             entry.get("apiVersion", ""),
@@ -98,7 +98,7 @@ def _owners(entries: Any) -> list[Owner]:
     ]
 
 
-def written_owners(owners: list[Owner]) -> list[Document]:
+def written_owners(owners: list[FieldOwner]) -> list[Document]:
     entries = []
     for owner in owners:
         if not owner.fields:
@@ -120,12 +120,12 @@ def written_owners(owners: list[Owner]) -> list[Document]:
 
 
 def _place(entry: Document) -> tuple[str, ...]:
-    """Where upstream writes an owner: those that apply first, then by time, then by name."""
+    """The sort key of upstream: operation, time, name."""
     return tuple(entry.get(part, "") for part in ("operation", "time", "manager", "apiVersion", "subresource"))
 
 
 def apply(request: Applied, live: Document) -> Document:
-    """The present object with the configuration applied. Raises Conflict where others own what it would change."""
+    """The live object with the configuration applied. Raises Conflict if others own fields that it would change."""
     schema = schema_of(request.kind, request.resource.version)
     status = request.kind.status
     config = request.config
@@ -144,7 +144,7 @@ def apply(request: Applied, live: Document) -> Document:
     others = frozenset[Path]().union(
         *(owner.fields for owner in owners if not owner.same(request.manager, "Apply", request.subresource))
     )
-    # Shortest first: an item that goes takes its fields along, those that the server filled in among them.
+    # Shortest first: removing an item removes its fields too, including defaulted ones.
     for path in sorted(mine - request.fields, key=len):
         if not _still_owned(path, others | request.fields):
             _remove(schema, result, path)
@@ -155,7 +155,7 @@ def apply(request: Applied, live: Document) -> Document:
 
 
 def _untyped(request: Applied, faults: list[str]) -> ApiError:
-    """A configuration that is no object of its type, as structured-merge-diff refuses it: an error of no known reason."""
+    """The error for a configuration with wrong types; upstream's has no reason."""
     at, metadata = request.resource, request.config["metadata"]
     what = f"({metadata.get('namespace') or ''}/{metadata['name']}; {at.group}/{at.version}, Kind={at.kind})"
     said = faults[0] if len(faults) == 1 else "errors:\n" + "\n".join(f"  {fault}" for fault in faults)
@@ -170,28 +170,30 @@ def _visible(config: Document, request: Applied) -> Document:
     return {name: value for name, value in config.items() if (name in keep if keep is not None else name != "status")}
 
 
-def _before_first(schema: Schema, request: Applied, live: Document) -> Owner:
+def _before_first(schema: Schema, request: Applied, live: Document) -> FieldOwner:
     fields = field_sets.fields_of(schema, live, "", status=request.kind.status)
-    return Owner(
+    return FieldOwner(
         BEFORE_FIRST, "Update", request.resource.api_version, "", fields, live["metadata"].get("creationTimestamp", "")
     )
 
 
-def _conflicts(schema: Schema, request: Applied, live: Document, owners: list[Owner]) -> list[tuple[Owner, Path]]:
+def _conflicts(
+    schema: Schema, request: Applied, live: Document, owners: list[FieldOwner]
+) -> list[tuple[FieldOwner, Path]]:
     found = []
     for owner in owners:
         if owner.same(request.manager, "Apply", request.subresource):
             continue
         for path in sorted(owner.fields & request.fields):
             if path[-1].startswith(("k:", "v:")):
-                continue  # that an item exists is no contradiction
+                continue  # the existence of an item cannot conflict
             wanted = field_sets.lookup(schema, request.config, path)
             if wanted != field_sets.lookup(schema, live, path):
                 found.append((owner, path))
     return found
 
 
-def _conflict_error(conflicts: list[tuple[Owner, Path]]) -> Conflict:
+def _conflict_error(conflicts: list[tuple[FieldOwner, Path]]) -> Conflict:
     causes = [
         {
             "reason": "FieldManagerConflict",
@@ -216,7 +218,7 @@ def _conflict_error(conflicts: list[tuple[Owner, Path]]) -> Conflict:
 
 
 def _merge(schema: Schema, live: Any, config: Any) -> Any:
-    """The configuration laid over the live value: granular maps and lists are merged, all else is replaced."""
+    """The live value merged with the configuration: granular maps and lists are merged, anything else is replaced."""
     if isinstance(config, dict) and isinstance(live, dict) and is_granular(schema, config):
         merged = dict(live)
         for name, value in config.items():
@@ -238,8 +240,8 @@ def _still_owned(path: Path, fields: FieldSet) -> bool:
 
 
 def _remove(schema: Schema, document: Any, path: Path) -> None:
-    """Takes a field or item out, and what it leaves empty."""
-    trail: list[tuple[Any, Any]] = []  # container and the key or item in it
+    """Removes a field or item, and its parents if they become empty."""
+    trail: list[tuple[Any, Any]] = []  # containers with the key or item in them
     value = document
     for step in path:
         if step.startswith("f:"):
@@ -278,7 +280,7 @@ def track(
     given: Any,
     now: str,
 ) -> None:
-    """Sets the owners of the new state. `given` is what an update itself says of them."""
+    """Sets the owners of the new state. `given` is the managedFields of the update itself."""
     before = None if old is None else old["metadata"].get("managedFields")
     if applied is None:
         if not manager:
@@ -294,15 +296,16 @@ def track(
                 new["metadata"]["managedFields"] = [_created(resource, manager, fields, now)]
             return
         elif given == [{}]:
-            return  # how a client asks to forget all owners
-    owners = _tracked(kind, resource, new, old, manager, subresource, applied, _valid(given) or before, now)
+            return  # how clients reset managedFields
+    write = _OwnedWrite(kind, resource, manager, subresource, applied, now)
+    owners = _tracked(write, new, old, _valid(given) or before)
     entries = written_owners(_merged_oldest(owners))
     if entries:
         new["metadata"]["managedFields"] = entries
 
 
 def _without_status(new: Document) -> Document:
-    """A new object's status is the server's, not the writer's."""
+    """The document without status, which a create does not write."""
     return {name: value for name, value in new.items() if name != "status"} if "status" in new else new
 
 
@@ -318,7 +321,7 @@ def _created(resource: Resource, manager: str, fields: Document, now: str) -> Do
 
 
 def _valid(given: Any) -> list[Document] | None:
-    """What a client says of owners, if it makes sense."""
+    """The managedFields of a client, if they are valid."""
     if not isinstance(given, list) or not given:
         return None
     sound = all(
@@ -335,7 +338,7 @@ def _valid(given: Any) -> list[Document] | None:
 
 
 def _differs(new: Document, old: Document) -> bool:
-    """Whether anything but status changed: what our own components write again and again needs no further look."""
+    """Whether anything but status changed; our components update status often, and such writes change no owners."""
     if any(new.get(name) != old.get(name) for name in new.keys() | old.keys() if name not in ("metadata", "status")):
         return True
     mine, theirs = new["metadata"], old["metadata"]
@@ -344,69 +347,69 @@ def _differs(new: Document, old: Document) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnedWrite:
+    """A write by a field manager."""
+
+    kind: Kind
+    resource: Resource
+    manager: str
+    subresource: str
+    applied: Applied | None
+    now: str
+
+
 def _tracked(
-    kind: Kind,
-    resource: Resource,
-    new: Document,
-    old: Document | None,
-    manager: str,
-    subresource: str,
-    applied: Applied | None,
-    entries: list[Document] | None,
-    now: str,
-) -> list[Owner]:
-    schema = schema_of(kind, resource.version)
+    write: _OwnedWrite, new: Document, old: Document | None, entries: list[Document] | None
+) -> list[FieldOwner]:
+    """The owners after a write; `entries` are those before it."""
+    applied, api_version = write.applied, write.resource.api_version
+    schema = schema_of(write.kind, write.resource.version)
     owners = _owners(entries)
     if old is not None and not owners:
-        fields = field_sets.fields_of(schema, old, "", status=applied is not None and kind.status)
+        fields = field_sets.fields_of(schema, old, "", status=applied is not None and write.kind.status)
         time = old["metadata"].get("creationTimestamp", "")
-        owners = [Owner(BEFORE_FIRST, "Update", resource.api_version, "", fields, time)]
+        owners = [FieldOwner(BEFORE_FIRST, "Update", api_version, "", fields, time)]
     changed, removed = field_sets.compare(schema, old or {"metadata": {}}, new)
     operation = "Update"
     if applied is not None:
-        operation, time = "Apply", now if applied.changes else ""
-        _own(owners, manager, operation, resource.api_version, subresource, applied.fields, time, replace=True)
+        operation, time = "Apply", write.now if applied.changes else ""
+        _own(owners, write, operation, applied.fields, time, replace=True)
         changed = frozenset(
             path for path in changed & applied.fields if old is not None and not path[-1].startswith(("k:", "v:"))
         )
     elif changed:
-        _own(owners, manager, operation, resource.api_version, subresource, changed, now, replace=False)
+        _own(owners, write, operation, changed, write.now, replace=False)
     for owner in owners:
         owner.fields -= removed
-        if not owner.same(manager, operation, subresource):
+        if not owner.same(write.manager, operation, write.subresource):
             owner.fields -= changed
     return owners
 
 
-def _merged_oldest(owners: list[Owner]) -> list[Owner]:
+def _merged_oldest(owners: list[FieldOwner]) -> list[FieldOwner]:
     updaters = [owner for owner in owners if owner.operation == "Update"]
     updaters.sort(key=lambda owner: (owner.manager != ANCIENT, owner.time))
     if len(updaters) <= _MOST_UPDATERS:
         return owners
     oldest = updaters[: len(updaters) - _MOST_UPDATERS + 1]
-    merged: dict[str, Owner] = {}
+    merged: dict[str, FieldOwner] = {}
     for owner in oldest:
         kept = merged.setdefault(
-            owner.api_version, Owner(ANCIENT, "Update", owner.api_version, "", frozenset(), owner.time)
+            owner.api_version, FieldOwner(ANCIENT, "Update", owner.api_version, "", frozenset(), owner.time)
         )
         kept.fields, kept.time = kept.fields | owner.fields, owner.time
     return [*(owner for owner in owners if all(owner is not one for one in oldest)), *merged.values()]
 
 
 def _own(
-    owners: list[Owner],
-    manager: str,
-    operation: str,
-    api_version: str,
-    subresource: str,
-    fields: FieldSet,
-    now: str,
-    *,
-    replace: bool,
+    owners: list[FieldOwner], write: _OwnedWrite, operation: str, fields: FieldSet, time: str, *, replace: bool
 ) -> None:
+    """Makes the writer the owner of the fields, in place of or in addition to those that it owns already."""
+    api_version = write.resource.api_version
     for owner in owners:
-        if owner.same(manager, operation, subresource):
+        if owner.same(write.manager, operation, write.subresource):
             owner.fields, owner.api_version = fields if replace else owner.fields | fields, api_version
-            owner.time = now or owner.time
+            owner.time = time or owner.time
             return
-    owners.append(Owner(manager, operation, api_version, subresource, fields, now))
+    owners.append(FieldOwner(write.manager, operation, api_version, write.subresource, fields, time))

@@ -1,7 +1,7 @@
-"""Field sets: which fields of an object somebody set, as server-side apply keeps them in `metadata.managedFields`.
+"""Field sets: the fields that a manager owns, which server-side apply keeps in `metadata.managedFields`.
 
-A set holds paths. A path is a tuple of `f:name` (a field), `k:{…}` (an item of a list by its keys) and `v:…` (an item of a
-set of values), the very texts of the `fieldsV1` form.
+A field set is a set of paths. A path is a tuple of `f:name` (a field), `k:{…}` (a list item by its keys) and `v:…` (an
+item of a set), in the notation of `fieldsV1`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wharfinger.api.schema.tree import Schema
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
-# What identifies an object or belongs to the server is nobody's field.
+# Metadata that identifies the object or is set by the server has no owner.
 _UNOWNED = frozenset(
     (
         "name",
@@ -37,14 +37,14 @@ _MISSING: Any = object()
 
 
 def is_granular(schema: Schema, value: Any) -> bool:
-    """Whether members of the value are owned one by one; otherwise it is owned as a whole."""
+    """Whether members of the value have owners of their own; otherwise it is owned as a whole."""
     if isinstance(value, dict):
         return not schema.atomic_map and schema.type in ("object", "map", "any")
     return isinstance(value, list) and schema.type == "list" and schema.list_type in ("map", "set")
 
 
 def item_key(schema: Schema, item: Any) -> str:
-    """How an item of a granular list is named in paths."""
+    """The path element of an item of a granular list."""
     if schema.list_type == "set" or not isinstance(item, dict):
         return "v:" + msgspec.json.encode(item).decode()
     keys = {key: item[key] if key in item else _key_default(schema.item, key) for key in sorted(schema.map_keys)}
@@ -52,7 +52,7 @@ def item_key(schema: Schema, item: Any) -> str:
 
 
 def _key_default(schema: Schema | None, key: str) -> Any:
-    """What a key that an item leaves out stands for: Go's zero value where it is required, as OpenAPI tells its default."""
+    """The default of a key that an item omits: Go's zero value if the key is required."""
     if key == "protocol":
         return "TCP"
     if schema is None or not schema.name:
@@ -66,7 +66,7 @@ _REFERENCE = ("io.k8s.api.core.v1.LocalObjectReference", "name")
 
 
 def fields_of(schema: Schema, document: Document, subresource: str, *, status: bool) -> FieldSet:
-    """All fields that a document sets, of the part that a request to this subresource may write."""
+    """All fields that a document sets in the part that this subresource may write."""
     found: set[Path] = set()
     for name, value in document.items():
         if name in ("apiVersion", "kind") or (
@@ -84,7 +84,7 @@ def fields_of(schema: Schema, document: Document, subresource: str, *, status: b
 
 
 def _collect(schema: Schema, value: Any, path: Path, found: set[Path], *, whole: bool = False) -> None:
-    """All members below a path; with `whole`, maps and lists too are members beside what is in them."""
+    """Collects the members below a path; with `whole`, also maps and lists that have members."""
     if not value or not is_granular(schema, value):
         found.add(path)
     elif isinstance(value, dict):
@@ -104,12 +104,12 @@ def _collect(schema: Schema, value: Any, path: Path, found: set[Path], *, whole:
                     _collect(item_schema.child(name), inner, (*here, f"f:{name}"), found, whole=whole)
 
 
-_ALWAYS_THERE = ("f:containers",)  # lists that Go writes even when empty: nobody brings them into being
+_ALWAYS_THERE = ("f:containers",)  # lists that Go writes even if empty have no owner themselves
 
 
 def tree_of(schema: Schema, document: Document) -> Document:
-    """The `fieldsV1` form of all that a new document sets, made at once: creations are many. Parts of it are JSON already,
-    since next to nobody looks at them before they are written."""
+    """The `fieldsV1` form of all fields of a new document, built directly because objects are created often. Parts of it
+    are JSON already, because they are rarely read before they are written."""
     tree = {
         f"f:{name}": (_known_tree if name == "spec" else _tree)(schema.child(name), value, name)
         for name, value in document.items()
@@ -130,7 +130,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _known_tree(schema: Schema, value: Any, name: str) -> Document | msgspec.Raw:
-    """The tree of a spec, which many objects share: those of one workload."""
+    """The tree of a spec, cached because the objects of a workload have equal ones."""
     if not schema.name:
         return _tree(schema, value, name)
     key = (schema.name, _encode(value))
@@ -166,7 +166,7 @@ def _tree(schema: Schema, value: Any, name: str) -> Document:
 
 
 def compare(schema: Schema, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
-    """Members that the new document has and the old one had not, or otherwise; and members that are gone."""
+    """Members that were added or changed, and members that were removed."""
     found = _Difference()
     for name in new.keys() | old.keys():
         if name in ("apiVersion", "kind"):
@@ -228,7 +228,7 @@ class _Difference:
 
 
 def encode(fields: FieldSet) -> Document:
-    """The `fieldsV1` form: a tree whose empty leaves, and whose nodes with a dot, are members."""
+    """The `fieldsV1` form: a tree in which empty leaves and nodes with a dot are members."""
     tree: Document = {}
     for path in sorted(fields):
         node = tree
@@ -261,7 +261,7 @@ def decode(tree: Any) -> FieldSet:
 
 
 def lookup(schema: Schema, document: Any, path: Path) -> Any:
-    """The value at a path; `_MISSING` where there is none."""
+    """The value at a path; `_MISSING` if there is none."""
     value = document
     for step in path:
         if step.startswith("f:"):
@@ -280,7 +280,7 @@ def lookup(schema: Schema, document: Any, path: Path) -> Any:
 
 @lru_cache(maxsize=4096)
 def describe(path: Path) -> str:
-    """A path as messages write it: `.spec.containers[name="c"].image`."""
+    """A path as in messages: `.spec.containers[name="c"].image`."""
     text = ""
     for step in path:
         kind, rest = step[:2], step[2:]

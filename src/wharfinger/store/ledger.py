@@ -72,7 +72,7 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class Ledger:
+class WriteLedger:
     def __init__(self, backend: Backend, limits: Limits, now: Callable[[], float]) -> None:
         self._backend = backend
         self._limits = limits

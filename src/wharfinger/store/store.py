@@ -16,14 +16,14 @@ from typing import Any
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest, NotFound, not_found
 from wharfinger.api.registry import Document, Kind, Registry, Resource
-from wharfinger.api.requests import NO_DELETE_OPTIONS, ApiRequest, DeleteOptions, PatchType, Verb, WriteVerbs
+from wharfinger.api.requests import NO_DELETE_OPTIONS, ApiRequest, DeleteOptions, PatchType, WriteVerbs
 from wharfinger.api.selectors import FieldRequirement, Requirements
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
 from wharfinger.store.collection import Collection, Limits
 from wharfinger.store.deletion import Deleter
-from wharfinger.store.ledger import Backend, Ledger, Memory
+from wharfinger.store.ledger import Backend, Memory, WriteLedger
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import Listing, StoredObject, Written, decode_document, encode, key_of
@@ -56,7 +56,7 @@ class Store(WriteVerbs[Written]):
         self.chain = chain if chain is not None else Chain()
         self.now = now
         self._bookmark_every = bookmark_every
-        self._ledger = Ledger(backend if backend is not None else Memory(), limits or Limits(), now)
+        self._ledger = WriteLedger(backend if backend is not None else Memory(), limits or Limits(), now)
         self._writer = Writer(
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
@@ -204,13 +204,13 @@ class Store(WriteVerbs[Written]):
         `finish` receives the result of a patch, in the requested version, and may change or refuse it.
         """
         call = self._call(request, user)
-        if request.verb is Verb.CREATE:
+        if request.verb == "create":
             return await self._create(call, request.body)
-        if request.verb is Verb.UPDATE:
+        if request.verb == "update":
             return await self._update(call, request.body)
-        if request.verb is Verb.PATCH:
+        if request.verb == "patch":
             return await self._patch(call, request, finish)
-        assert request.verb is Verb.DELETE, f"{request.verb.value} is not a write of one object"
+        assert request.verb == "delete", f"{request.verb} is not a write of one object"
         return await self._deleter.delete(call, request.delete_options)
 
     async def _create(self, call: Call, document: Document) -> Written:
@@ -308,7 +308,7 @@ class Store(WriteVerbs[Written]):
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
         for stored in listing.items:
             request: ApiRequest[Document] = ApiRequest(
-                Verb.DELETE, resource, stored.namespace, stored.name, delete_options=options, dry_run=dry_run
+                "delete", resource, stored.namespace, stored.name, delete_options=options, dry_run=dry_run
             )
             try:
                 await self.send(request, user=user)

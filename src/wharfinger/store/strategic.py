@@ -1,4 +1,4 @@
-"""Strategic merge patches: JSON merge that knows which lists are merged by key, with directives for the rest.
+"""Strategic merge patches: JSON merge patches that merge some lists by key, with directives.
 
 After pkg/util/strategicpatch of apimachinery: `$patch: replace|delete|merge`, `$retainKeys`, `$setElementOrder/…`
 and `$deleteFromPrimitiveList/…`.
@@ -29,7 +29,7 @@ def _merge_plain(result: Document, patch: Document, schema: Schema) -> Document:
     for name, value in patch.items():
         present = result.get(name)
         if type(value) is dict and type(present) is dict:
-            known = schema.child(name)
+            known = schema.fields.get(name) or schema.child(name)
             result[name] = value if "replace" in known.patch_strategy else _merge_plain(present, value, known)
         elif type(value) is list and type(present) is list and "merge" in (known := schema.child(name)).patch_strategy:
             objects = (present or value) and _holds_objects(present, value)
@@ -100,7 +100,7 @@ def _set(result: Document, field: str, value: Any) -> None:
 
 
 def _without_directives(value: Any) -> tuple[bool, Any]:
-    """What a patch means where there was nothing: no nulls, and nothing that only directs a merge."""
+    """The value of a patch without a target: without nulls and directives."""
     if isinstance(value, dict):
         if _DIRECTIVE in value:
             return False, None
@@ -124,7 +124,7 @@ def _clean(value: Any) -> Any:
 
 
 def _retain_keys(result: Document, patch: Document) -> None:
-    """`$retainKeys` clears every member that it does not name; the patch may set only named ones."""
+    """`$retainKeys` removes all members that it does not list; the patch may set only listed ones."""
     if _RETAIN not in patch:
         return
     keys = patch.pop(_RETAIN)
@@ -138,7 +138,7 @@ def _retain_keys(result: Document, patch: Document) -> None:
 
 
 def _merge_ordered(result: Document, patch: Document, directive: str, schema: Schema) -> None:
-    """A list with its `$setElementOrder`: merged, then put in that order around what only the server has."""
+    """Merges a list with `$setElementOrder` and sorts the result; items that only the server has keep their place."""
     order = patch.pop(directive)
     name = _field_of(directive, _ORDER, "invalid patch format of setElementOrder list")
     if not isinstance(order, list):
@@ -161,7 +161,7 @@ def _merge_ordered(result: Document, patch: Document, directive: str, schema: Sc
 
 
 def _check_order(change: Values, order: Values, key: str) -> None:
-    """What the patch sets must be in the order list, in the same relative order."""
+    """Items of the patch must be in the order list, in the same relative order."""
     wanted = [_identity(item, key) for item in change if not (isinstance(item, dict) and _DIRECTIVE in item)]
     remaining = iter([_identity(item, key) for item in order])
     if change and order and not all(item in remaining for item in wanted):
@@ -237,10 +237,10 @@ def _identity(item: Any, key: str) -> Any:
 
 
 def _arranged(values: Values, order: Values, server_order: Values, key: str) -> Values:
-    """Elements of the patch in the patch's order; the server's own are put in where they stood, as far as that goes."""
+    """Items of the patch in the order of the patch; other items keep their place relative to them if possible."""
     wanted = [_identity(item, key) for item in order]
     stood = [_identity(item, key) for item in server_order]
-    ours: list[tuple[int, Any]] = []  # with their place in the patch
+    ours: list[tuple[int, Any]] = []  # with their index in the patch
     theirs: Values = []
     for item in values:
         identity = _identity(item, key)

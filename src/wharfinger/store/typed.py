@@ -1,5 +1,7 @@
-"""Whether an applied configuration is an object of its type, in the words of structured-merge-diff, which are those of
-Go's `fmt`. What only decoding finds (ranges of numbers, times, quantities) is left to others."""
+"""Type checks of applied configurations, with the messages of structured-merge-diff.
+
+Ranges of numbers, times and quantities are checked when the object is decoded.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,7 @@ _NUMERIC = frozenset(("int32", "int64", "number"))
 
 
 def typed_faults(schema: Schema, value: Any, *, declared: bool) -> list[str]:
-    """All faults. With `declared` the schema tells every field there is, and of which type; otherwise only items that a
-    list holds twice are faults."""
+    """All faults. Unless `declared`, the schema is incomplete and only duplicate list items are faults."""
     return _Faults(declared).within(schema, value, "")
 
 
@@ -40,7 +41,7 @@ class _Faults:
         return [f"{at}: {text}" if at else text] if self._declared else []
 
     def _tells_all(self, schema: Schema) -> bool:
-        """Whether there is no field but those of the schema; a schema may leave room for others."""
+        """Whether the schema lists all fields."""
         return self._declared and schema.closed
 
     def _members(self, schema: Schema, value: dict[str, Any], at: str) -> list[str]:
@@ -48,7 +49,7 @@ class _Faults:
         for name, inner in value.items():
             here = at + describe((f"f:{name}",))
             if schema.type == "object" and name not in schema.fields and self._tells_all(schema):
-                return found + self._fault(here, "field not declared in schema")  # and no further, as upstream
+                return found + self._fault(here, "field not declared in schema")  # upstream stops here too
             found += self.within(schema.child(name), inner, here)
         return found
 
@@ -87,7 +88,7 @@ class _Faults:
 
 
 def _unkeyed(schema: Schema, item: Any) -> str:
-    """Why an item cannot be told from others."""
+    """Why a list item has no valid key."""
     if schema.list_type == "map":
         if item is None:
             return "associative list with keys may not have a null element"

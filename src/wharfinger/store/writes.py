@@ -28,7 +28,7 @@ from wharfinger.api.validation import metadata as rules_of_metadata
 from wharfinger.store import metadata, namespaces, rules
 from wharfinger.store.apply import Applied, track
 from wharfinger.store.chain import Chain
-from wharfinger.store.ledger import Ledger
+from wharfinger.store.ledger import WriteLedger
 from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
@@ -97,7 +97,7 @@ def _check_name(call: Call, meta: Document) -> None:
 
 
 class Writer:
-    def __init__(self, registry: Registry, chain: Chain, ledger: Ledger, identities: Identities) -> None:
+    def __init__(self, registry: Registry, chain: Chain, ledger: WriteLedger, identities: Identities) -> None:
         self.registry = registry
         self.chain = chain
         self.ledger = ledger

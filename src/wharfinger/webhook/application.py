@@ -127,32 +127,34 @@ class WebhookApplication:
             self._handlers_of[key] = found
         return found
 
-    async def _review(self, asked: AdmissionRequest, *, mutating: bool) -> tuple[bytes, str]:
+    async def _review(self, admission: AdmissionRequest, *, mutating: bool) -> tuple[bytes, str]:
         warnings: list[str] = []
         audit: dict[str, str] = {}
         operations: list[Operation] = []
         try:
             if wrong := self._not_ready():
                 raise InternalError(f"wharfinger cannot decide yet: {wrong}")
-            request = as_request(asked, self._registry)
+            request = as_request(admission, self._registry)
             concerned = self._concerned(request, mutating)
             for handler in concerned:
                 outcome = await handler.review(request, mutating=mutating)
                 warnings += outcome.review.warnings
                 audit |= outcome.review.audit
                 if outcome.review.denied is not None:
-                    return deny(asked.uid, outcome.review.denied, warnings, audit), "denied"
+                    return deny(admission.uid, outcome.review.denied, warnings, audit), "denied"
                 operations += outcome.operations
                 if outcome.operations and handler is not concerned[-1]:
                     _apply(request, outcome.operations)
-            return allow(asked.uid, operations, warnings, audit), "allowed"
+            return allow(admission.uid, operations, warnings, audit), "allowed"
         except ApiError as error:
-            log.warning("cannot decide on %s %s/%s: %s", asked.operation, asked.namespace, asked.name, error)
-            return deny(asked.uid, InternalError(f"wharfinger cannot decide: {error}")), "undecided"
+            log.warning(
+                "cannot decide on %s %s/%s: %s", admission.operation, admission.namespace, admission.name, error
+            )
+            return deny(admission.uid, InternalError(f"wharfinger cannot decide: {error}")), "undecided"
         except Exception as error:
-            log.exception("cannot decide on %s %s/%s", asked.operation, asked.namespace, asked.name)
+            log.exception("cannot decide on %s %s/%s", admission.operation, admission.namespace, admission.name)
             return deny(
-                asked.uid, InternalError(f"wharfinger cannot decide: {type(error).__name__}: {error}")
+                admission.uid, InternalError(f"wharfinger cannot decide: {type(error).__name__}: {error}")
             ), "undecided"
 
 

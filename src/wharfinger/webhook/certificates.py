@@ -90,29 +90,27 @@ def _new_authority(now: datetime.datetime) -> tuple[x509.Certificate, bytes]:
     return authority_certificate(key, "wharfinger webhook authority", now, AUTHORITY_LIFETIME), key_pem(key)
 
 
+@dataclass(frozen=True, slots=True)
 class CertificateSecret:
     """Certificates in a Secret. Replicas that renew at the same time all use what the first one wrote."""
 
-    def __init__(
-        self, client: Client, name: str, namespace: str, names: tuple[str, ...], now: Callable[[], float]
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._namespace = namespace
-        self._names = names
-        self._now = now
+    client: Client
+    name: str
+    namespace: str
+    names: tuple[str, ...]
+    now: Callable[[], float]
 
     async def current(self, serving: WebhookCertificates | None = None) -> WebhookCertificates:
         """The certificates to use, created or renewed as needed. If the Secret was deleted or is malformed, it is restored
         from `serving`, the certificates in use, because API servers trust those."""
         while True:
-            now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
+            now = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
             try:
-                secret = await self._client.get(SECRETS, self._name, self._namespace)
+                secret = await self.client.get(SECRETS, self.name, self.namespace)
             except NotFound:
-                made = renewed(self._names, now, serving)
+                made = renewed(self.names, now, serving)
                 try:
-                    await self._client.create(SECRETS, self._document(made), self._namespace)
+                    await self.client.create(SECRETS, self._document(made), self.namespace)
                 except AlreadyExists:
                     continue
                 except NotFound:
@@ -120,27 +118,27 @@ class CertificateSecret:
                     continue
                 return made
             held = _read(secret)
-            made = renewed(self._names, now, held or serving)
+            made = renewed(self.names, now, held or serving)
             if made == held:
                 return held
             document = self._document(made)
             document["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
             try:
-                await self._client.update(SECRETS, document, self._namespace)
+                await self.client.update(SECRETS, document, self.namespace)
             except Conflict:
                 continue
             return made
 
     async def _create_namespace(self) -> None:
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         with suppress(AlreadyExists):
-            await self._client.create(NAMESPACES, document)
+            await self.client.create(NAMESPACES, document)
 
     def _document(self, made: WebhookCertificates) -> Document:
         return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self.name, "namespace": self.namespace},
             "type": "kubernetes.io/tls",
             "data": {
                 "ca.crt": b64encode(made.bundle).decode(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -55,39 +55,30 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     options: dict[str, Any] | None = None
 
 
-class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    request: AdmissionRequest | None = None
-
-
 class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     desired_api_version: str = msgspec.field(name="desiredAPIVersion", default="")
     objects: list[dict[str, Any]] = []
 
 
-class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+_R = TypeVar("_R")
+
+
+class _ReviewEnvelope(msgspec.Struct, Generic[_R], frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    request: ConversionRequest | None = None
+    request: _R | None = None
 
 
-_ADMISSION_DECODER = msgspec.json.Decoder(_AdmissionReview)
-_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
+_ADMISSION_DECODER = msgspec.json.Decoder(_ReviewEnvelope[AdmissionRequest])
+_CONVERSION_DECODER = msgspec.json.Decoder(_ReviewEnvelope[ConversionRequest])
 _ENCODER = msgspec.json.Encoder()
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 
 def read_admission(body: bytes | bytearray) -> AdmissionRequest:
-    try:
-        review = _ADMISSION_DECODER.decode(body)
-    except msgspec.DecodeError as error:
-        raise InvalidReview(f"the body is not an AdmissionReview: {error}") from error
-    _check(review.api_version, review.kind, ADMISSION, "AdmissionReview")
-    request = review.request
-    if request is None:
-        raise InvalidReview("the AdmissionReview has no request")
+    """Raises InvalidReview."""
+    request = _request(body, _ADMISSION_DECODER, ADMISSION, "AdmissionReview")
     if request.operation not in _OPERATIONS:
         raise InvalidReview(f"request.operation: {request.operation!r} is not one of {', '.join(_OPERATIONS)}")
     if not request.uid:
@@ -96,21 +87,24 @@ def read_admission(body: bytes | bytearray) -> AdmissionRequest:
 
 
 def read_conversion(body: bytes | bytearray) -> ConversionRequest:
+    """Raises InvalidReview."""
+    return _request(body, _CONVERSION_DECODER, CONVERSION, "ConversionReview")
+
+
+def _request(
+    body: bytes | bytearray, decoder: msgspec.json.Decoder[_ReviewEnvelope[_R]], api_version: str, kind: str
+) -> _R:
     try:
-        review = _CONVERSION_DECODER.decode(body)
+        review = decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise InvalidReview(f"the body is not a ConversionReview: {error}") from error
-    _check(review.api_version, review.kind, CONVERSION, "ConversionReview")
-    if review.request is None:
-        raise InvalidReview("the ConversionReview has no request")
-    return review.request
-
-
-def _check(api_version: str, kind: str, wanted: str, wanted_kind: str) -> None:
-    if kind != wanted_kind or api_version != wanted:
+        raise InvalidReview(f"the body is not a review: {error}") from error
+    if review.kind != kind or review.api_version != api_version:
         raise InvalidReview(
-            f"apiVersion {api_version!r}, kind {kind!r} is not supported; expected {wanted}, {wanted_kind}"
+            f"apiVersion {review.api_version!r}, kind {review.kind!r} is not supported; expected {api_version}, {kind}"
         )
+    if review.request is None:
+        raise InvalidReview(f"the {kind} has no request")
+    return review.request
 
 
 def as_request(admission: AdmissionRequest, registry: Registry) -> Request:

@@ -18,7 +18,7 @@ from wharfinger.systems.placement.kinds.names import (
     PLACEMENTS,
 )
 from wharfinger.systems.placement.kinds.views import PlacementDecision
-from wharfinger.systems.placement.rules.groups import DecisionGroup
+from wharfinger.systems.placement.rules.groups import SelectedGroup
 from wharfinger.systems.placement.rules.pages import Page, lay_out, steps
 
 BAD_CEL = {"requiredClusterSelector": {"celSelector": {"celExpressions": ["1 +"]}}}
@@ -275,12 +275,12 @@ def test_any_re_paging_keeps_selected_clusters_present_and_pages_small() -> None
         names = [f"c{i:03d}" for i in range(420)]
         held = sorted(source.sample(range(420), source.randint(0, 320)))
         existing = {
-            page.name: page.clusters for page in lay_out("p", [DecisionGroup("", tuple(held))], names, {}, sticky=False)
+            page.name: page.clusters for page in lay_out("p", [SelectedGroup("", tuple(held))], names, {}, sticky=False)
         }
         chosen = source.sample(range(420), source.randint(0, 320))
         size = source.choice([40, 100, 320])
-        groups = [DecisionGroup("", tuple(chosen[i : i + size])) for i in range(0, len(chosen), size)]
-        wanted = lay_out("p", groups or [DecisionGroup("", ())], names, existing, sticky=source.random() < 0.5)
+        groups = [SelectedGroup("", tuple(chosen[i : i + size])) for i in range(0, len(chosen), size)]
+        wanted = lay_out("p", groups or [SelectedGroup("", ())], names, existing, sticky=source.random() < 0.5)
         check_steps(existing, wanted)
 
 

@@ -13,7 +13,7 @@ from wharfinger.api.times import format_time
 from wharfinger.api.views.base import view
 from wharfinger.systems.placement.kinds.views import AddOnPlacementScore, Placement, PlacementDecision
 from wharfinger.systems.placement.rules.fleet import Fleet
-from wharfinger.systems.placement.rules.pipeline import Result, schedule
+from wharfinger.systems.placement.rules.pipeline import PlacementResult, schedule
 from wharfinger.systems.placement.rules.plan import make_plan
 
 
@@ -108,7 +108,7 @@ class Twin:
         return fleet
 
 
-def told(fleet: Fleet, result: Result) -> Any:
+def told(fleet: Fleet, result: PlacementResult) -> Any:
     totals = {fleet.names[row]: total for row, total in result.total_of().items()}
     filtered = {stage: sorted(fleet.names[row] for row in rows) for stage, rows in result.filtered.items()}
     return [fleet.names[row] for row in result.selected], totals, filtered, result.code, result.next_change

@@ -11,7 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.systems.placement.rules.groups import cut
 from wharfinger.systems.placement.rules.pipeline import decide
-from wharfinger.systems.placement.rules.plan import Fault
+from wharfinger.systems.placement.rules.plan import Misconfiguration
 
 CLUSTERS = [cluster("c1"), cluster("c2"), cluster("c3")]
 
@@ -205,7 +205,7 @@ def test_tolerations(taint: Document, toleration: Document | None, passes: bool)
 def groups(made: Document, clusters: list[Document]) -> list[tuple[str, list[str]]]:
     fleet, plan, result = decide(made, clusters, now=START)
     found = cut(fleet, plan, result.selected_totals, result.selected, START)
-    assert not isinstance(found, Fault)
+    assert not isinstance(found, Misconfiguration)
     return [(group.name, [fleet.names[row] for row in group.rows]) for group in found]
 
 
@@ -244,7 +244,7 @@ def test_sort_by_score_orders_before_groups_are_cut() -> None:
     made = placement(prioritizerPolicy=exact(add_on()), sortBy="Score", decisionStrategy=strategy(2))
     fleet, plan, result = decide(made, CLUSTERS, [score("c3", a=9), score("c2", a=5)], now=START)
     found = cut(fleet, plan, result.selected_totals, result.selected, START)
-    assert not isinstance(found, Fault)
+    assert not isinstance(found, Misconfiguration)
     assert [[fleet.names[row] for row in group.rows] for group in found] == [["c3", "c2"], ["c1"]]
 
 

@@ -7,7 +7,7 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Resource
 from wharfinger.scenario import applying
-from wharfinger.simulate.world import World
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.settings import ReservationSettings
 
@@ -43,7 +43,7 @@ def pod(name: str, klass: str, on: str = "") -> dict[str, Any]:
 def test_who_loses_the_race_for_a_node_looks_elsewhere_at_once() -> None:
     configuration = Configuration()
     configuration = Configuration().having(type(configuration.of(ReservationSettings))(enable_preemption=True))
-    world = World(configuration, start=START)
+    world = SimulatedCluster(configuration, start=START)
     client = world.client("", lambda warning: None)
 
     async def apply(*documents: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ from wharfinger.api.quantity import parse_nano
 from wharfinger.api.resources import requests_nano
 from wharfinger.api.views import Pod, view
 from wharfinger.scenario import applying
-from wharfinger.scenario.document import Fault
-from wharfinger.simulate.world import World
+from wharfinger.scenario.document import ScenarioFault
+from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
@@ -36,7 +36,7 @@ APPS = ("a", "b", "c")
 class History:
     """Every state of pods and reservations in the order of writes, from two watches."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
         self.events: list[tuple[int, str, str, Any]] = []
 
@@ -164,7 +164,7 @@ class Chance:
         }
 
 
-async def act(world: World, chance: Chance) -> None:
+async def act(world: SimulatedCluster, chance: Chance) -> None:
     source, client = chance.source, world.client("", lambda warning: None)
     roll = source.random()
     pods = [each["metadata"]["name"] for each in world.objects(PODS)]
@@ -185,11 +185,11 @@ async def act(world: World, chance: Chance) -> None:
         if source.random() < 0.5:  # and back at once, while that is being done
             await client.patch(RESERVATIONS, name, {"spec": {"template": before}})
     elif roll < 0.86:
-        await world.fault(Fault(bind="fail", count=source.randint(1, 3)))
+        await world.fault(ScenarioFault(bind="fail", count=source.randint(1, 3)))
     elif roll < 0.91:
-        await world.fault(Fault(bind="slow", count=source.randint(1, 3), delay=source.choice([0.5, 20.0])))
+        await world.fault(ScenarioFault(bind="slow", count=source.randint(1, 3), delay=source.choice([0.5, 20.0])))
     elif roll < 0.95:
-        await world.fault(Fault(restart=source.choice(["scheduler", "controllers", "all"])))
+        await world.fault(ScenarioFault(restart=source.choice(["scheduler", "controllers", "all"])))
     else:
         await world.advance(world.loop.time() + source.choice([5.0, 40.0, 130.0]))
     if source.random() < 0.5:
@@ -205,7 +205,7 @@ def test_what_is_reserved_is_kept_and_nothing_is_over_committed(seed: int, preem
     if preemption:
         settings = type(configuration.of(ReservationSettings))(enable_preemption=True)
         configuration = Configuration().having(settings)
-    world = World(configuration, start=START, seed=seed)
+    world = SimulatedCluster(configuration, start=START, seed=seed)
     history = History(world)
     chance = Chance(random.Random(f"{seed} {preemption}"))
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
@@ -237,7 +237,7 @@ def test_what_is_reserved_is_kept_and_nothing_is_over_committed(seed: int, preem
         world.close()
 
 
-def check_status(world: World) -> None:
+def check_status(world: SimulatedCluster) -> None:
     """When all is quiet, what reservations say of their use is what the pods say."""
     pods = [view(each, Pod) for each in world.objects(PODS)]
     for document in world.objects(RESERVATIONS):

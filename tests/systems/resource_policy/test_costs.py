@@ -12,7 +12,7 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.controllers.scale_in import DELETION_COST
-from wharfinger.systems.resource_policy.controllers.world import World as PolicyWorld
+from wharfinger.systems.resource_policy.controllers.cache import PolicyCache
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import MARKER, POLICY, change
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
@@ -177,7 +177,7 @@ def test_costs_follow_the_units_that_have_room() -> None:
 
 
 def test_a_policy_that_cannot_be_read_is_ignored_and_said_to_be() -> None:
-    world = PolicyWorld()
+    world = PolicyCache()
     bad = {**policy(unit("a", -1)), "metadata": {"name": "p", "namespace": "default"}}
     world.set_policy(None, bad)
     assert world.policies == {}

@@ -15,7 +15,7 @@ from wharfinger.api.views import Pod
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import allocation_of, template_of
 from wharfinger.systems.reservation.scheduling.items import ReservationItems
-from wharfinger.systems.resource_policy.controllers.world import World
+from wharfinger.systems.resource_policy.controllers.cache import PolicyCache
 from wharfinger.systems.resource_policy.plugin.book import book_of
 
 POLICY = {
@@ -57,7 +57,7 @@ class Both:
     """The scheduler's engine and the controller's world, told of the same changes."""
 
     def __init__(self, policy: dict[str, Any] = POLICY) -> None:
-        self.books, self.world = Books(), World((ReservationItems,))
+        self.books, self.world = Books(), PolicyCache((ReservationItems,))
         self.books.engine.apply("ResourcePolicy", policy)
         self.world.set_policy(None, policy)
         self.known: dict[tuple[str, str], Any] = {}

@@ -14,7 +14,7 @@ from wharfinger.api.registry import Resource
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.views import HARD
 from wharfinger.systems.scheduling_policy.rules import shipped
-from wharfinger.systems.scheduling_policy.rules.world import FixedPolicies
+from wharfinger.systems.scheduling_policy.rules.lookup import FixedPolicies
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 SIGS = "scheduling.sigs.x-k8s.io"

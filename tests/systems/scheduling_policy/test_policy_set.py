@@ -8,8 +8,8 @@ import pytest
 from tests.systems.scheduling_policy.policies import Document, allowing_all, pod, policy, refusal, world
 
 from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY
-from wharfinger.systems.scheduling_policy.rules import world as module
-from wharfinger.systems.scheduling_policy.rules.world import PolicySet
+from wharfinger.systems.scheduling_policy.rules import lookup as module
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet
 
 ALL = frozenset(("a", "b", "c"))
 

@@ -1,4 +1,4 @@
-"""Columns of `kubectl get` for Kubernetes' own kinds, as pkg/printers/internalversion/printers.go shows them.
+"""Columns of `kubectl get` for built-in kinds, as in pkg/printers/internalversion/printers.go.
 
-Cells are computed from documents that passed validation. Name comes first unless a kind lists it itself.
+Cells are computed from documents that passed validation. Name comes first unless the columns of a kind include it.
 """

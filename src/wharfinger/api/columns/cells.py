@@ -1,4 +1,4 @@
-"""Pieces that columns of many kinds share."""
+"""Columns and cells that many kinds share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = "<unknown>"
 
 AGE = Column("Age", "metadata.creationTimestamp", "date")
 CREATED_AT = Column("Created At", "metadata.creationTimestamp")
-"""What kinds without columns of their own show."""
+"""For kinds without columns of their own."""
 
 Cell = Callable[[Document], Any]
 
@@ -84,7 +84,7 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def template_columns(template: Callable[[Document], Document], selector: Cell | None) -> tuple[Column, ...]:
-    """The wide columns of everything that holds a pod template."""
+    """The wide columns of kinds with a pod template."""
 
     def joined(field: str) -> Cell:
         return lambda document: ",".join(

@@ -1,4 +1,4 @@
-"""Columns of the other core kinds."""
+"""Columns of core kinds other than pods and nodes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from wharfinger.api.registry import Column, Document
 
 @dataclass(slots=True)
 class _Summary:
-    """What the columns of a pod say together: they are found in one pass over its container statuses."""
+    """Values of several columns of a pod, computed in one pass over its container statuses."""
 
     ready: int = 0
     total: int = 0
@@ -68,7 +68,7 @@ def summary(pod: Document) -> _Summary:
 
 
 def _initialize(pod: Document, inits: dict[Any, Document], result: _Summary, sidecars: _Summary) -> bool:
-    """Init containers: whether one of them is still at work or failed."""
+    """Sets the reason of init containers; returns whether one is still running or failed."""
     for index, container in enumerate(status(pod).get("initContainerStatuses") or ()):
         state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}

@@ -176,7 +176,7 @@ def _reference(scaler: Document) -> str:
 
 
 def _metrics(scaler: Document) -> str:
-    """Only what this product keeps: targets, with current values where something reports them."""
+    """Targets, with current values if something reports them."""
     texts = []
     current = status(scaler).get("currentMetrics") or ()
     for index, metric in enumerate(spec(scaler).get("metrics") or ()):

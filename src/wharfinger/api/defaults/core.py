@@ -1,4 +1,4 @@
-"""Defaults of the other core kinds."""
+"""Defaults of core kinds other than pods."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def default_secret(document: Document) -> None:
     fill_text(document, type="Opaque")
     plain = document.get("stringData")
     if isinstance(plain, dict) and all(isinstance(value, str) for value in plain.values()):
-        # stringData is for writing only: it ends up in data, over what is there.
+        # stringData is write-only: it is merged into data.
         data = made_child(document, "data")
         data.update({key: base64.b64encode(value.encode()).decode() for key, value in plain.items()})
         del document["stringData"]
@@ -139,5 +139,5 @@ def default_claim_spec(spec: Document) -> None:
 
 
 def default_event(document: Document) -> None:
-    """What a reader of events relies on to be there; source and reporter are objects and texts, never absent."""
+    """Readers of events expect `source` and the reporter to be present."""
     fill(document, source={}, reportingComponent="", reportingInstance="")

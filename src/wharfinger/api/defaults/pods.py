@@ -1,4 +1,4 @@
-"""Defaults of pods and of pod templates, which share all that stands in a pod spec."""
+"""Defaults of pods and pod templates."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from wharfinger.api.views import Pod, view
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-_KEPT = 512  # specs; pods of one workload share theirs
+_KEPT = 512  # specs to cache; the pods of a workload have equal ones
 _LONGEST = 32 * 1024
 _defaulted: dict[bytes, bytes] = {}
-"""Specs as JSON before and after defaulting, which depends on nothing else."""
+"""Specs as JSON before and after defaulting."""
 _qos_known: dict[bytes, str] = {}
-"""The class of pods by their spec."""
+"""QoS classes by spec as JSON."""
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
 
 
@@ -39,14 +39,14 @@ def default_pod(document: Document) -> None:
     spec, data = _with_defaults(document)
     status = child(document, "status")
     if status.get("qosClass") and not spec.get("nodeName"):
-        status["qosClass"] = _qos(document, data)  # reviewers of a new pod may have changed what it asks for
+        status["qosClass"] = _qos(document, data)  # mutating admission may have changed its resources
     _container_statuses(status)
 
 
 def _with_defaults(document: Document) -> tuple[Document, bytes]:
-    """The spec of a pod, with its defaults, and it as JSON; empty for what is not from JSON."""
+    """The spec of a pod with defaults, and the same as JSON, which is empty if it cannot be encoded."""
     if not isinstance(document["spec"], dict):
-        return {}, b""  # validation speaks about it
+        return {}, b""  # validation reports it
     spec: Document = document["spec"]
     given = _as_json(spec)
     known = _defaulted.get(given)
@@ -67,7 +67,7 @@ def _as_json(spec: Document) -> bytes:
     try:
         return _encode(spec)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return b""  # not from JSON
+        return b""  # cannot be encoded as JSON
 
 
 def _default_spec_of_pod(document: Document, spec: Document) -> None:
@@ -87,7 +87,7 @@ def _default_spec_of_pod(document: Document, spec: Document) -> None:
 
 
 def default_pod_status(document: Document) -> None:
-    """What a write of the status alone can bring in; the rest is as it was."""
+    """Defaults of a write to status, which changes nothing else."""
     status = child(document, "status")
     drop_nulls(status)
     _container_statuses(status)
@@ -102,8 +102,7 @@ def _container_statuses(status: Document) -> None:
 
 
 def prepare_pod(document: Document) -> None:
-    """What the server itself decides for a new pod that has its defaults: its status, and the selectors that
-    matchLabelKeys stand for."""
+    """Sets what the server decides for a new pod: its status, and the selectors that follow from matchLabelKeys."""
     spec = child(document, "spec")
     status: Document = {"phase": "Pending", "qosClass": _qos(document, _as_json(spec))}
     if spec.get("schedulingGates"):
@@ -125,13 +124,13 @@ def keep_pod_status(new: Document, old: Document) -> None:
 
 
 def pod_of_template(template: Document) -> Document:
-    """A template as the pod that it stands for: with requests from limits, the host ports of the host network and all
-    else that the server gives a pod and no template."""
+    """The pod that a template describes, with the defaults that pods get and templates do not: requests from limits,
+    host ports of the host network and others."""
     pod: Document = {name: template[name] for name in ("metadata", "spec") if name in template}
     try:
         pod = _decode(_encode(pod))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return pod  # not from JSON
+        return pod  # cannot be encoded as JSON
     default_pod(pod)
     _merge_all_label_keys(pod)
     return pod
@@ -153,7 +152,7 @@ def _merge_all_label_keys(document: Document) -> None:
 
 
 def _merge_label_keys(term: Document, labels: Document) -> None:
-    """Pods with the same value, or with another: as expressions of the selector, from the labels of this pod."""
+    """Adds matchLabelKeys and mismatchLabelKeys to the selector, with the values of this pod's labels."""
     selector = term.get("labelSelector")
     if not isinstance(selector, dict):
         return
@@ -168,7 +167,7 @@ def _merge_label_keys(term: Document, labels: Document) -> None:
 
 
 def default_template(template: Document) -> None:
-    """A pod template inside a workload. Pods made from it are defaulted again, as pods."""
+    """Defaults of the pod template of a workload; its pods are defaulted again."""
     made_child(template, "metadata")
     default_pod_spec(made_child(template, "spec"))
 
@@ -183,7 +182,7 @@ def default_pod_spec(spec: Document) -> None:
             _container(container)
     for volume in children(spec, "volumes"):
         _volume(volume)
-    # serviceAccount is the old name; both are always shown.
+    # serviceAccount is the deprecated name; both are set.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -226,7 +225,7 @@ def _http_get(handler: Document) -> None:
 
 
 def _is_latest(image: str) -> bool:
-    """Whether the image has the tag `latest`, or neither tag nor digest, which means it."""
+    """Whether the image has the tag `latest`, or neither a tag nor a digest."""
     if "@" in image:
         return False
     last = image.rpartition("/")[2]
@@ -276,7 +275,7 @@ def _requests_from_limits(container: Document) -> None:
 
 
 def _as_view(document: Document) -> Pod | None:
-    """The pod as arithmetic sees it, if it has the shape; validation speaks about those that do not."""
+    """The view of the pod; None if it is malformed, which validation reports."""
     try:
         return view({"spec": document.get("spec") or {}}, Pod)
     except (msgspec.ValidationError, TypeError):
@@ -284,7 +283,7 @@ def _as_view(document: Document) -> Pod | None:
 
 
 def _pod_level_resources(document: Document, spec: Document) -> None:
-    """Pod-level huge page limits and requests follow from those of the containers where the pod states only some."""
+    """Sets pod-level huge page requests and limits from those of the containers if the pod has only some of them."""
     resources = spec.get("resources")
     if not isinstance(resources, dict) or not (child(resources, "limits") or child(resources, "requests")):
         return
@@ -313,7 +312,7 @@ def _pod_level_resources(document: Document, spec: Document) -> None:
 
 
 def _qos(document: Document, data: bytes) -> str:
-    """The class of a pod, whose spec is given as JSON too."""
+    """The QoS class of a pod; `data` is its spec as JSON."""
     found = _qos_known.get(data)
     if found is None:
         found = _qos_of(document)

@@ -33,4 +33,4 @@ def default_storage_capacity(document: Document) -> None:
             try:
                 document[name] = canonical(quantity)
             except (BadQuantity, ValueError, OverflowError):
-                continue  # validation refuses it by path
+                continue  # validation reports it

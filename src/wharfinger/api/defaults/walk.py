@@ -1,4 +1,4 @@
-"""Access that bears any shape: a value of the wrong type reads as absent, and writing into it goes nowhere."""
+"""Access to malformed documents: a value of the wrong type reads as absent, and writes into it are lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from wharfinger.api.registry import DefaultFn, Document
 
 
 def child(owner: Any, name: str) -> Document:
-    """The object under a name; an object that nobody holds where there is none."""
+    """The object under a name; a new one, not attached to `owner`, if there is none."""
     value = owner.get(name) if isinstance(owner, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def made_child(owner: Document, name: str) -> Document:
-    """The object under a name, made where absent."""
+    """The object under a name, created if absent."""
     if owner.get(name) is None:
         owner[name] = {}
     return child(owner, name)
@@ -41,14 +41,14 @@ def restore(new: Document, old: Document, part: str, name: str) -> None:
 
 
 def fill(owner: Document, **values: Any) -> None:
-    """Sets what is absent. Lists and objects must be given fresh: they are not copied."""
+    """Sets absent members. Values are not copied."""
     for name, value in values.items():
         if owner.get(name) is None:
             owner[name] = value
 
 
 def fill_text(owner: Document, **values: str) -> None:
-    """Sets texts that are absent or empty: Go cannot tell the two apart."""
+    """Sets strings that are absent or empty, which Go cannot tell apart."""
     for name, value in values.items():
         if owner.get(name) in (None, ""):
             owner[name] = value
@@ -63,7 +63,7 @@ def fill_number(owner: Document, **values: int) -> None:
 
 
 def canonical_quantities(owner: Any, *names: str) -> None:
-    """Rewrites quantities to the form an API server stores: no finer than thousandths, the largest suffix."""
+    """Rewrites quantities in the form that API servers store: rounded to thousandths, with the largest suffix."""
     for name in names:
         quantities = child(owner, name)
         for key, quantity in quantities.items():
@@ -71,17 +71,17 @@ def canonical_quantities(owner: Any, *names: str) -> None:
                 try:
                     quantities[key] = canonical_milli(quantity)
                 except (BadQuantity, ValueError, OverflowError):
-                    continue  # validation refuses it by path
+                    continue  # validation reports it
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 def drop_nulls(value: Any) -> None:
-    """Removes null members in place: Kubernetes reads them as absent."""
+    """Removes null members in place; to Kubernetes they are absent."""
     try:
         if b"null" not in _encode(value):
-            return  # looking for the word takes far less than looking through the members
+            return  # much faster than a walk
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         pass
     _drop_nulls(value)
@@ -103,7 +103,7 @@ def _drop_nulls(value: Any) -> None:
 
 
 def with_status(**counts: int) -> DefaultFn:
-    """Preparation of a new object whose status starts with these counts, as Go writes zeros that may not be left out."""
+    """`prepare_create` of a kind whose status starts with these counters, which Go writes even if they are zero."""
 
     def prepare(document: Document) -> None:
         document["status"] = dict(counts)
@@ -112,7 +112,7 @@ def with_status(**counts: int) -> DefaultFn:
 
 
 def typed(fill_in: DefaultFn | None = None) -> DefaultFn:
-    """Defaulting of one of Kubernetes' own kinds, whose null members mean nothing."""
+    """`default` of a built-in kind, whose null members are dropped."""
 
     def default(document: Document) -> None:
         drop_nulls(document)

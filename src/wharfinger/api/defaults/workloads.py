@@ -91,7 +91,7 @@ def default_job(document: Document) -> None:
     labels = child(child(child(spec, "template"), "metadata"), "labels")
     metadata = child(document, "metadata")
     if labels and not metadata.get("labels"):
-        # The very same, as upstream: what the server adds to the template's then belongs to the job as well.
+        # The same object, as upstream: labels that the server adds to the template are then labels of the job.
         metadata["labels"] = labels
 
 
@@ -115,14 +115,14 @@ def _job_spec(spec: Document) -> None:
 
 
 def prepare_job(document: Document) -> None:
-    """The selector of a job is the server's: its uid, on the template too, so that no two jobs share pods."""
+    """Selects the pods of a job by its uid, which becomes a label of the template."""
     document["status"] = {}
     metadata, spec = child(document, "metadata"), child(document, "spec")
     uid, name = metadata.get("uid"), metadata.get("name")
     if not uid or not name or spec.get("manualSelector") is True or not isinstance(spec.get("template"), dict):
         return
     labels = made_child(made_child(spec["template"], "metadata"), "labels")
-    # What a user set is left alone; validation refuses it where it contradicts.
+    # Labels that the user set stay; validation refuses contradictions.
     for key in ("controller-uid", "batch.kubernetes.io/controller-uid"):
         labels.setdefault(key, uid)
     for key in ("job-name", "batch.kubernetes.io/job-name"):
@@ -139,7 +139,7 @@ def default_cron_job(document: Document) -> None:
     fill(spec, suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
     template = child(spec, "jobTemplate")
     if template:
-        # Jobs in templates are not defaulted further than their pods; the job made from it is.
+        # Of a job template only the pod template is defaulted; jobs are defaulted when they are created.
         made_child(template, "metadata")
         default_template_of(made_child(template, "spec"))
 

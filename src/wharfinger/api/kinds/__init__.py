@@ -1,6 +1,6 @@
-"""The kinds we know: Kubernetes' own by family, a module each with a tuple `KINDS`, and those of the systems.
+"""Known kinds: the built-in ones, a module with a tuple `KINDS` for each family, and those of the systems.
 
-`registry()` makes a fresh registry of all of them; users' CustomResourceDefinitions are added to it later.
+`registry()` makes a new registry of all of them, to which kinds defined by users are added later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wharfinger.system import systems
 
 @cache
 def known_kinds() -> tuple[Kind, ...]:
-    """Every kind of every family, in the order of the file names, and those of the systems."""
+    """The built-in kinds, by module name, and those of the systems."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     builtin = [_extended(kind) for module in modules for kind in getattr(module, "KINDS", ())]
@@ -32,7 +32,7 @@ def _extended(kind: Kind) -> Kind:
 
 @cache
 def pod_templates() -> dict[tuple[str, str], Kind]:
-    """The kinds that have a pod template, by group and plural."""
+    """Kinds with a pod template, by group and plural."""
     return {(kind.group, kind.plural): kind for kind in known_kinds() if kind.pod_template}
 
 

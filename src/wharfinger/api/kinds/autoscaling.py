@@ -1,4 +1,4 @@
-"""The horizontal pod autoscaler. It is kept and shown; nothing in this product scales by metrics."""
+"""The horizontal pod autoscaler. It is stored and printed only; Wharfinger does not scale by metrics."""
 
 from __future__ import annotations
 

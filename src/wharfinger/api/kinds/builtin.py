@@ -1,7 +1,4 @@
-"""The names of Kubernetes' own kinds: a `Resource` constant for each collection that code refers to.
-
-What is known of each kind beyond its name (defaults, validation, columns) stands in the file of its family beside this.
-"""
+"""`Resource` constants of the built-in kinds that code refers to; their `Kind`s are in the modules of their families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of the core group, the events group's Event among them (one storage under both groups)."""
+"""Kinds of the core group, with Event, which `events.k8s.io` serves too."""
 
 from __future__ import annotations
 
@@ -31,10 +31,16 @@ def _template(document: Document, old: Document | None) -> Iterator[FieldError]:
 POD = Kind(
     "", "Pod", "pods", short_names=("po",), categories=("all",), status=True,
     subresources=("binding", "eviction", "ephemeralcontainers", "resize"), graceful=True,
-    selectable=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"),
+    selectable=(
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.nominatedNodeName",
+    ),
     default=typed(default_pod), default_status=default_pod_status, prepare_create=prepare_pod,
     validate=pods.pod_validator(),
-    validate_subresource={"status": pods.pod_status_validator(), "resize": pods.pod_resize_validator(), "ephemeralcontainers": pods.pod_ephemeral_validator()},
+    validate_subresource={
+        "status": pods.pod_status_validator(), "resize": pods.pod_resize_validator(),
+        "ephemeralcontainers": pods.pod_ephemeral_validator(),
+    },
     columns=POD_COLUMNS, returns_deleted=True, prepare_status=keep_pod_status, warn=workload_warnings.pod_warnings,
 )  # fmt: skip
 NODE = Kind(
@@ -113,7 +119,11 @@ POD_TEMPLATE = Kind(
 )  # fmt: skip
 EVENT = Kind(
     "", "Event", "events", short_names=("ev",), generation=False,
-    selectable=("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"),
+    selectable=(
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+        "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+        "reason", "reportingComponent", "source", "type",
+    ),
     alias_groups=("events.k8s.io",), convert_group=convert_event, default=typed(defaults.default_event),
     validate=checked("v1", "Event", rules.event_faults), columns=columns.EVENT_COLUMNS, create_on_update=True,
 )  # fmt: skip

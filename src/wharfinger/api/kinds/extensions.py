@@ -5,37 +5,45 @@ from __future__ import annotations
 from wharfinger.api.columns import extensions as columns
 from wharfinger.api.defaults import extensions as defaults
 from wharfinger.api.defaults.walk import typed
-from wharfinger.api.registry import Kind
+from wharfinger.api.registry import Column, DefaultFn, Kind
 from wharfinger.api.validation import admission_policies as policies
 from wharfinger.api.validation import definitions
 from wharfinger.api.validation import webhooks as rules
-from wharfinger.api.validation.common import checked
+from wharfinger.api.validation.common import Rules, checked
 
-_ADMISSION = "admissionregistration.k8s.io"
 
-MUTATING_WEBHOOK_CONFIGURATION = Kind(
-    _ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False,
-    categories=("api-extensions",), default=typed(defaults.default_mutating_webhooks),
-    validate=checked("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", rules.mutating_webhooks_faults),
-    columns=columns.WEBHOOK_COLUMNS, unconditional_update=False,
+def _admission_kind(
+    kind: str, plural: str, default: DefaultFn, faults: Rules, columns: tuple[Column, ...], *, status: bool = False
+) -> Kind:
+    return Kind(
+        "admissionregistration.k8s.io",
+        kind,
+        plural,
+        namespaced=False,
+        categories=("api-extensions",),
+        status=status,
+        default=typed(default),
+        validate=checked("admissionregistration.k8s.io/v1", kind, faults),
+        columns=columns,
+        unconditional_update=False,
+    )
+
+
+MUTATING_WEBHOOK_CONFIGURATION = _admission_kind(
+    "MutatingWebhookConfiguration", "mutatingwebhookconfigurations",
+    defaults.default_mutating_webhooks, rules.mutating_webhooks_faults, columns.WEBHOOK_COLUMNS,
 )  # fmt: skip
-VALIDATING_WEBHOOK_CONFIGURATION = Kind(
-    _ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
-    categories=("api-extensions",), default=typed(defaults.default_validating_webhooks),
-    validate=checked("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", rules.validating_webhooks_faults ),
-    columns=columns.WEBHOOK_COLUMNS, unconditional_update=False,
+VALIDATING_WEBHOOK_CONFIGURATION = _admission_kind(
+    "ValidatingWebhookConfiguration", "validatingwebhookconfigurations",
+    defaults.default_validating_webhooks, rules.validating_webhooks_faults, columns.WEBHOOK_COLUMNS,
 )  # fmt: skip
-VALIDATING_ADMISSION_POLICY = Kind(
-    _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False,
-    categories=("api-extensions",), status=True, default=typed(defaults.default_admission_policy),
-    validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", policies.policy_faults),
-    columns=columns.ADMISSION_POLICY_COLUMNS, unconditional_update=False,
+VALIDATING_ADMISSION_POLICY = _admission_kind(
+    "ValidatingAdmissionPolicy", "validatingadmissionpolicies",
+    defaults.default_admission_policy, policies.policy_faults, columns.ADMISSION_POLICY_COLUMNS, status=True,
 )  # fmt: skip
-VALIDATING_ADMISSION_POLICY_BINDING = Kind(
-    _ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False,
-    categories=("api-extensions",), default=typed(defaults.default_admission_policy_binding),
-    validate=checked("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", policies.binding_faults),
-    columns=columns.ADMISSION_POLICY_BINDING_COLUMNS, unconditional_update=False,
+VALIDATING_ADMISSION_POLICY_BINDING = _admission_kind(
+    "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+    defaults.default_admission_policy_binding, policies.binding_faults, columns.ADMISSION_POLICY_BINDING_COLUMNS,
 )  # fmt: skip
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,

@@ -1,4 +1,4 @@
-"""Kinds of networking and discovery. They are kept and shown; nothing in this product routes traffic."""
+"""Kinds of networking and discovery. They are stored and printed only; Wharfinger routes no traffic."""
 
 from __future__ import annotations
 

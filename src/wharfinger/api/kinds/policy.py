@@ -1,4 +1,4 @@
-"""Kinds that bound what may happen to pods: disruption budgets, priority classes, runtime classes."""
+"""Disruption budgets, priority classes and runtime classes."""
 
 from __future__ import annotations
 

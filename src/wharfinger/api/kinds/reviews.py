@@ -1,4 +1,4 @@
-"""Questions to the API server that look like objects: they are answered on create and never stored (`Kind.stored`)."""
+"""Reviews: queries in the form of objects, which are answered on create and not stored (`Kind.stored`)."""
 
 from __future__ import annotations
 

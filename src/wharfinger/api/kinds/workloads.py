@@ -1,4 +1,4 @@
-"""Kinds of the apps group: deployments and what else keeps pods running."""
+"""Kinds of the apps group."""
 
 from __future__ import annotations
 

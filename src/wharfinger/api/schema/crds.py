@@ -63,5 +63,5 @@ def _column(column: Column) -> Document:
 
 
 def crds(registry: Registry) -> list[Document]:
-    """The manifests of all our kinds, in order of their names."""
+    """The manifests of all our kinds, by name."""
     return sorted((crd(kind) for kind in registry if kind.ours), key=lambda made: str(made["metadata"]["name"]))

@@ -55,14 +55,14 @@ Quantity = Annotated[str | int, Meta(extra_json_schema={"pattern": _QUANTITY})]
 
 
 def doc(text: str, *, immutable: bool = False, **more: Any) -> Meta:
-    """The description of a field, with further keywords of its schema (`format=…`); `immutable` adds the rule."""
+    """The description of a field, with further schema keywords (`format=…`); `immutable` adds the validation rule."""
     if immutable:
         more[tree.RULES] = [{"rule": structural.IMMUTABLE_RULE, "message": "field is immutable"}]
     return Meta(description=text, extra_json_schema=more or None)
 
 
 def keyed(*keys: str) -> Meta:
-    """A list of objects that are told apart by these keys."""
+    """A list whose items are identified by these keys."""
     return Meta(extra_json_schema={tree.LIST_TYPE: "map", tree.MAP_KEYS: list(keys)})
 
 
@@ -89,14 +89,14 @@ _EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {tree.MAP_TYPE: "atomic"}}
 
 @cache
 def struct_schema(struct: type[msgspec.Struct]) -> JsonSchema:
-    """The structural schema of one struct. Callers must not change it."""
+    """The structural schema of one struct. Callers must not modify it."""
     info = msgspec.inspect.type_info(struct)
     assert isinstance(info, StructType)
     return _object(info)
 
 
 def kind_schema(struct: type[msgspec.Struct]) -> JsonSchema:
-    """The schema of a whole kind: the struct has `spec`, `status` or fields of its own; metadata is the server's."""
+    """The schema of a whole kind; the struct has its fields without metadata."""
     schema = dict(struct_schema(struct))
     root = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     schema["properties"] = {**root, **schema.get("properties", {})}
@@ -129,7 +129,7 @@ def _object(info: StructType) -> JsonSchema:
 def _schema(kind: Type) -> JsonSchema:
     match kind:
         case Metadata():
-            # The field's own description stands above that of its type.
+            # The description of the field overrides that of its type.
             return {**_schema(kind.type), **(kind.extra_json_schema or {})}
         case StructType():
             return dict(struct_schema(kind.cls))
@@ -156,7 +156,7 @@ def _schema(kind: Type) -> JsonSchema:
 
 
 def _union(kind: UnionType) -> JsonSchema:
-    """Optional means that a field may be left out, not that it may be null; text or number is its own type."""
+    """Optional fields may be absent, not null; a string or integer is a type of its own."""
     parts = [part for part in kind.types if not isinstance(part, NoneType)]
     if len(parts) == 1:
         return _schema(parts[0])

@@ -64,10 +64,9 @@ def _check(schema: Schema, value: Any, path: str, errors: list[FieldError]) -> N
     if value is None:
         return
     kind = schema.type
-    if kind == "object":
-        if not isinstance(value, dict):
-            errors.append(wrong_type(path, value, "object"))
-            return
+    if kind in ("object", "map") and not isinstance(value, dict):
+        errors.append(wrong_type(path, value, "object"))
+    elif kind == "object":
         fields = schema.fields
         for key, item in value.items():
             known = fields.get(key)
@@ -88,9 +87,6 @@ def _check(schema: Schema, value: Any, path: str, errors: list[FieldError]) -> N
             else:
                 _check(items, item, f"{path}[{index}]", errors)
     elif kind == "map":
-        if not isinstance(value, dict):
-            errors.append(wrong_type(path, value, "object"))
-            return
         items = schema.item_schema
         for key, item in value.items():
             _check(items, item, f"{path}[{key}]", errors)

@@ -1,7 +1,7 @@
-"""Validation of documents, as Kubernetes words it: one fault a `FieldError`, all faults at once.
+"""Validation of documents with the messages of Kubernetes: a list of all faults, each a `FieldError`.
 
-`object_faults(kind, document, old)` is what a server asks: metadata, which is the same for all kinds, then the kind's own
-rules. Documents come from users and may be of any shape: shapes are checked first, and rules only walk what passed.
+`object_faults(kind, document, old)` checks metadata and then the rules of the kind. Types are checked first, so that
+rules see well-formed documents only.
 """
 
 from wharfinger.api.validation.metadata import metadata_faults, object_faults

@@ -1,4 +1,4 @@
-"""Validation of ValidatingAdmissionPolicies and their bindings; whether expressions compile is checked by the server."""
+"""Validation of ValidatingAdmissionPolicies and their bindings; the API server checks that expressions compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small checks that many kinds share, and `checked`, which puts a shape in front of a kind's rules."""
+"""Checks that many kinds share, and `checked`, which runs the rules of a kind after its type checks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Rules = Callable[[Document, Document | None], Iterable[FieldError]]
 def checked(
     api_version: str, kind: str, rules: Rules | None = None, known: Callable[[Document], bool] | None = None
 ) -> ValidateFn:
-    """Validation of one of Kubernetes' own kinds: its shape, then its rules on documents that have it.
+    """Validation of a built-in kind: the types of its fields, then, if these are right, its rules.
 
-    `known` says of a new document whether its spec was found to be in order before.
+    `known` tells whether the spec of a new document was validated before.
     """
     group, _, version = api_version.rpartition("/")
 
@@ -32,7 +32,7 @@ def checked(
         assert schema is not None, f"{api_version} {kind} has no schema"
         changed = document
         if old is not None:
-            # What was there before has been checked before.
+            # The unchanged part was checked before.
             changed = {key: item for key, item in document.items() if key not in old or old[key] != item}
         elif known is not None and known(document):
             changed = {key: item for key, item in document.items() if key != "spec"}
@@ -45,7 +45,7 @@ def checked(
 
 
 def one_of(value: str | None, choices: Sequence[str], path: str, *, empty: bool = False) -> Iterator[FieldError]:
-    """A text that must be one of several; `empty` allows it to be left out."""
+    """The value must be one of `choices`, or absent if `empty` allows that."""
     if not value:
         if not empty:
             yield required(path)
@@ -71,7 +71,7 @@ def quantity_faults(value: str | int | float, path: str, *, whole: bool = False)
 
 
 def int_or_percent_faults(value: int | str | None, path: str) -> Iterator[FieldError]:
-    """A count or a percentage, neither negative."""
+    """A count or a percentage, not negative."""
     if isinstance(value, str):
         if not (value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit()):
             yield invalid(path, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")  # fmt: skip
@@ -80,7 +80,7 @@ def int_or_percent_faults(value: int | str | None, path: str) -> Iterator[FieldE
 
 
 def percent_of(value: int | str | None) -> int | None:
-    """The number of a percentage, None for counts and for texts that are none."""
+    """The number of a percentage; None for anything else."""
     if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
         return int(value[:-1])
     return None
@@ -99,7 +99,7 @@ def name_faults(check_name: Callable[[str], list[str]], value: Any, path: str) -
 def unique_name_faults(
     check_name: Callable[[str], list[str]], name: str, path: str, seen: set[str]
 ) -> Iterator[FieldError]:
-    """Faults of the name of an item in a list, whose other names are `seen`."""
+    """Faults of the name of a list item; `seen` has the names of the items before it."""
     if not name:
         yield required(path)
         return

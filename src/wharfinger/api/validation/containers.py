@@ -1,5 +1,4 @@
-"""Validation of what containers say about their environment, mounts, probes, hooks and rights, after
-pkg/apis/core/validation. Nothing here is cheap to leave out: a manifest that passes must pass elsewhere too."""
+"""Validation of containers: environment, mounts, probes, hooks and security contexts, after pkg/apis/core/validation."""
 
 from __future__ import annotations
 
@@ -175,7 +174,7 @@ def _port_faults(port: int | str | None, path: str) -> Iterator[FieldError]:
         yield from port_faults(port or 0, path)
 
 
-# Rights
+# Security contexts
 
 
 def pod_security_faults(context: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -54,7 +54,7 @@ _CONFLICTS = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}
 
 
 def quota_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
-    """Validation of quotas; `unqualified` as for pods, since quota counts device classes by the same names."""
+    """Validation of quotas; `unqualified` as for pods, because quota counts device classes by the same names."""
 
     def rules(document: Document, old: Document | None) -> Iterator[FieldError]:
         spec = document.get("spec") or {}
@@ -90,7 +90,7 @@ _STANDARD_QUOTA = _POD_QUOTA | {
 
 
 def _applies(scope: str, name: str) -> bool:
-    """Whether a scope says anything about what a quota counts under this name."""
+    """Whether a scope applies to the resource of this name."""
     if scope == "VolumeAttributesClass":
         return name in ("persistentvolumeclaims", "requests.storage")
     return name == "pods" if scope == "BestEffort" else name in _POD_QUOTA
@@ -151,7 +151,7 @@ def limit_range_faults(document: Document, old: Document | None) -> Iterator[Fie
 
 
 def _limit_order_faults(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """The least must not exceed the defaults, nor these the most."""
+    """The minimum must not exceed the defaults, nor these the maximum."""
     order = (
         ("min", "max", "min", "min value {} is greater than max value {}"),
         ("min", "defaultRequest", "defaultRequest", "min value {} is greater than default request value {}"),
@@ -209,7 +209,7 @@ def claim_spec_faults(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
 
 
 def _claim_update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
-    """After creation only the request may grow, and a volume and a class be given to a claim that has none."""
+    """After creation only the storage request may grow, and an absent volume name or class may be set."""
 
     def fixed(of: Mapping[str, Any]) -> dict[str, Any]:
         kept = {k: v for k, v in of.items() if k not in ("resources", "volumeAttributesClassName") and v is not None}
@@ -309,7 +309,7 @@ _SECRET_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
-"""Keys that secrets of a type must have."""
+"""The required keys of secrets by type."""
 
 
 def secret_faults(document: Document, old: Document | None) -> Iterator[FieldError]:

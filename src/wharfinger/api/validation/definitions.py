@@ -19,7 +19,7 @@ from wharfinger.api.validation.selectors import each
 
 
 def definition_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    """A CustomResourceDefinition."""
+    """Faults of a CustomResourceDefinition."""
     spec = document.get("spec") or {}
     names = spec.get("names") or {}
     group, plural = spec.get("group") or "", names.get("plural") or ""

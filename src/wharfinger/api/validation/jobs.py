@@ -72,7 +72,7 @@ def _labels(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _generated_faults(spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Where the server makes the selector, the labels that it sets may not say something else."""
+    """If the server generates the selector, labels of the template must not contradict it."""
     if spec.get("manualSelector") or spec.get("selector") is None:
         return
     uid, name = metadata.get("uid") or "", metadata.get("name") or ""
@@ -282,7 +282,7 @@ def _success_policy_faults(spec: Mapping[str, Any], path: str) -> Iterator[Field
 
 
 def _count_indexes(text: str, completions: int) -> int:
-    """How many indexes a list such as `0,2-4` names; ValueError says what is wrong with it."""
+    """The number of indexes in a list such as `0,2-4`. Raises ValueError with the fault."""
     total, previous = 0, -1
     for part in text.split(",") if text else ():
         limits = part.split("-")
@@ -332,7 +332,7 @@ def _update_faults(spec: Mapping[str, Any], old: Document) -> Iterator[FieldErro
 
 
 def _template_is_adjustable(old: Document) -> bool:
-    """While a job is suspended and no pod of it is left, directives for the scheduler and resources may change."""
+    """Scheduling directives and resources may change while a job is suspended and has no pods."""
     status = old.get("status") or {}
     suspended = is_true(status.get("conditions") or (), "Suspended")
     waits = not status.get("startTime") or suspended
@@ -340,7 +340,7 @@ def _template_is_adjustable(old: Document) -> bool:
 
 
 def _template(spec: Mapping[str, Any], adjustable: bool) -> Any:
-    """The template as far as it may not change."""
+    """The immutable part of the template."""
     template = spec.get("template") or {}
     if not adjustable:
         return template

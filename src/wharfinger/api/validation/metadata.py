@@ -1,6 +1,7 @@
-"""What is required of the metadata of every object, and the one function that validates an object as a whole.
+"""Validation of the metadata of every object, and of whole objects.
 
-After pkg/api/validation/objectmeta.go of apimachinery. The store asks for metadata on its own, before and after admission.
+After pkg/api/validation/objectmeta.go of apimachinery. The store validates metadata separately before and after
+admission.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def object_faults(kind: Kind, document: Document, old: Document | None = None) -
 
 
 def metadata_faults(kind: Kind, document: Document, old: Document | None = None) -> list[FieldError]:
-    """Faults of `metadata` alone. It expects that a name was generated already where one was to be."""
+    """Faults of `metadata` alone; expects that names are generated already."""
     metadata = document.get("metadata")
     if metadata is None:
         metadata = {}
@@ -45,8 +46,8 @@ def metadata_faults(kind: Kind, document: Document, old: Document | None = None)
     return create_faults(kind, metadata)
 
 
-class _Metadata(msgspec.Struct):
-    """The types that the checks below rely on; msgspec checks them all at once."""
+class _MetadataTypes(msgspec.Struct):
+    """The types that the checks below rely on, for a check by msgspec."""
 
     name: str = ""
     generateName: str = ""  # noqa: N815 - as on the wire
@@ -60,9 +61,9 @@ class _Metadata(msgspec.Struct):
 
 
 def type_faults(metadata: Document) -> list[FieldError]:
-    """Fields of the wrong type, which would be a decoding error in Kubernetes; other checks rely on these."""
+    """Fields of the wrong type, which Kubernetes refuses when it decodes; other checks rely on these types."""
     try:
-        msgspec.convert(metadata, _Metadata)
+        msgspec.convert(metadata, _MetadataTypes)
     except msgspec.ValidationError:
         return _type_faults(metadata)
     return []
@@ -91,7 +92,7 @@ def create_faults(kind: Kind, metadata: Document) -> list[FieldError]:
     name = metadata.get("name") or ""
     name_faults = kind.name_faults or dns_subdomain
     if prefix := metadata.get("generateName"):
-        # A prefix may end as no name may: a letter in place of its last dash makes it a name.
+        # A prefix may end with a dash: validate it with a letter in place of the dash.
         probe = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
         faults.extend(invalid("metadata.generateName", prefix, fault) for fault in name_faults(probe))
     if not name:
@@ -129,7 +130,7 @@ def _is_strict(kind: Kind) -> bool:
 
 
 def _common_faults(metadata: Document, built_in: bool) -> list[FieldError]:
-    """Where Kubernetes decodes null as an empty value, so it is taken here."""
+    """Null counts as an empty value where Kubernetes decodes it as one."""
     faults: list[FieldError] = []
     for key, value in (metadata.get("labels") or {}).items():
         if problems := _qualified_name(key):

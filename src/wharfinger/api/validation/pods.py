@@ -1,6 +1,6 @@
-"""Validation of pods and pod templates, after pkg/apis/core/validation; `containers.py` has the inside of containers.
+"""Validation of pods and pod templates, after pkg/apis/core/validation; `containers.py` validates containers.
 
-Volume sources are not looked at in detail, except claims, drivers and host paths.
+Of volume sources only claims, CSI drivers and host paths are validated in detail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MUTABLE = (
 
 
 def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
-    """Validation of pods; `unqualified` says which resource names without a slash pass (see `validation.resources`)."""
+    """Validation of pods; `unqualified` decides about resource names without a slash (see `validation.resources`)."""
 
     faultless = _Faultless()
 
@@ -68,7 +68,7 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
 
 
 class _Faultless:
-    """Specs in which no fault was found, as JSON: the pods of one workload share theirs."""
+    """Valid specs as JSON; the pods of a workload have equal ones."""
 
     _MOST = 1024
     _LONGEST = 32 * 1024
@@ -80,7 +80,7 @@ class _Faultless:
         try:
             return _encode(spec) in self._known
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            return False  # not from JSON
+            return False  # cannot be encoded as JSON
 
     def add(self, spec: Any) -> None:
         data = _encode(spec)
@@ -111,7 +111,7 @@ def pod_status_validator() -> ValidateFn:
 
 
 def pod_resize_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
-    """Validation of a write to `pods/resize`: only cpu and memory may change, and no container may come or go."""
+    """Validation of a write to `pods/resize`: only cpu and memory may change, and no container may be added or removed."""
 
     def rules(document: Document, old: Document | None) -> Iterator[FieldError]:
         spec, before = document.get("spec") or {}, (old or {}).get("spec") or {}
@@ -155,7 +155,7 @@ def pod_ephemeral_validator(unqualified: AllowName = allow_unqualified) -> Valid
 
 
 def template_faults(template: Mapping[str, Any], path: str, unqualified: AllowName = allow_unqualified) -> Iterator[FieldError]:  # fmt: skip
-    """A pod template inside a workload."""
+    """Faults of the pod template of a workload."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     yield from labels_faults(metadata.get("labels") or {}, f"{path}.labels")
     yield from annotations_faults(metadata.get("annotations") or {}, f"{path}.annotations")
@@ -166,7 +166,7 @@ def template_faults(template: Mapping[str, Any], path: str, unqualified: AllowNa
 
 
 def deletion_cost_is_valid(text: str) -> bool:
-    """A 32-bit decimal without plus sign or leading zeros."""
+    """A 32-bit decimal number without plus sign and leading zeros."""
     return bool(_COST.fullmatch(text)) and -MAX_INT32 - 1 <= int(text) <= MAX_INT32
 
 
@@ -317,7 +317,7 @@ def _host_port_faults(container: Mapping[str, Any], path: str, taken: set[tuple[
 
 
 def update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
-    """What an update of a pod may not change: almost everything."""
+    """Faults of an update of a pod, most fields of which are immutable."""
     for part in ("containers", "initContainers"):
         if len(spec.get(part) or ()) != len(before.get(part) or ()):
             yield forbidden(f"spec.{part}", "pod updates may not add or remove containers")
@@ -363,7 +363,7 @@ def _gate_update_faults(now: Sequence[Any], past: Sequence[Any]) -> Iterator[Fie
 
 
 def _munged(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with what may change put back to what it was."""
+    """The spec with its mutable fields reset to their old values."""
     munged = {name: value for name, value in spec.items() if value is not None}
     for part in ("containers", "initContainers"):
         past = before.get(part) or []
@@ -381,7 +381,8 @@ def _munged(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any
 
 
 def _gated_faults(munged: dict[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
-    """While a pod is gated, its node selector and required node affinity may be narrowed; in place, for the comparison."""
+    """The node selector and required node affinity of a gated pod may become narrower. Resets them in place for the
+    comparison."""
     selector, past = munged.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     if selector != past:
         if any(selector.get(key) != value for key, value in past.items()):
@@ -424,7 +425,7 @@ def _node_affinity_faults(now: Mapping[str, Any], past: Mapping[str, Any]) -> It
 
 def _only_additions(term: Mapping[str, Any], past: Mapping[str, Any]) -> bool:
     if not past.get("matchExpressions") and not past.get("matchFields"):
-        # An empty term matches nothing, so that adding to it would widen what the pod may use.
+        # An empty term matches nothing, so adding requirements to it would widen the affinity.
         return not term.get("matchExpressions") and not term.get("matchFields")
     for part in ("matchExpressions", "matchFields"):
         old_part = past.get(part) or []

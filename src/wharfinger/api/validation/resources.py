@@ -1,7 +1,7 @@
 """Validation of resource names and amounts: in containers, in quotas, on nodes.
 
-`unqualified` is the hook for device classes: a real API server refuses container resources without a slash that are not
-its own, the embedded one lets the names of device classes (`nvidia.high.mem`) pass, treating them as extended resources.
+`unqualified` decides about resource names without a slash that are not built in: a real API server refuses them; the
+embedded one accepts what may be the name of a device class (`nvidia.high.mem`) and treats it as an extended resource.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ STANDARD = STANDARD_QUOTA | {"storage"}
 
 
 def refuse_unqualified(name: str) -> bool:
-    """The rule of a real API server."""
+    """`unqualified` of a real API server."""
     return False
 
 
 def allow_unqualified(name: str) -> bool:
-    """The rule of the embedded one: whatever may be the name of a device class."""
+    """`unqualified` of the embedded server: any possible name of a device class."""
     return not qualified_name(name)
 
 
@@ -83,7 +83,7 @@ def container_resources_faults(
             yield invalid(here, name, "doesn't follow extended resource name standard")
 
     def device(name: str) -> bool:
-        """Whether the name counts things that cannot be shared."""
+        """Whether the resource can only be requested in whole units and without overcommit."""
         if "/" in name:
             return is_extended(name)
         return name not in STANDARD and not is_hugepages(name) and unqualified(name)
@@ -92,7 +92,7 @@ def container_resources_faults(
 
 
 def pod_resources_faults(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Resources of the pod as a whole, which may only be cpu, memory and huge pages."""
+    """Pod-level resources, which may only be cpu, memory and huge pages."""
 
     def name_faults(name: str, here: str) -> Iterator[FieldError]:
         faults = list(_resource_name_faults(name, here, refuse_unqualified))
@@ -157,7 +157,7 @@ def quota_name_faults(name: str, path: str, unqualified: AllowName) -> Iterator[
 
 def node_resources_faults(amounts: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name, quantity in amounts.items():
-        here = f"{path}.{name}"  # upstream writes these as fields, not as keys
+        here = f"{path}.{name}"  # upstream reports these as fields, not as keys
         for fault in qualified_name(name):
             yield invalid(here, name, fault)
         if quantity is not None:

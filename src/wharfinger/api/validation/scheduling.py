@@ -1,4 +1,4 @@
-"""Validation of what in a pod speaks to the scheduler: affinity, spread, tolerations, gates, taints."""
+"""Validation of scheduling directives: affinity, topology spread, tolerations, gates and taints."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _label_keys_faults(term: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 def _selected_twice_faults(selector: Mapping[str, Any], keys: Sequence[str], path: str) -> Iterator[FieldError]:
-    """A key may appear once more than in matchLabelKeys: that is what the server itself adds when a pod is made."""
+    """A key of matchLabelKeys may appear once in the selector, to which the server adds it on create."""
     position = {key: index for index, key in enumerate(keys)}
     seen = set(selector.get("matchLabels") or ())
     for _, expression in each(selector, "matchExpressions"):

@@ -1,4 +1,4 @@
-"""Validation of labels, annotations and selectors wherever they stand in an object."""
+"""Validation of labels, annotations and selectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANNOTATIONS_LIMIT = 256 * 1024
 
 
 def each(owner: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
-    """The items of a list field with their indexes; nothing when it is absent."""
+    """The items of a list field with their indexes; none if it is absent."""
     yield from enumerate(owner.get(name) or ())
 
 
@@ -31,7 +31,7 @@ def labels_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 def annotations_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     size = 0
     for key, value in annotations.items():
-        # Annotation keys may be in upper case; the check for label keys is made on the lower-case form.
+        # Annotation keys may have upper-case letters; their lower-case form must be a valid label key.
         for fault in qualified_name(key.lower()):
             yield invalid(path, key, fault)
         size += len(key.encode()) + len((value or "").encode())
@@ -45,19 +45,7 @@ def label_selector_faults(selector: Mapping[str, Any] | None, path: str) -> Iter
     yield from labels_faults(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, expression in each(selector, "matchExpressions"):
         here = f"{path}.matchExpressions[{index}]"
-        operator, values = expression.get("operator") or "", expression.get("values") or ()
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                yield forbidden(f"{here}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-        else:
-            yield invalid(f"{here}.operator", operator, "not a valid selector operator")
-        yield from label_key_faults(expression.get("key") or "", f"{here}.key")
-        for position, value in enumerate(values):
-            for fault in label_value(value):
-                yield invalid(f"{here}.values[{position}]", value, fault)
+        yield from _expression_faults(expression, here)
 
 
 def node_selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -70,12 +58,12 @@ def node_selector_faults(selector: Mapping[str, Any], path: str) -> Iterator[Fie
 
 def node_selector_term_faults(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for index, expression in each(term, "matchExpressions"):
-        yield from _node_expression_faults(expression, f"{path}.matchExpressions[{index}]")
+        yield from _expression_faults(expression, f"{path}.matchExpressions[{index}]", node=True)
     for index, expression in each(term, "matchFields"):
         yield from _node_field_faults(expression, f"{path}.matchFields[{index}]")
 
 
-def _node_expression_faults(expression: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _expression_faults(expression: Mapping[str, Any], path: str, *, node: bool = False) -> Iterator[FieldError]:
     operator, values = expression.get("operator") or "", expression.get("values") or ()
     match operator:
         case "In" | "NotIn":
@@ -84,7 +72,7 @@ def _node_expression_faults(expression: Mapping[str, Any], path: str) -> Iterato
         case "Exists" | "DoesNotExist":
             if values:
                 yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-        case "Gt" | "Lt":
+        case "Gt" | "Lt" if node:
             if len(values) != 1:
                 yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case _:

@@ -1,4 +1,5 @@
-"""Validation of Services, but for cluster IPs and families, which depend on what is free (admission/service_addresses)."""
+"""Validation of Services, except for cluster IPs and IP families, which are validated when they are allocated
+(admission/service_addresses)."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def service_faults(document: Document, old: Document | None) -> Iterator[FieldEr
 def _external_name_faults(spec: Document, before: Document) -> Iterator[FieldError]:
     for field in _NOT_EXTERNAL:
         given = spec.get(field) or (field == "clusterIPs" and spec.get("clusterIP"))
-        # What another type had is dropped on a change of type, unless it was changed too.
+        # Fields of the previous type are dropped on a change of type, unless they changed too.
         if given and (not before or before.get("type") == "ExternalName" or spec.get(field) != before.get(field)):
             yield forbidden(f"spec.{field}", "may not be set for ExternalName services")
     if name := (spec.get("externalName") or "").removesuffix("."):
@@ -141,7 +142,7 @@ def _traffic_faults(spec: Document, kind: Any, old: Document | None) -> Iterator
 
 
 def external_address_faults(given: Any, path: str) -> Iterator[FieldError]:
-    """An address that can be reached from elsewhere."""
+    """The address must be reachable from other hosts."""
     try:
         address = ip_address(given)
     except ValueError:

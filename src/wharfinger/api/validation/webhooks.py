@@ -72,7 +72,7 @@ def _webhooks_faults(document: Document) -> Iterator[FieldError]:
 
 
 def match_conditions_faults(owner: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Conditions of a webhook or a policy, all but whether their expressions compile."""
+    """Match conditions of a webhook or a policy, except whether their expressions compile."""
     conditions = owner.get("matchConditions") or []
     names: set[str] = set()
     if len(conditions) > 64:
@@ -88,7 +88,7 @@ _NOUNS = {"apiGroups": "API groups", "apiVersions": "API versions"}
 
 
 def rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """A rule of a webhook or a policy: which operations on which resources it is about."""
+    """A rule of a webhook or a policy: the operations and resources that it matches."""
     for name in ("apiGroups", "apiVersions", "resources"):
         values = rule.get(name) or []
         if not values:

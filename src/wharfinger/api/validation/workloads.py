@@ -113,7 +113,7 @@ def stateful_set_faults(document: Document, old: Document | None) -> Iterator[Fi
 
 
 def _with_claims(spec: Document) -> Document:
-    """The spec with the volumes that its pods get from claim templates, which containers may mount."""
+    """The pod spec with the volumes of the claim templates, which containers may mount."""
     names = [claim["metadata"]["name"] for _, claim in each(spec, "volumeClaimTemplates") if _is_named(claim)]
     template = spec.get("template") or {}
     pod = template.get("spec")
@@ -155,7 +155,7 @@ def _selector_and_template_faults(spec: Mapping[str, Any], word: str, owner: str
     if selector is None:
         if owner != "DaemonSet":
             yield required("spec.selector")
-        # An absent selector selects nothing, so that it cannot match either; Kubernetes says both.
+        # An absent selector matches nothing; Kubernetes reports both faults.
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     else:
         yield from label_selector_faults(selector, "spec.selector")
@@ -178,7 +178,7 @@ def _template_for_controller_faults(template: Mapping[str, Any], owner: str) -> 
 
 
 def selects(selector: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
-    """Whether the selector matches the labels of the template; true when it cannot be compiled, which is a fault of its own."""
+    """Whether the selector matches the labels of the template; true if it cannot be compiled, which is reported separately."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     try:
         compiled = compile_label_selector(msgspec.convert(_plain(selector), LabelSelector))

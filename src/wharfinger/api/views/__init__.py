@@ -1,6 +1,6 @@
-"""Typed read views: msgspec structs that hold only what decisions need of each kind. Never written back to a server.
+"""Typed read views: msgspec structs with the fields that decisions need. They are never written back to a server.
 
-`view(document, Pod)` and `decode(data, Pod)` make one. Wire names stay camelCase through renaming.
+`view(document, Pod)` and `decode(data, Pod)` make one. Wire names are camelCase.
 """
 
 from wharfinger.api.views.base import View, decode, strip_nulls, view

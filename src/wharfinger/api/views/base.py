@@ -1,4 +1,4 @@
-"""What every view shares: how it is declared, and how one is made from a document or from bytes."""
+"""The base of all views, and how to make one from a document or from JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class View(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Base of all views. They are trees without cycles, so the collector need not track them (`gc=False`)."""
+    """Base of all views. They contain no cycles, so the garbage collector need not track them (`gc=False`)."""
 
 
 def strip_nulls(value: Any) -> Any:
-    """The value without null members: Kubernetes reads `null` as absent."""
+    """The value without null members, which Kubernetes treats as absent."""
     if isinstance(value, dict):
         return {key: strip_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -31,7 +31,7 @@ def view(document: Any, as_type: type[T]) -> T:
 
 
 def decode(data: bytes | bytearray | memoryview | msgspec.Raw, as_type: type[T]) -> T:
-    """A view of JSON bytes, without building the document in between."""
+    """A view of JSON, without a document in between."""
     try:
         return msgspec.json.decode(data, type=as_type)
     except msgspec.ValidationError:

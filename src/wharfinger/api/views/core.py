@@ -54,7 +54,7 @@ class ScopeExpression(View, frozen=True):
 
 
 class ScopeSelector(View, frozen=True):
-    """All expressions must hold."""
+    """Matches if all expressions match."""
 
     match_expressions: tuple[ScopeExpression, ...] = ()
 

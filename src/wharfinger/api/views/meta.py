@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views.base import View
 
 
@@ -31,7 +32,7 @@ class ObjectMeta(View, frozen=True):
     finalizers: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> ObjectKey:
         return self.namespace, self.name
 
     @property

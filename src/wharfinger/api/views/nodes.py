@@ -28,7 +28,7 @@ class ComputeResource(View, frozen=True):
     resource_name: str = ""
     properties: dict[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
-    allocatable_devices: tuple[str, ...] | None = None  # absent: all of devices
+    allocatable_devices: tuple[str, ...] | None = None  # absent: all devices
 
 
 class NodeSpec(View, frozen=True):

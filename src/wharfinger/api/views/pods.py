@@ -1,4 +1,4 @@
-"""The view of a Pod: what scheduling, accounting and lifecycle read of it."""
+"""The view of a Pod, for scheduling, quota and the node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Quantities = dict[str, str | int | float]
 """Resource name to quantity, as written; see `wharfinger.api.quantity`."""
 
 
-class Resources(View, frozen=True):
+class ResourceRequirements(View, frozen=True):
     requests: Quantities = field(default_factory=dict)
     limits: Quantities = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class ContainerRestartRule(View, frozen=True):
 class Container(View, frozen=True):
     name: str = ""
     image: str = ""
-    resources: Resources = field(default_factory=Resources)
+    resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""  # `Always` on an init container makes it a sidecar
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
@@ -117,7 +117,7 @@ class ClaimVolumeSource(View, frozen=True):
 
 
 class EphemeralVolumeSource(View, frozen=True):
-    """Its presence is what counts: the claim is named after pod and volume."""
+    """Only its presence matters: the claim is named after pod and volume."""
 
 
 class InlineCsiVolumeSource(View, frozen=True):
@@ -165,7 +165,7 @@ class Rbd(View, frozen=True):
 
 
 class InTreeSources(View, frozen=True):
-    """The drivers of clouds that were once part of Kubernetes; pods and PersistentVolumes name them alike."""
+    """Volume sources of former in-tree drivers, in pods and PersistentVolumes."""
 
     gce_persistent_disk: GcePersistentDisk | None = None
     aws_elastic_block_store: AwsElasticBlockStore | None = None
@@ -204,7 +204,7 @@ class PodSpec(View, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Quantities = field(default_factory=dict)
-    resources: Resources | None = None  # pod-level resources
+    resources: ResourceRequirements | None = None  # pod-level resources
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -233,7 +233,7 @@ class ContainerTerminated(View, frozen=True):
 
 
 class ContainerState(View, frozen=True):
-    """At most one is set; none means waiting."""
+    """At most one is set; if none is, the container is waiting."""
 
     running: ContainerRunning | None = None
     terminated: ContainerTerminated | None = None
@@ -245,7 +245,7 @@ class ContainerStatus(View, frozen=True):
     ready: bool = False
     restart_count: int = 0
     allocated_resources: Quantities | None = None
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
 
 
 class PodStatus(View, frozen=True):
@@ -260,7 +260,7 @@ class PodStatus(View, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resize: str = ""
     allocated_resources: Quantities | None = None  # pod level
-    resources: Resources | None = None  # pod level
+    resources: ResourceRequirements | None = None  # pod level
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:
@@ -276,7 +276,7 @@ class Pod(ObjectView, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Finished: no longer using anything of its node."""
+        """Finished: it no longer uses resources of its node."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property

@@ -10,7 +10,7 @@ from wharfinger.api.views.meta import ObjectView
 
 
 class PolicyRule(View, frozen=True):
-    """What a role grants: verbs on resources of groups (of some names), or verbs on URL paths."""
+    """Verbs that a role grants on resources (of some names) or on URL paths."""
 
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from wharfinger.api.selectors import LabelSelector, NodeSelector
 from wharfinger.api.views.base import View
 from wharfinger.api.views.core import ObjectReference
 from wharfinger.api.views.meta import ObjectView
-from wharfinger.api.views.pods import InTreeSources, Quantities, Resources
+from wharfinger.api.views.pods import InTreeSources, Quantities, ResourceRequirements
 
 
 class VolumeNodeAffinity(View, frozen=True):
@@ -44,7 +44,7 @@ class PersistentVolume(ObjectView, frozen=True):
 class PersistentVolumeClaimSpec(View, frozen=True):
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
-    resources: Resources = field(default_factory=Resources)
+    resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     volume_name: str = ""
     storage_class_name: str | None = None  # absent: the default class; empty: no class
     volume_mode: str = "Filesystem"

@@ -1,4 +1,4 @@
-"""Warnings that several kinds share: labels of nodes that have other names by now, addresses, fractions of bytes."""
+"""Warnings that several kinds share: deprecated node labels, addresses, fractions of bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def deprecated_label(key: Any) -> str | None:
 
 
 def node_term_warnings(term: Document, path: str, *, values: bool) -> Iterator[str]:
-    """Of one node selector term; `values`: also whether values can be values of labels, where that does not refuse."""
+    """Warnings about a node selector term; `values`: also about values that are not valid label values."""
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at, key = f"{path}.matchExpressions[{index}]", expression.get("key", "")
         if why := deprecated_label(key):
@@ -46,7 +46,7 @@ def fraction_warnings(quantities: Document | None, names: tuple[str, ...], path:
 
 
 def address_warnings(value: Any, path: str) -> Iterator[str]:
-    """Of an address that older releases took as it is."""
+    """Warnings about an address that only older releases accept."""
     if not isinstance(value, str):
         return
     if ":" not in value:

@@ -42,7 +42,7 @@ def quota_warnings(new: Document, old: Document | None) -> Iterator[str]:
 
 
 def secret_warnings(new: Document, old: Document | None) -> Iterator[str]:
-    """Of a pair that is no pair only the plainest case: that there is no PEM at all."""
+    """Warnings about a TLS secret; of upstream's checks only that both parts contain PEM data."""
     if new.get("type") != "kubernetes.io/tls":
         return
     data = new.get("data") or {}

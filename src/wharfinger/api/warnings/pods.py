@@ -1,4 +1,4 @@
-"""Warnings of one pod or pod template, in upstream's order (pkg/api/pod/warnings.go)."""
+"""Warnings about a pod or pod template, in the order of pkg/api/pod/warnings.go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Placed = tuple[Document, str]  # a container and its path
 
 
 def pod_spec_warnings(pod: Document | None, path: str) -> Iterator[str]:
-    """Of a pod (`path` is empty) or of the template of one."""
+    """Warnings about a pod (`path` is empty) or a pod template."""
     if not pod:
         return
     before = f"{path}." if path else ""
@@ -102,7 +102,7 @@ def _repeated(spec: Document, field: str, name: str, at: str) -> Iterator[str]:
 
 
 def _profile_warnings(container: Document, pod: Document, annotations: Document, path: str) -> Iterator[str]:
-    """Annotations that fields have taken the place of."""
+    """Annotations that were replaced by fields."""
     security, name = container.get("securityContext") or {}, container.get("name", "")
     if f"{_CONTAINER_SECCOMP}{name}" in annotations and not security.get("seccompProfile"):
         yield f"{path}[{_CONTAINER_SECCOMP}{name}]: {_NO_SECCOMP}"
@@ -124,7 +124,7 @@ def _app_armor(annotation: str) -> Document | None:
 
 
 def _environment_warnings(variables: list[Document], path: str) -> Iterator[str]:
-    """A name given again is fine only where the new value builds on the old one."""
+    """A repeated name is intended only if the new value refers to the old one."""
     seen: set[str] = set()
     for index, variable in enumerate(variables):
         name, value = variable.get("name", ""), variable.get("value") or ""
@@ -172,7 +172,7 @@ def _clash(port: Document, other: Document) -> str:
 
 
 def _shown(port: Document) -> str:
-    """As Go prints the structure."""
+    """The structure as Go prints it."""
     parts = (("Name", ""), ("HostPort", 0), ("ContainerPort", 0), ("Protocol", "TCP"), ("HostIP", ""))
     fields = (f"{name}:{port.get(name[0].lower() + name[1:], empty)}" for name, empty in parts)
     return f"{{{' '.join(fields)}}}"

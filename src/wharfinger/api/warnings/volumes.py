@@ -1,4 +1,4 @@
-"""Warnings of a pod's volumes: plugins that are gone, and files of one volume that lie on one another."""
+"""Warnings about the volumes of a pod: removed plugins, and files of a volume with the same path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEPRECATED_VOLUMES = {
 }
 _SHOWN_AS = {"storageos": "storageOS"}
 
-Source = tuple[str, str]  # a path in the volume, and where what lies there comes from
+Source = tuple[str, str]  # a path in the volume, and the source of the file
 
 
 def volume_warnings(volumes: list[Document], path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Warnings of pods and of the kinds that hold templates of them."""
+"""Warnings about pods and kinds with pod templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNTRACKED = (
 
 def pod_warnings(new: Document, old: Document | None) -> Iterator[str]:
     if old is not None:
-        return  # people rarely change pods, and components often do
+        return  # most updates of pods are made by components
     where = "metadata.name: this is used in the Pod's hostname"
     yield from _name_warnings(new, where)
     yield from pod_spec_warnings(new, "")
@@ -81,7 +81,7 @@ def _job_spec_warnings(spec: Document, path: str) -> Iterator[str]:
 
 
 def _changed(new: Document, old: Document | None) -> bool:
-    """Whether what is wanted changed; a mere change of metadata is no reason to repeat warnings."""
+    """Whether the spec changed; warnings are not repeated for changes of metadata."""
     return old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
 
 

@@ -1,6 +1,6 @@
-"""`wharf bench apiserver`: how many requests a second the embedded server answers, with durable writes, over TLS.
+"""`wharf bench apiserver`: requests per second of the embedded server, with durable writes, over TLS.
 
-The server runs in a process of its own; the client here is a bare one, so that its cost hardly counts.
+The server runs in its own process; the client is minimal, so that its cost is negligible.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import Any, cast
 
 import click
 
-_FAN_OUTS = 50  # writes whose way to the watchers is timed
+_FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 class Connection(asyncio.Protocol):
-    """One connection that answers one request at a time, or streams lines."""
+    """One connection that sends one request at a time, or streams lines."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._waiting: asyncio.Future[bytes] | None = None
         self._transport: asyncio.Transport | None = None
-        self.arrivals: list[float] | None = None  # when set: the times at which a watch brought something
+        self.arrivals: list[float] | None = None  # if set: the times at which a watch received an event
         self.marker = b""
         self.watching = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's TLS transports are not asyncio's class, only alike.
+        # uvloop's TLS transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self.arrivals is not None:
-            self.watching = True  # at the least, the head of the answer is there
+            self.watching = True  # at least the head of the response has arrived
             if self.marker in data:
                 self.arrivals.append(time.perf_counter())
             return
@@ -108,7 +108,7 @@ class Bench:
             connection.close()
 
     async def rate(self, connections: list[Connection], requests: Iterable[bytes]) -> float:
-        """Requests a second, all connections at once; every answer must be a success."""
+        """Requests per second over all connections; every response must be a success."""
         queue = iter(requests)
         done = 0
 
@@ -176,7 +176,7 @@ async def measure(bench: Bench, pods: int, connections: int, watchers: int) -> d
 
 
 async def _fan_out(bench: Bench, writer: Connection, base: str, watchers: int) -> dict[str, Any]:
-    """The time from the beginning of a write until each of the watchers has its event."""
+    """The time from the start of a write until every watcher has the event."""
     streams = await bench.open(watchers)
     for stream in streams:
         stream.arrivals = []
@@ -207,7 +207,7 @@ async def _fan_out(bench: Bench, writer: Connection, base: str, watchers: int) -
 
 @contextmanager
 def running_server(directory: Path) -> Iterator[Path]:
-    """An API server in its own process, on a free port; gives its kubeconfig."""
+    """An API server in its own process, on a free port; yields its kubeconfig."""
     command = [sys.executable, "-m", "wharfinger.cli.main", "apiserver", "--data-dir", str(directory), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -223,14 +223,14 @@ def running_server(directory: Path) -> Iterator[Path]:
 
 
 @click.command
-@click.option("--pods", default=5000, show_default=True, help="How many pods to create, bind and get.")
-@click.option("--connections", default=32, show_default=True, help="How many clients ask at once.")
-@click.option("--watchers", default=100, show_default=True, help="How many watches see a write.")
+@click.option("--pods", default=5000, show_default=True, help="Number of pods.")
+@click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
+@click.option("--watchers", default=100, show_default=True, help="Number of watchers.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
 def command(pods: int, connections: int, watchers: int, output: str) -> None:
-    """Creates, binds, gets and lists a second, and the delay from a write to its watchers."""
+    """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
     import msgspec
 
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:

@@ -1,4 +1,4 @@
-"""`wharf bench classes`: what device classes cost, and how that grows with nodes, classes, properties and devices."""
+"""`wharf bench classes`: the cost of device classes, and how it grows with nodes, classes, properties and devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RAW = "bench.example/device"
 @dataclass(frozen=True)
 class Size:
     nodes: int
-    kinds: int  # ComputeResources a node
+    kinds: int  # ComputeResources per node
     sets: int  # distinct sets of properties in all
     classes: int
     properties: int
@@ -28,14 +28,14 @@ class Size:
 
 
 @click.command()
-@click.option("--nodes", default=10_000, show_default=True, help="How many nodes.")
+@click.option("--nodes", default=10_000, show_default=True, help="Number of nodes.")
 @click.option("--kinds", default=8, show_default=True, help="ComputeResources on each node.")
 @click.option("--sets", default=64, show_default=True, help="Distinct sets of properties in the cluster.")
-@click.option("--classes", default=200, show_default=True, help="How many ResourceClasses.")
+@click.option("--classes", default=200, show_default=True, help="Number of ResourceClasses.")
 @click.option("--properties", default=8, show_default=True, help="Properties of a device.")
 @click.option("--devices", default=8, show_default=True, help="Devices of a ComputeResource.")
-@click.option("--pods", default=2_000, show_default=True, help="Decisions to measure.")
-@click.option("--only", is_flag=True, help="Only this size, not how the cost grows in each dimension.")
+@click.option("--pods", default=2_000, show_default=True, help="Number of decisions to measure.")
+@click.option("--only", is_flag=True, help="Only this size; do not measure how the cost grows.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(
     nodes: int,
@@ -48,9 +48,10 @@ def command(
     only: bool,
     output: str,
 ) -> None:
-    """Measure a decision with devices against one without, and a change of a class up to the next decision.
+    """Measure what devices add to a scheduling decision, and how long a changed class takes to reach the next
+    decision.
 
-    The engine alone, on one core: no API server and no network.
+    Engine only, on one core.
     """
     from wharfinger.cli.output import emit, table
 
@@ -107,8 +108,8 @@ def _measure(size: Size, pods: int) -> dict[str, float]:
 
 
 def _decisions(engine: Engine, name: str, resource: str, count: int) -> float:
-    """Seconds a decision: choosing a node, assuming the pod there, and the record for the Binding. The best of several
-    rounds, since others may use the machine too."""
+    """Seconds per decision: choosing a node, assuming the pod, and the record for the Binding. The best of several
+    rounds, because the machine may be busy."""
     _place(engine, _pod(f"{name}-first", resource))
     best = float("inf")
     for turn in range(ROUNDS):

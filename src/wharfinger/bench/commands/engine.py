@@ -1,4 +1,4 @@
-"""`wharf bench engine`: how many decisions a second the scheduling engine makes, by workload."""
+"""`wharf bench engine`: decisions per second of the scheduling engine, by workload."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _COLUMNS = (
 
 
 @click.command
-@click.option("--workload", help="One workload by name; all of them when left out.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes; each workload has its own default.")
+@click.option("--workload", help="One workload. Default: all.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. Default: depends on the workload.")
 @click.option("--pods", type=click.IntRange(min=1), help="Number of measured pods.")
-@click.option("--seed", default=0, show_default=True, help="Settles who goes first among equal nodes.")
+@click.option("--seed", default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(workload: str | None, nodes: int | None, pods: int | None, seed: int, output: str) -> None:
-    """Measure the scheduling engine alone: no API server, one core, every node looked at for every pod."""
+    """Measure the scheduling engine alone, on one core."""
     import msgspec
 
     from wharfinger.bench.measure import measure

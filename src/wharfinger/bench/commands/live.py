@@ -1,4 +1,4 @@
-"""`wharf bench live`: pods bound per second by the live scheduler, in a process of its own, on a real API server."""
+"""`wharf bench live`: pods per second that the live scheduler binds, in its own process, on a real API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NAMESPACE = "wharf-bench-live"
 _LABEL = "wharfinger.dev/bench"
 _CONCURRENCY = 32
-_PATIENCE = 600.0  # seconds without which no benchmark ends
+_PATIENCE = 600.0  # minimum duration in seconds
 
 
 @click.command
@@ -36,7 +36,8 @@ _PATIENCE = 600.0  # seconds without which no benchmark ends
 def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool, output: str) -> None:
     """Fill an API server with nodes and pending pods, then let the scheduler bind them.
 
-    Without --kubeconfig an embedded server is started for it, with durable writes."""
+    Without --kubeconfig, an embedded server with durable writes is started.
+    """
     if kubeconfig is not None or context is not None:
         result = asyncio.run(_measure(kubeconfig, context, nodes, pods, events))
     else:
@@ -72,7 +73,7 @@ async def _measure(kubeconfig: str | None, context: str | None, nodes: int, pods
 
 
 async def _fill(client: HttpClient, nodes: int, pods: int) -> float:
-    """Nodes and pending pods; creations of pods a second."""
+    """Creates nodes and pending pods; returns pods per second."""
     from wharfinger.api.errors import AlreadyExists
     from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS
 
@@ -87,7 +88,7 @@ async def _fill(client: HttpClient, nodes: int, pods: int) -> float:
         status = {"allocatable": room, "capacity": room}
         document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
         await client.create(NODES, document)
-        # A real API server taints new nodes until a node controller clears that; nobody does here.
+        # A real API server taints new nodes, and there is no node controller here to remove the taint.
         await client.patch(NODES, name, {"spec": {"taints": None}})
 
     async def pod(number: int) -> None:
@@ -118,7 +119,7 @@ async def _at_once(work: Callable[[int], Awaitable[None]], numbers: Sequence[int
 
 
 async def _watch_binding(client: HttpClient, pods: int) -> tuple[float, float, int]:
-    """Time until the first binding, from there until the last, and how many there were."""
+    """The time until the first binding, the time from there until the last, and their number."""
     from wharfinger.api.kinds.builtin import PODS
     from wharfinger.api.views import Pod
 

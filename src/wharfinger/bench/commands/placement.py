@@ -1,4 +1,5 @@
-"""`wharf bench placement`: many placements over many clusters decided from nothing, then again after one score changed."""
+"""`wharf bench placement`: decides many placements over many clusters from scratch, then again after one score
+changed."""
 
 from __future__ import annotations
 
@@ -6,15 +7,15 @@ import click
 
 
 @click.command()
-@click.option("--placements", default=10_000, show_default=True, help="How many Placements.")
-@click.option("--clusters", default=1_000, show_default=True, help="How many ManagedClusters.")
-@click.option("--namespaces", default=20, show_default=True, help="Over how many namespaces the Placements lie.")
-@click.option("--users", default=1_000, show_default=True, help="How many Placements use the score that changes.")
+@click.option("--placements", default=10_000, show_default=True, help="Number of Placements.")
+@click.option("--clusters", default=1_000, show_default=True, help="Number of ManagedClusters.")
+@click.option("--namespaces", default=20, show_default=True, help="Number of namespaces with Placements.")
+@click.option("--users", default=1_000, show_default=True, help="Number of Placements that use the score that changes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(placements: int, clusters: int, namespaces: int, users: int, output: str) -> None:
-    """Decide Placements (3 clusters each, Additive plus one AddOn score) on the in-memory API, writes included.
+    """Measure Placements (3 clusters each, Additive plus one AddOn score) on an in-memory API, including writes.
 
-    Everything runs in this process on one core: controllers, admission, validation and store.
+    Controllers, admission, validation and store run in one process on one core.
     """
     from wharfinger.bench.support.placement import run
 

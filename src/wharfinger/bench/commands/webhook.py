@@ -1,7 +1,7 @@
-"""`wharf bench webhook`: how long admission reviews take at a steady rate, caches warm and cold.
+"""`wharf bench webhook`: the latency of admission reviews at a steady rate, with warm and cold caches.
 
-API server and webhook run in processes of their own; every policy is usable by the account that the pods run as, so each
-review unites all of them.
+API server and webhook run in their own processes; the service account of the pods may use every policy, so each
+review merges all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running_webhook(kubeconfig: Path) -> Iterator[str]:
-    """A webhook in its own process, on a free port; gives its URL."""
+    """A webhook in its own process, on a free port; yields its URL."""
     command = [sys.executable, "-m", "wharfinger.cli.main", "webhook", "--kubeconfig", str(kubeconfig), "--enforce"]
     command += ["--url", "https://127.0.0.1:1", "--namespace", "default", "--bind", "127.0.0.1:0", "--no-register"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -89,7 +89,7 @@ async def prepare(client: HttpClient, policies: int) -> None:
 
 
 def review(number: int, account: str, *, default: bool = True) -> bytes:
-    """A review as an API server sends it, with a pod of a usual size."""
+    """A review as an API server sends it, with a pod of typical size."""
     import msgspec
 
     container = {
@@ -169,7 +169,7 @@ async def measure(
             cold.append(time.perf_counter() - started)
         for number in range(200):
             await ask(bench, pool[number % len(pool)], "/mutate", review(number, "web"))
-        # Half of the reviews mutate, and inject; nothing else runs in this process meanwhile.
+        # Half of the reviews are mutating and inject values; nothing else runs in this process.
         requests = [
             bench.request("POST", "/validate" if n % 2 else "/mutate", review(n, "web", default=n % 2 == 0))
             for n in range(100)
@@ -177,7 +177,7 @@ async def measure(
         load = partial(steady, bench.address, context, rate=rate, count=int(rate * seconds), connections=connections)
         warm = load(requests, check=check)
         changing, _ = await asyncio.gather(asyncio.to_thread(load, requests, check=check), edit(client, seconds))
-        # The same load of requests that ask for nothing: what the machine itself adds, busy as it may be.
+        # The same load of trivial requests: the latency that the machine adds by itself.
         empty = load([bench.request("GET", "/healthz")], check=lambda answer: None)
         most = await bench.rate(
             pool, (bench.request("POST", "/validate", review(n, "web", default=False)) for n in range(3000))
@@ -209,16 +209,17 @@ def _ms(seconds: float) -> float:
 
 
 @click.command
-@click.option("--policies", default=200, show_default=True, help="How many policies each pod may use.")
-@click.option("--rate", default=500.0, show_default=True, help="Reviews a second.")
-@click.option("--seconds", default=10.0, show_default=True, help="For how long.")
-@click.option("--connections", default=16, show_default=True, help="Over how many connections.")
+@click.option("--policies", default=200, show_default=True, help="Number of policies that each pod may use.")
+@click.option("--rate", default=500.0, show_default=True, help="Reviews per second.")
+@click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
+@click.option("--connections", default=16, show_default=True, help="Number of connections.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to print."
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
 def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> None:
-    """The time that admission reviews take at a steady rate: warm, while a policy is changed every second, and cold (an
-    account seen for the first time)."""
+    """Measure the latency of admission reviews at a steady rate: warm, while a policy changes every second, and
+    for an account seen for the first time.
+    """
     import msgspec
     import uvloop
 

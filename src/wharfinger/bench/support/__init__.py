@@ -1,1 +1,1 @@
-"""What the benchmarks measure, apart from the commands that print it."""
+"""The measurements of benchmarks, separate from the commands that print them."""

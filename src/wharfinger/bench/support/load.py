@@ -1,7 +1,7 @@
-"""A load of requests at exact times over kept connections: for latencies that hold no waiting of the client's own.
+"""Sends requests at exact times over persistent connections, to measure latencies without delays of the client.
 
-An event loop's timers are whole milliseconds, which is longer than what is measured. This one waits in `select`, and what
-it sends was made before.
+Timers of an event loop have a resolution of milliseconds, which is longer than the latencies. This one waits in
+`select`, and requests are built beforehand.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
-_STUCK = 30.0  # seconds without any answer
+_STUCK = 30.0  # seconds without any response
 
 
 class _Line:
-    """One connection with at most one request under way."""
+    """One connection with at most one request in flight."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         plain = socket.create_connection((host, port), timeout=10)
@@ -36,7 +36,7 @@ class _Line:
         self.socket.setblocking(False)
 
     def answer(self) -> bytes | None:
-        """The answer, once all of it is there."""
+        """The response when it is complete."""
         while True:
             try:
                 data = self.socket.recv(1 << 18)
@@ -62,16 +62,16 @@ def steady(
     connections: int,
     check: Callable[[bytes], None],
 ) -> list[float]:
-    """Seconds from when each request was due until its answer was there, sorted. Requests do not wait for answers, only
-    for a free connection, and that counts."""
+    """Seconds from the due time of each request until its response was complete, sorted. Requests wait only for a
+    free connection, and that time counts."""
     lines = [_Line(*address, context) for _ in range(connections)]
     waiting = {line.socket: line for line in lines}
     idle = deque(lines)
     busy: set[ssl.SSLSocket] = set()
-    late: deque[float] = deque()  # due, and no connection was free
+    late: deque[float] = deque()  # due, but no connection is free
     latencies: list[float] = []
     gc.collect()
-    gc.disable()  # a pause here would look like one of the server's
+    gc.disable()  # a garbage collection here would look like latency of the server
     try:
         sent, started = 0, time.perf_counter() + 0.05
         while len(latencies) < count:

@@ -1,4 +1,4 @@
-"""The placement benchmark: a hub in this process, filled through its API, and the clock around its controllers."""
+"""The placement benchmark: a hub in this process, filled through its API, with timed controllers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _run(placements: int, clusters: int, namespaces: int, users: int) -> d
     task = asyncio.create_task(run_controllers(controllers, context.informers))
     await _until_idle(scheduling, controllers, placements, started)
     first, first_cpu = time.perf_counter() - started, time.process_time() - cpu
-    # The hub's own settling (sets, namespaces) may follow; the second measurement starts from rest.
+    # The hub may still update sets and namespaces; the second measurement starts when it is idle.
     before = scheduling.decided
     started, cpu = time.perf_counter(), time.process_time()
     scores = _scores(clusters - 1)
@@ -78,7 +78,7 @@ async def _run(placements: int, clusters: int, namespaces: int, users: int) -> d
 async def _until_idle(
     scheduling: PlacementController, controllers: list[Controller[Any]], wanted: int, started: float, before: int = 0
 ) -> None:
-    """Waits until all wanted decisions are made and no queue holds work any more."""
+    """Waits until all decisions are made and all queues are empty."""
     while True:
         await asyncio.sleep(0.005)
         busy = any(len(controller.queue) or controller.queue.in_process for controller in controllers)

@@ -1,1 +1,1 @@
-"""One file for each subcommand. Heavy imports stand inside the functions, so that `wharf --help` stays quick."""
+"""One module for each subcommand. Expensive imports are inside the functions, so that `wharf --help` is fast."""

@@ -11,7 +11,7 @@ from wharfinger.cli.options import config_option, data_dir_option, read_configur
 
 @click.command
 @data_dir_option("Where everything is kept: objects, keys, tokens, the kubeconfig.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes any free one.  [default: 6443]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 picks a free one.  [default: 6443]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
 @config_option
 def command(data_dir: Path, port: int | None, host: str, config: str | None) -> None:

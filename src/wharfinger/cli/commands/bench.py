@@ -1,4 +1,4 @@
-"""`wharf bench`: finds the benchmarks in `wharfinger.bench.commands`, a file each."""
+"""`wharf bench`: the benchmarks are the modules of `wharfinger.bench.commands`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Benchmarks(Commands):
 @click.command(cls=Benchmarks, package=bench, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Measure how fast a part is on this machine; without a name, every part in turn."""
+    """Run a benchmark; without a name, all of them."""
     if ctx.invoked_subcommand is not None:
         return
     assert isinstance(ctx.command, click.Group)

@@ -1,4 +1,4 @@
-"""`wharf completion`: what a shell needs to complete our commands."""
+"""`wharf completion`: the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 @click.command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that lets a shell complete commands, options and files.
+    """Print the completion script for a shell.
 
     \b
     Examples:

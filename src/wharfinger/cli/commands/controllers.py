@@ -1,4 +1,4 @@
-"""`wharf controllers`: the built-in controllers and those of the five systems, in one process."""
+"""`wharf controllers`: the stock controllers and those of the systems, in one process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     "names",
     default="*",
     show_default=True,
-    help="Which to run, separated by commas: `*` is all, `-name` takes one away.",
+    help="Which to run, separated by commas. `*` stands for all, and `-name` excludes one.",
 )
-@click.option("--list", "only_list", is_flag=True, help="Print the names of all controllers and end.")
+@click.option("--list", "only_list", is_flag=True, help="Print the names of all controllers and exit.")
 @running_options
 def command(
     kubeconfig: str | None,
@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Run the controllers against an API server.
 
-    On a cluster that has a kube-controller-manager, choose only those that it does not run.
+    On a cluster with a kube-controller-manager, choose only those that it does not run.
 
     \b
     Examples:

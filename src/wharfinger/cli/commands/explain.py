@@ -25,7 +25,7 @@ class Explain(click.Group):
 
 @click.command(cls=Explain)
 def command() -> None:
-    """Say why: for pods, placements and admission. Explaining never changes anything."""
+    """Explain a decision about a pod, a placement or an admission request. Changes nothing."""
 
 
 @command.command("pod")
@@ -44,9 +44,10 @@ def pod(
     context: str | None,
     config: Path | None,
 ) -> None:
-    """For each node the plugin that refuses the pod and why, or each plugin's score; and the choice.
+    """Show for each node the plugin that rejects the pod and why, or the score from each plugin; and which node is
+    chosen.
 
-    The pod need not be pending. Exits with 2 if there is no such pod, with 1 on other errors.
+    The pod does not have to be pending. Exit status: 2 if there is no such pod, 1 on other errors.
 
     \b
     Examples:

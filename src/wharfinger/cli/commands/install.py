@@ -18,19 +18,19 @@ from wharfinger.install.components import components as components_known
     metavar="NAMES",
     help=f"What to install, separated by commas: {', '.join(components_known())}, or all.",
 )
-@click.option("--enforce", is_flag=True, help="Refuse what scheduling policies do not allow. Default: warn only.")
-@click.option("--namespace", default="wharfinger-system", show_default=True, help="Where our own pods run.")
+@click.option("--enforce", is_flag=True, help="Refuse what scheduling policies do not allow. Default: only warn.")
+@click.option("--namespace", default="wharfinger-system", show_default=True, help="Namespace of Wharfinger's pods.")
 @click.option("--image", default="", help="The image to run.  [default: wharfinger:VERSION]")
-@click.option("--replicas", type=click.IntRange(1), default=2, show_default=True, help="Copies of each program.")
+@click.option("--replicas", type=click.IntRange(1), default=2, show_default=True, help="Replicas of each program.")
 @click.option(
     "--scheduler-names",
     default="wharfinger",
     show_default=True,
-    help="The scheduler names to serve; default-scheduler puts ours in place of the stock one.",
+    help="Scheduler names to serve, separated by commas. Include default-scheduler to replace the stock scheduler.",
 )
-@click.option("--node-selector", default="", help="The nodes that are ours, where we run beside another scheduler.")
+@click.option("--node-selector", default="", help="The nodes to schedule onto, next to another scheduler.")
 @config_option
-@click.option("--offline", is_flag=True, help="Do not look at the cluster: print everything, whatever it has.")
+@click.option("--offline", is_flag=True, help="Print everything, without looking at the cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def command(
     kubeconfig: str | None,
@@ -46,10 +46,10 @@ def command(
     offline: bool,
     output: str,
 ) -> None:
-    """Print what a cluster needs to run these components.
+    """Print the manifests that a cluster needs to run the components.
 
-    Definitions that Koordinator or Open Cluster Management brought are used as they are. Where controllers of theirs run
-    for the same kinds, nothing is printed, and they are named.
+    Existing definitions of Koordinator or Open Cluster Management are used as they are. If their controllers
+    run for the same kinds, the command names them and prints nothing.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def command(
     from wharfinger.cli.options import open_client, read_configuration
     from wharfinger.install.cluster import Findings, look
     from wharfinger.install.components import UnknownComponent, chosen
-    from wharfinger.install.manifests import Options, manifests
+    from wharfinger.install.manifests import InstallOptions, manifests
 
     try:
         wanted = chosen(components.split(","))
@@ -93,7 +93,7 @@ def command(
         click.echo(f"The cluster's own definition {name} is used.", err=True)
     for kind, name in sorted(findings.taken_over):
         click.echo(f"{kind} {name} is left as the administrator has it.", err=True)
-    options = Options(
+    options = InstallOptions(
         wanted,
         namespace,
         **({"image": image} if image else {}),

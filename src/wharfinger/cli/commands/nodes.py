@@ -1,4 +1,4 @@
-"""`wharf nodes`: simulated nodes, and the kubelets that run pods on them in name only."""
+"""`wharf nodes`: simulated nodes with simulated kubelets."""
 
 from __future__ import annotations
 
@@ -24,23 +24,36 @@ if TYPE_CHECKING:
 @click.option(
     "--count",
     type=click.IntRange(0),
-    help="How many sample nodes there should be: missing ones are created, those beyond are deleted.",
+    help="Number of sample nodes. Missing ones are created, surplus ones deleted.",
 )
-@click.option("--cpu", default="8", show_default=True, help="Cores of each sample node.")
+@click.option("--cpu", default="8", show_default=True, help="CPU of each sample node.")
 @click.option("--memory", default="32Gi", show_default=True, help="Memory of each sample node.")
-@click.option("--pods", type=click.IntRange(1), default=110, show_default=True, help="Pods each sample node takes.")
 @click.option(
-    "--zones", default="zone-a,zone-b,zone-c", show_default=True, help="Zones that sample nodes take turns in."
-)
-@click.option("--prefix", default="node", show_default=True, help="What the names of sample nodes begin with.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of every sample node; may be repeated."
+    "--pods", type=click.IntRange(1), default=110, show_default=True, help="Maximum number of pods on each sample node."
 )
 @click.option(
-    "--resource", "resources", multiple=True, metavar="NAME=QUANTITY", help="Further capacity; may be repeated."
+    "--zones", default="zone-a,zone-b,zone-c", show_default=True, help="Zones over which sample nodes are distributed."
 )
-@click.option("--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="A taint; may be repeated.")
-@click.option("--all", "everything", is_flag=True, help="Simulate every node that is not labelled otherwise.")
+@click.option("--prefix", default="node", show_default=True, help="Name prefix of sample nodes.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of every sample node. Can be repeated."
+)
+@click.option(
+    "--resource", "resources", multiple=True, metavar="NAME=QUANTITY", help="Additional capacity. Can be repeated."
+)
+@click.option(
+    "--taint",
+    "taints",
+    multiple=True,
+    metavar="KEY[=VALUE]:EFFECT",
+    help="Taint of every sample node. Can be repeated.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help='Simulate every node that is not labelled `wharfinger.dev/simulated: "false"`.',
+)
 @running_options
 def command(
     kubeconfig: str | None,
@@ -60,7 +73,7 @@ def command(
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
-    """Run simulated nodes against an API server: pods bound to them start, run and end as their annotations say.
+    """Run simulated nodes against an API server: pods on them start, run and end as their annotations say.
 
     \b
     Examples:
@@ -151,9 +164,9 @@ async def _run(
 
 
 async def _make_so_many(client: Client, sample: NodeSample, count: int) -> None:
-    """Creates the sample nodes that are missing and deletes those beyond the number; others are left alone.
+    """Creates missing sample nodes and deletes surplus ones; other nodes are left alone.
 
-    A real API server takes a node's status only in a second request.
+    A real API server accepts the status of a node only in a second request.
     """
     from wharfinger.api.errors import AlreadyExists, NotFound
     from wharfinger.api.kinds.builtin import NODES

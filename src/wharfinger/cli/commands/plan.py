@@ -11,29 +11,29 @@ import click
 from wharfinger.cli.options import cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
-    from wharfinger.scenario.document import Target
+    from wharfinger.scenario.document import ObjectTarget
     from wharfinger.scenario.runner import Rejection
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.planning import Change, Plan
+    from wharfinger.simulate.planning import ChangePlan, PlannedChange
 
-_MANY = 40  # changes before those beyond are only counted
+_MANY = 40  # changes that are shown; more are only counted
 
 
-class _Slip(click.UsageError):
-    """A slip in the call: an error like others, since status 2, which click would give it, says that something changes."""
+class _PlanUsageError(click.UsageError):
+    """A usage error with exit status 1: click would use 2, which means that something changes."""
 
     exit_code = 1
 
 
-class _Plan(click.Command):
+class _PlanCommand(click.Command):
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            raise _Slip(error.message, error.ctx) from error
+            raise _PlanUsageError(error.message, error.ctx) from error
 
 
-@click.command(cls=_Plan)
+@click.command(cls=_PlanCommand)
 @click.option(
     "-f",
     "--filename",
@@ -41,21 +41,21 @@ class _Plan(click.Command):
     multiple=True,
     type=click.Path(),
     metavar="CHANGE",
-    help="The change: files, folders, or -. Scenarios among them are played.",
+    help="The change: a file, a folder, or -. Scenarios in it are played.",
 )
 @click.option(
     "--delete",
     "deletions",
     multiple=True,
     metavar="KIND/[NAMESPACE/]NAME",
-    help="Delete this object, such as node/n1; may be repeated.",
+    help="Delete this object, such as `node/n1`. Can be repeated.",
 )
 @click.option(
     "--drain",
     "drains",
     multiple=True,
     metavar="NODE",
-    help="Drain this node: no new pods, and its pods evicted as disruption budgets allow; may be repeated.",
+    help="Drain this node, respecting disruption budgets. Can be repeated.",
 )
 @click.option(
     "--cluster",
@@ -63,11 +63,11 @@ class _Plan(click.Command):
     multiple=True,
     type=click.Path(),
     metavar="SNAPSHOT",
-    help="Files or folders with the cluster's state, instead of a live cluster.",
+    help="A file or folder with the cluster's state, instead of a live cluster.",
 )
 @cluster_options
-@click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
-@click.option("--as", "user", default="", help="Who makes the change. Default: the administrator.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
+@click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")
 @click.option("-v", "--all", "everything", is_flag=True, help="Show every change.")
 @output_option("table", "json", "yaml")
 def command(
@@ -82,9 +82,9 @@ def command(
     everything: bool,
     output: str,
 ) -> None:
-    """Show what a change would do: pods that would start, wait, move or go, reservations, units and placements.
+    """Show what a change would do to pods, workloads, reservations, units and placements.
 
-    Exits with 0 if nothing changes, with 2 if something does, with 1 on any error or failed expectation of a scenario.
+    Exit status: 0 no change, 2 something would change, 1 an error or a failed expectation.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def command(
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
-    from wharfinger.simulate.simulation import Options
+    from wharfinger.simulate.simulation import SimulationOptions
 
     if not (paths or deletions or drains):
         raise click.ClickException("say what changes: with -f, --delete or --drain")
@@ -114,7 +114,7 @@ def command(
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progress() as told:
-            options = Options(seed=seed, user=user, progress=told, once=True)
+            options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
     if cluster.scenarios:
         click.echo("Note: scenarios in the state of the cluster are not played; only those of the change are", err=True)
@@ -129,9 +129,9 @@ def command(
     sys.exit(1 if found.failed else 0 if found.empty else 2)
 
 
-def _target(text: str) -> Target:
+def _target(text: str) -> ObjectTarget:
     from wharfinger.api.kinds import registry
-    from wharfinger.scenario.document import Target
+    from wharfinger.scenario.document import ObjectTarget
     from wharfinger.simulate.inputs import BadInput
 
     words = text.split("/")
@@ -144,11 +144,11 @@ def _target(text: str) -> Target:
     if len(words) != wanted or not all(words):
         form = "KIND/NAMESPACE/NAME" if kind.namespaced else "KIND/NAME"
         raise BadInput([f"--delete: want {form}, not {text!r}"])
-    return Target(kind.storage, words[1] if kind.namespaced else "", words[-1])
+    return ObjectTarget(kind.storage, words[1] if kind.namespaced else "", words[-1])
 
 
 def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
-    """The state of a live cluster, and now."""
+    """The state of a live cluster, and the current time."""
     import asyncio
     import time
 
@@ -166,18 +166,22 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
     return asyncio.run(take()), time.time()
 
 
-def _name(each: Change | Rejection) -> str:
+def _name(each: PlannedChange | Rejection) -> str:
     return f"{each.kind} {each.namespace}/{each.name}" if each.namespace else f"{each.kind} {each.name}"
 
 
-def _text(found: Plan, everything: bool) -> str:
+def _text(found: ChangePlan, everything: bool) -> str:
     from wharfinger.api.wording import counted
     from wharfinger.cli.output import paint, table
     from wharfinger.cli.report_text import failure, left_out
     from wharfinger.system import ordered_systems
 
     if found.empty and not found.failed:
-        *nouns, last = ["workload", "pod", *(system.compared for system in ordered_systems() if system.compared)]
+        *nouns, last = [
+            "workload",
+            "pod",
+            *filter(None, (system.report().compared_noun for system in ordered_systems())),
+        ]
         return paint(f"No changes: every {', '.join(nouns)} and {last} stays as it is.", "green", bold=True)
     lines = []
     if found.changes:

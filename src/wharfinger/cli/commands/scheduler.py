@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     "--scheduler-names",
     default="wharfinger",
     show_default=True,
-    help="The scheduler names to serve, separated by commas, where the configuration has no profiles.",
+    help="Scheduler names to serve, separated by commas, if the configuration has no profiles.",
 )
-@click.option("--node-selector", default="", help="Schedule only onto nodes with these labels (as in kubectl -l).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Settles ties between equally good nodes.")
+@click.option("--node-selector", default="", help="Schedule only onto nodes with these labels (as in `kubectl -l`).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--events/--no-events", default=True, show_default=True, help="Whether to record events.")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,
-    help="Whether only one of several copies schedules.  [default: as --config says, else not]",
+    help="Let only one of several replicas schedule.  [default: as --config says, else not]",
 )
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
 )
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address for --metrics-port.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 def command(
     kubeconfig: str | None,
     context: str | None,
@@ -80,7 +80,7 @@ def command(
 
 
 def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerConfiguration:
-    """The scheduler's configuration from a file of either kind; a faulty one ends the command with all its faults."""
+    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors."""
     import yaml
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration

@@ -21,12 +21,12 @@ from wharfinger.cli.options import output_option
     metavar="PATH",
     help="A file, a folder, or - for standard input.",
 )
-@click.option("--for", "duration", metavar="DURATION", help="Let that much virtual time pass, such as 2h.")
-@click.option("--until-idle", is_flag=True, help="Run until nothing more can happen (the default without --for).")
+@click.option("--for", "duration", metavar="DURATION", help="Let this much virtual time pass, such as 2h.")
+@click.option("--until-idle", is_flag=True, help="Run until idle (the default without --for).")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="The same seed gives the same outcome, to the byte."
+    "--seed", type=int, default=0, show_default=True, help="The same seed gives the same output, byte for byte."
 )
-@click.option("--as", "user", default="", help="Who makes the requests. Default: the administrator.")
+@click.option("--as", "user", default="", help="The user who sends the requests. Default: the administrator.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -44,9 +44,9 @@ def command(
     everything: bool,
     output: str,
 ) -> None:
-    """Apply manifests to a simulated control plane and show what becomes of them.
+    """Apply manifests to a simulated control plane and show the outcome.
 
-    Exits with 0, with 1 if an expectation of a scenario failed, with 2 if the input is bad.
+    Exit status: 0 success, 1 an expectation of a scenario failed, 2 invalid input.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def command(
     """
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, read, refuse_nothing, seconds
-    from wharfinger.simulate.simulation import Options, simulate
+    from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     if duration is not None and until_idle:
         raise click.UsageError(
@@ -69,7 +69,7 @@ def command(
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
     with progress() as told:
-        report = simulate(inputs, Options(seed, user, length, told, once=True))
+        report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True))
     if output == "table":
         from wharfinger.cli.report_text import render
 

@@ -1,4 +1,4 @@
-"""`wharf test`: runs every scenario under a folder."""
+"""`wharf test`: runs scenarios as tests."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.live_scenarios import Cluster
-    from wharfinger.cli.scenario_runs import Verdict
+    from wharfinger.cli.scenario_runs import ScenarioVerdict
 
 
 @click.command
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as JUnit XML.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of every scenario.")
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Scenarios at a time.  [default: the number of cores]")
-@click.option("-v", "--verbose", is_flag=True, help="Name scenarios that pass, too.")
 @click.option(
-    "--kubeconfig", metavar="FILE", help="Play them on the cluster of this kubeconfig instead of simulating one."
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="How many scenarios to run in parallel.  [default: the number of cores]",
 )
-@click.option("--context", metavar="NAME", help="The context of the kubeconfig to use.")
+@click.option("-v", "--verbose", is_flag=True, help="List scenarios that pass, too.")
+@click.option("--kubeconfig", metavar="FILE", help="Play the scenarios on the cluster of this kubeconfig.")
+@click.option("--context", metavar="NAME", help="The kubeconfig context to use.")
 @click.option(
     "--config",
     metavar="FILE",
-    help="The WharfingerConfiguration that the cluster's components run with (--kubeconfig).",
+    help="The WharfingerConfiguration that the components on the cluster run with.",
 )
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
-    help="The seconds that what should come true may take there.  [default: 30]",
+    help="How many seconds an expectation may take to become true.  [default: 30]",
 )
 @click.option(
     "--restart",
     metavar="COMMAND",
-    help='Restarts a component there, "scheduler" or "controllers", which is added to it as last argument.',
+    help="Command that restarts a component; it gets scheduler or controllers as its last argument.",
 )
 @click.option(
     "--webhook",
     metavar="HOST:PORT",
-    help="An address of this machine at which that cluster's API server may ask, for bindings that fail or are slow.",
+    help="An address of this machine that the API server can reach, for bindings that fail or are slow.",
 )
 @output_option("text", "json", "yaml", default="text")
 def command(
@@ -62,13 +65,13 @@ def command(
     webhook: str | None,
     output: str,
 ) -> None:
-    """Run the scenarios in these files and folders: unit tests for scheduling policies.
+    """Run the scenarios in files and folders: unit tests for scheduling policies.
 
-    With --kubeconfig they are played on a real cluster on which the components run; whatever a scenario makes is taken
-    away after it. Scenarios that need virtual time beyond a minute, faults that cannot be brought about there, or
-    another configuration than --config are skipped, and named.
+    With --kubeconfig, scenarios are played on a running cluster, and everything they create is deleted
+    afterwards. Scenarios that need more than a minute, faults that cannot be caused there, or another
+    configuration than --config are skipped and listed.
 
-    Exits with 0, with 1 if an expectation failed, with 2 if a file is bad.
+    Exit status: 0 success, 1 an expectation failed, 2 invalid input.
 
     \b
     Examples:
@@ -91,7 +94,7 @@ def command(
         raise click.UsageError("--context, --config, --patience, --restart and --webhook belong to --kubeconfig")
     if webhook is not None and not re.fullmatch(r".+:\d{1,5}", webhook):
         raise click.BadParameter(f"{webhook!r} is not of the form HOST:PORT", param_hint="--webhook")
-    verdicts: list[Verdict] = []
+    verdicts: list[ScenarioVerdict] = []
     if kubeconfig is None:
         played = run_all(files, seed, jobs)
     else:
@@ -122,8 +125,8 @@ def command(
     sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
 
 
-def _lines(verdict: Verdict, verbose: bool) -> Iterator[str]:
-    """What a person wants to know of it at once."""
+def _lines(verdict: ScenarioVerdict, verbose: bool) -> Iterator[str]:
+    """The result of a scenario as text."""
     from wharfinger.cli.output import paint
 
     if verdict.skipped:

@@ -1,4 +1,4 @@
-"""`wharf uninstall`: takes an installation out again, after saying what would be lost."""
+"""`wharf uninstall`: removes an installation, after listing what would be lost."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 @click.command
 @cluster_options
-@click.option("--components", default="all", show_default=True, metavar="NAMES", help="Whose definitions to take out.")
-@click.option("--namespace", default="wharfinger-system", show_default=True, help="Where our own pods run.")
-@click.option("--keep-definitions", is_flag=True, help="Leave the definitions, and so all objects of users.")
-@click.option("--yes", is_flag=True, help="Do it, even if objects of users go with it.")
+@click.option(
+    "--components", default="all", show_default=True, metavar="NAMES", help="Components whose definitions to remove."
+)
+@click.option("--namespace", default="wharfinger-system", show_default=True, help="Namespace of Wharfinger's pods.")
+@click.option("--keep-definitions", is_flag=True, help="Keep the definitions, and so all objects of users.")
+@click.option("--yes", is_flag=True, help="Delete, even if objects of users are deleted, too.")
 def command(
     kubeconfig: str | None, context: str | None, components: str, namespace: str, keep_definitions: bool, yes: bool
 ) -> None:
-    """Take Wharfinger out of a cluster.
+    """Remove Wharfinger from a cluster.
 
-    Without --yes it says what would be deleted and does nothing where objects of users are among it. Definitions that
-    others brought stay, and so do namespaces that we did not make.
+    Without --yes, it lists what would be deleted, and does nothing if there are objects of users among it.
+    Definitions that others installed and namespaces that others created stay.
 
     \b
     Examples:

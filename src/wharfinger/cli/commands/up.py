@@ -12,7 +12,7 @@ from wharfinger.cli.invocation import folder_to_add, shown
 from wharfinger.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from wharfinger.cli.supervisor import Plan, Supervisor
+    from wharfinger.cli.supervisor import ControlPlaneOptions, Supervisor
 
 DEFAULT_NODES = 3
 
@@ -20,7 +20,7 @@ DEFAULT_NODES = 3
 @click.command
 @data_dir_option("Where everything is kept: objects, keys, tokens, logs, the kubeconfig.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port of the API server; 0 takes any free one.  [default: 6443]"
+    "--port", type=click.IntRange(0, 65535), help="Port of the API server; 0 picks a free one.  [default: 6443]"
 )
 @click.option(
     "--nodes",
@@ -44,14 +44,14 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
 
     from wharfinger.cli.component import read_configuration
     from wharfinger.cli.run_state import AlreadyRuns, lock, read_run
-    from wharfinger.cli.supervisor import Plan, StartFailed
+    from wharfinger.cli.supervisor import ControlPlaneOptions, StartFailed
 
     directory = data_dir.resolve()
-    configured = read_configuration(config).nodes.count  # a faulty file is refused before anything starts
+    configured = read_configuration(config).nodes.count  # an invalid file is reported before anything starts
     if nodes is None:
         last = read_run(directory)
         nodes = configured or (DEFAULT_NODES if last is None else last.nodes)
-    plan = Plan(
+    plan = ControlPlaneOptions(
         directory,
         6443 if port is None else port,
         nodes,
@@ -67,7 +67,7 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
         raise click.ClickException(f"cannot use {directory}: {error.strerror or error}") from error
 
 
-async def _run(plan: Plan, sample: bool) -> None:
+async def _run(plan: ControlPlaneOptions, sample: bool) -> None:
     from wharfinger.cli.supervisor import Supervisor
 
     supervisor = Supervisor(plan, click.echo)
@@ -81,7 +81,7 @@ async def _run(plan: Plan, sample: bool) -> None:
     click.echo(f"Stopped. `{shown('wharf')} up --data-dir {plan.data_dir}` finds all data again.")
 
 
-def _greet(supervisor: Supervisor, plan: Plan) -> None:
+def _greet(supervisor: Supervisor, plan: ControlPlaneOptions) -> None:
     state = supervisor.state
     names = [component.name for component in state.components]
     running = ", ".join(names) + (f" ({plan.nodes} simulated nodes)" if "nodes" in names else "")

@@ -15,25 +15,28 @@ if TYPE_CHECKING:
 @click.command
 @cluster_options
 @config_option
-@click.option("--enforce", is_flag=True, help="Refuse what policies do not allow. Default: warn only.")
-@click.option("--service", default="wharfinger-webhook", show_default=True, help="The Service that leads to us.")
+@click.option("--enforce", is_flag=True, help="Refuse what policies do not allow. Default: only warn.")
+@click.option("--service", default="wharfinger-webhook", show_default=True, help="The Service of the webhook.")
 @click.option("--namespace", default="wharfinger-system", show_default=True, help="The namespace of the Service.")
 @click.option(
-    "--url", metavar="URL", default="", help="Where API servers reach us, instead of a Service: https://HOST:PORT."
+    "--url", metavar="URL", default="", help="URL at which API servers reach the webhook, instead of a Service."
 )
-@click.option("--bind", metavar="HOST:PORT", default="0.0.0.0:9443", show_default=True, help="Where to listen.")
+@click.option("--bind", metavar="HOST:PORT", default="0.0.0.0:9443", show_default=True, help="Address to listen on.")
 @click.option(
-    "--cert-file", metavar="FILE", default="", help="Our certificate. Default: made and renewed by ourselves."
+    "--cert-file", metavar="FILE", default="", help="Certificate. Default: created and renewed automatically."
 )
-@click.option("--key-file", metavar="FILE", default="", help="Its key.")
+@click.option("--key-file", metavar="FILE", default="", help="Key of the certificate.")
 @click.option(
-    "--ca-file", metavar="FILE", default="", help="The authority that signed it, for the webhook configurations."
+    "--ca-file",
+    metavar="FILE",
+    default="",
+    help="Certificate authority of the certificate, for the webhook configurations.",
 )
 @click.option(
-    "--secret", default="wharfinger-webhook", show_default=True, help="The Secret that keeps certificates we make."
+    "--secret", default="wharfinger-webhook", show_default=True, help="Secret for automatically created certificates."
 )
 @click.option("--register/--no-register", default=True, help="Write the webhook configurations.  [default: register]")
-@click.option("-v", "--verbose", count=True, help="Say more.")
+@click.option("-v", "--verbose", count=True, help="More log output.")
 def command(
     kubeconfig: str | None,
     context: str | None,
@@ -52,7 +55,7 @@ def command(
 ) -> None:
     """Serve the admission webhooks: scheduling policies, validation of our kinds, and conversion.
 
-    Certificates are made, renewed and put into the webhook configurations by the command itself.
+    The command creates and renews its certificates and writes them to the webhook configurations.
 
     \b
     Examples:
@@ -100,7 +103,7 @@ def command(
                 with suppress(NotFound):  # a kind is not installed; its informer logs that
                     await system.bootstrap(client, required=False)
             server = WebhookServer(client, settings)
-            notes = [system.startup_note(settings.configuration) for system in ordered_systems()]
+            notes = [system.report().startup_note(settings.configuration) for system in ordered_systems()]
             await server.run(
                 lambda address: click.echo(", ".join([f"webhooks on https://{address}", *filter(None, notes)]))
             )

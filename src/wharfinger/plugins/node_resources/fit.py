@@ -19,7 +19,7 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.node_resources.scoring import ResourceSpec, ScoringStrategy, scorer, weight_faults
+from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, weight_faults
 
 _ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -206,5 +206,4 @@ def _allocatable(node: Node) -> dict[str, int]:
     }
 
 
-__all__ = ["NodeResourcesFit", "NodeResourcesFitArgs", "ResourceSpec", "ScoringStrategy"]
 plugins = (NodeResourcesFit,)

@@ -1,5 +1,8 @@
-"""The client through which a scenario acts on a real cluster: it remembers what the scenario made and changed, and waits
-where a real cluster needs a moment before it accepts what a simulated one takes at once."""
+"""The client through which a scenario acts on a real cluster.
+
+It records what the scenario created and changed, and waits where a real cluster needs time for what a simulated one does
+at once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import ApiError, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.taints import NOT_READY
 from wharfinger.client.access import ClusterAccess, Impersonation
 from wharfinger.client.http import HttpClient
@@ -26,25 +29,25 @@ T = TypeVar("T")
 Place = tuple[Resource, str, str]
 """A resource, a namespace and a name."""
 
-PATIENCE = 15.0  # seconds for the controller manager to fill in what admission asks for
-PAUSE = 0.3  # seconds between objects of different kinds: components see them by different watches, in any order
+TIMEOUT = 15.0  # seconds for controllers to create what admission requires, and for nodes to become ready
+PAUSE = 0.3  # seconds between objects of different kinds, which components see through different watches
 _NOT_YET = (
     "error looking up service account",  # a new namespace has no default service account yet
     "no API token found for service account",
-    "status unknown for quota",  # a new quota has not been counted yet
-    "must be a standard resource for quota",  # the webhook that rewrites names has not heard of the class yet
+    "status unknown for quota",  # the usage of a new quota has not been counted yet
+    "must be a standard resource for quota",  # the webhook that rewrites names does not know the class yet
 )
 
 
 @dataclass(slots=True)
 class Footprint:
-    """What a scenario left on the cluster. `before` are the objects, of the kinds it speaks of, that were there first."""
+    """What a scenario changed on the cluster. `before` has the objects of its kinds that existed before it started."""
 
     before: dict[Place, Document] = field(default_factory=dict)
-    made: dict[Place, str] = field(default_factory=dict)  # to their uids, in the order of making
-    changed: dict[Place, Document] = field(default_factory=dict)  # as they were before
-    waiting: set[str] = field(default_factory=set)  # nodes that it made and that may not be ready yet
-    last: Resource | None = None  # what was made last
+    made: dict[Place, str] = field(default_factory=dict)  # uids of the created objects, in order of creation
+    changed: dict[Place, Document] = field(default_factory=dict)  # the original state of changed objects
+    waiting: set[str] = field(default_factory=set)  # created nodes that may not be ready yet
+    last: Resource | None = None  # of the last created object
 
     def create(self, resource: Resource, document: Document) -> None:
         metadata = document["metadata"]
@@ -76,24 +79,24 @@ class ScenarioClient(HttpClient):
         self._extension = extension
 
     async def send(self, request: ApiRequest[T]) -> T:
-        if request.verb is Verb.CREATE:
+        if request.verb == "create":
             return cast("T", await self._create(cast("ApiRequest[Document]", request)))
-        if request.verb is Verb.PATCH:
+        if request.verb == "patch":
             return await self._patch(request)
-        if request.verb is Verb.DELETE:
+        if request.verb == "delete":
             self._check_deletion(request)
         return await super().send(request)
 
     async def _create(self, request: ApiRequest[Document]) -> Document:
         resource = request.resource
-        await self._let_others_see(resource)
+        await self._wait_for_observers(resource)
         waited = 0.0
         while True:
             try:
                 written = await super().send(request)
                 break
             except ApiError as error:
-                if not any(text in error.message for text in _NOT_YET) or waited > PATIENCE:
+                if not any(text in error.message for text in _NOT_YET) or waited > TIMEOUT:
                     raise self._plain(error) from None
                 waited += 0.25
                 await asyncio.sleep(0.25)
@@ -104,21 +107,21 @@ class ScenarioClient(HttpClient):
                 self._footprint.waiting.add(str(written["metadata"]["name"]))
         return written
 
-    async def _let_others_see(self, resource: Resource) -> None:
-        """What comes next must find what came before, as it would in a simulation: nodes ready, policies known."""
+    async def _wait_for_observers(self, resource: Resource) -> None:
+        """Waits until components have seen the objects created so far, as they have at once in a simulation."""
         footprint = self._footprint
         if footprint.last in (None, resource):
             footprint.last = resource
             return
         footprint.last = resource
         for name in sorted(footprint.waiting):
-            await self._ready(name)
+            await self._wait_ready(name)
         footprint.waiting.clear()
         await asyncio.sleep(PAUSE)
 
-    async def _ready(self, name: str) -> None:
-        """Waits until a node is ready and rid of the taint that new nodes get; a node that never is, is the scenario's matter."""
-        for _ in range(int(PATIENCE / 0.1)):
+    async def _wait_ready(self, name: str) -> None:
+        """Waits until a node is ready and no longer has the taint of new nodes. Some scenarios never make a node ready."""
+        for _ in range(int(TIMEOUT / 0.1)):
             try:
                 node = await self.get(NODES, name)
             except NotFound:

@@ -1,5 +1,5 @@
-"""Storage drivers on a real cluster: volumes of classes whose driver only the scenario knows are made and taken away here, as
-that driver's provisioner would; binding them to claims is left to the cluster's own controllers."""
+"""Simulated storage drivers on a running cluster: volumes of classes whose driver exists only in the scenario are
+created and deleted here, as the driver's provisioner would; the cluster's own controllers bind them to claims."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _POLL = 0.3
 
 
 class Drivers:
-    """One for each scenario; plays the drivers of these names."""
+    """One for each scenario; simulates the drivers with these names."""
 
     def __init__(self, client: HttpClient, names: Collection[str], footprint: Footprint) -> None:
         self.faults = ProvisionFaults()
@@ -61,7 +61,7 @@ class Drivers:
         self._names = names
         self._footprint = footprint
         self._recorder = EventRecorder(client, "wharf-test", SystemClock())
-        self._since: dict[str, float] = {}  # uid of a claim to when its volume was first asked for
+        self._since: dict[str, float] = {}  # by uid of a claim: when its volume was first requested
         self._working: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -82,7 +82,7 @@ class Drivers:
             except ApiError as error:
                 log.info(
                     "the played storage drivers: %s", error
-                )  # a conflict, mostly: the next look is at what is so now
+                )  # usually a conflict: the next pass sees the current state
             await asyncio.sleep(_POLL)
 
     async def _look(self) -> None:
@@ -110,7 +110,7 @@ class Drivers:
         except CannotProvision as why:
             message = f'failed to provision volume with StorageClass "{storage_class.metadata.name}": {why}'
             self._recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, "Warning", "ProvisioningFailed", message)
-            if selected is not None:  # the scheduler is to choose another node
+            if selected is not None:  # lets the scheduler choose another node
                 change = {
                     "metadata": {
                         "resourceVersion": claim.metadata.resource_version,
@@ -127,9 +127,9 @@ class Drivers:
         try:
             written = await self._client.create(PERSISTENT_VOLUMES, made.volume)
         except AlreadyExists:
-            return  # in an earlier look; the claim is about to be bound
+            return  # created in an earlier pass; the claim is about to be bound
         self._footprint.create(PERSISTENT_VOLUMES, written)
-        # One that a StatefulSet made stays when that goes, and keeps its volume.
+        # A claim of a StatefulSet outlives it and keeps its volume.
         own = claim.metadata
         self._footprint.made.setdefault((PERSISTENT_VOLUME_CLAIMS, own.namespace, own.name), own.uid)
         if made.pool is not None:
@@ -147,7 +147,7 @@ class Drivers:
                 await self._change(pool, capacity_of(volume))
 
     async def _change(self, pool: CSIStorageCapacity, by: int) -> None:
-        """A pool has so many nano-bytes more free. Nobody but us changes those of a driver that is played."""
+        """Changes the free capacity of a pool by so many nano-bytes. Nobody else changes pools of simulated drivers."""
         if pool.capacity is None:
             return
         left: Document = {"capacity": format_nano(max(parse_nano(pool.capacity) + by, 0), family(pool.capacity))}
@@ -171,6 +171,6 @@ def _is_asked_for(claim: PersistentVolumeClaim) -> bool:
 
 
 def _is_left(volume: PersistentVolume) -> bool:
-    """Whether its claim is gone, and it is to go with it."""
+    """Whether its claim is deleted, and the volume must be deleted with it."""
     reclaimed = volume.spec.persistent_volume_reclaim_policy == "Delete"
     return reclaimed and volume.status.phase == "Released" and not volume.metadata.deletion_timestamp

@@ -1,5 +1,5 @@
-"""Bindings that fail or are slow on a real cluster: for as long as a scenario needs it, its API server asks a webhook of
-ours about every binding. The webhook must be where the API server can reach it."""
+"""Bindings that fail or are slow on a running cluster: while a scenario needs it, the API server calls a webhook of
+ours for every binding. The API server must be able to reach the webhook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wharfinger.api.kinds.builtin import PODS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document
 from wharfinger.client.http import HttpClient
 from wharfinger.http.protocol import HttpProtocol
-from wharfinger.scenario.document import Fault
+from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.extension import BindingRequest
 from wharfinger.scenario.faults import BindFaults
 from wharfinger.webhook.certificates import renewed
@@ -32,7 +32,7 @@ _PROBE = "wharf-test-probe"
 
 
 class BindWebhook:
-    """`open` returns when the API server asks it; `close` takes it away. `address` is host and port, for both sides;
+    """`open` returns when the API server calls it; `close` removes it. `address` is host and port, for both sides;
     `more` are requests besides bindings of pods that count as bindings."""
 
     def __init__(
@@ -49,11 +49,11 @@ class BindWebhook:
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: ScenarioFault) -> None:
         self._faults.add(fault)
 
     async def open(self, patience: float) -> None:
-        """Raises TimeoutError when the API server does not ask in that many seconds."""
+        """Raises TimeoutError if the API server does not call it within so many seconds."""
         certificates = renewed((self._host,), datetime.now(UTC))
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ class BindWebhook:
                 await asyncio.gather(self._serving, return_exceptions=True)
 
     async def _probe(self) -> None:
-        """A binding of a pod that does not exist: it is asked about before anybody looks for the pod."""
+        """Binds a pod that does not exist: the webhook is called before the pod is looked up."""
         target = {"apiVersion": "v1", "kind": "Node", "name": _PROBE}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": _PROBE}, "target": target}
         try:
@@ -110,7 +110,7 @@ class BindWebhook:
             "admissionReviewVersions": ["v1"],
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": TIMEOUT,
-            "failurePolicy": "Ignore",  # should we be gone before the configuration is, nobody is held up
+            "failurePolicy": "Ignore",  # bindings must not fail if this process ends before the configuration is removed
         }
         return {
             "apiVersion": VALIDATING_WEBHOOKS.api_version,
@@ -154,5 +154,5 @@ def _binds(asked: AdmissionRequest) -> bool:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the business of whoever runs the scenarios."""
+        """The process that runs the scenarios handles signals."""
         yield

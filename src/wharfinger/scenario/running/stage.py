@@ -1,7 +1,8 @@
-"""A real cluster as the stage of scenarios: expectations are polled, waits are real, and everything is put back at the end.
+"""A running cluster as the stage of scenarios: expectations are polled, waits are real, and everything is restored at
+the end.
 
-The components must already run there; this only makes requests. What a scenario needs and no real cluster can give is told
-by `wharfinger.scenario.running.rules`, before anything is done.
+The components must already run there; this only sends requests. `wharfinger.scenario.running.rules` tells beforehand
+which scenarios cannot be run on a running cluster.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from wharfinger.client.access import ClusterAccess
 from wharfinger.client.http import HttpClient
 from wharfinger.node.annotations import DOWN
 from wharfinger.scenario.applying import namespace_of
-from wharfinger.scenario.document import Expectation, Fault, Scenario
-from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.document import Expectation, Scenario, ScenarioFault
+from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.running.client import Footprint, Place, ScenarioClient
 from wharfinger.scenario.running.drivers import Drivers
@@ -49,23 +50,23 @@ from wharfinger.scenario.running.faults import BindWebhook
 from wharfinger.scenario.running.rules import LEAVING, is_negative, leaving
 from wharfinger.scenario.running.times import Moved, begins_at
 
-POSITIVE, NEGATIVE = 30.0, 5.0  # seconds an expectation may take to come true, and that a negative one must hold
-STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and after which it counts anyway
-BUSY = 5.0  # the same, as a multiple of the time that one look at the cluster takes
-STABLE_RULES = 3.0  # the same where roles and policies are made: those who apply them follow at their own pace
-COMPONENTS = ("scheduler", "controllers")  # that a scenario may restart
+POSITIVE, NEGATIVE = 30.0, 5.0  # seconds for an expectation to become true, and seconds that a negative one must hold
+STABLE, SETTLED = 0.6, 10.0  # seconds without a change that count as settled, and the maximum wait for that
+BUSY = 5.0  # the same, as a multiple of the time that reading the cluster takes
+STABLE_RULES = 3.0  # the same if there are roles and policies, which take effect with a delay
+COMPONENTS = ("scheduler", "controllers")  # components that a scenario may restart
 LABEL = "wharfinger.dev/scenario-run"
 EMBEDDED = b"+wharfinger"  # in the version of an embedded server
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _POLL = 0.2
 _RULES = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
-_RESTLESS = (NODES, LEASES, EVENTS)  # they change without anything going on
+_RESTLESS = (NODES, LEASES, EVENTS)  # kinds that change all the time
 _MOVING = (PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _CRUD = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 
 class NotPlayable(Exception):
-    """The cluster is not one on which this scenario can be played."""
+    """The scenario cannot be run on this cluster."""
 
 
 class LiveStage:
@@ -94,7 +95,7 @@ class LiveStage:
         self._webhook_address = webhook
         self._webhook: BindWebhook | None = None
         self._extensions = Extensions()
-        self._finalizers: set[str] = set()  # that the scenario gives to objects
+        self._finalizers: set[str] = set()  # finalizers that the scenario adds to objects
         self._admin = HttpClient(access, component="wharf-test")
         self._clients: list[HttpClient] = [self._admin]
         self._footprint = Footprint()
@@ -103,9 +104,9 @@ class LiveStage:
         self._began = time.monotonic()
 
     async def open(self, scenario: Scenario, manifests: Sequence[Manifest]) -> tuple[Scenario, list[Document]]:
-        """Looks at what is there, lets the users act that the scenario names, and makes its namespaces. Gives the scenario
-        and the manifests before it as they are to be played here, beginning now. Raises NotPlayable when it would not mean
-        the same on this cluster."""
+        """Reads the present objects, gives roles to the users of the scenario, and creates its namespaces. Returns
+        the scenario and the manifests in the form in which they run here, starting now. Raises NotPlayable if it
+        would not mean the same on this cluster."""
         documents = [manifest.document for manifest in manifests]
         documents += [document for step in scenario.steps for document in step.apply]
         self._extensions.open(self._admin, self._footprint, documents)
@@ -123,7 +124,7 @@ class LiveStage:
             for document in await self.objects(kind):
                 metadata = document["metadata"]
                 self._footprint.before[kind, str(metadata.get("namespace") or ""), metadata["name"]] = document
-        # A `wharf up`: its API server knows classes by name and applies rules at once; its controllers make any volume.
+        # `wharf up`: its API server knows classes by name and applies rules at once; its controllers create any volume.
         self._embedded = EMBEDDED in await self._admin.fetch("/version")
         if not self._embedded and (reason := self._extensions.unmet(documents, self._configuration)):
             raise NotPlayable(reason)
@@ -162,7 +163,7 @@ class LiveStage:
             raise NotPlayable(f"the API server does not reach the webhook at {self._webhook_address}") from None
 
     async def _find_drivers(self, scenario: Scenario, documents: Iterable[Document]) -> None:
-        """Drivers that make volumes on demand are played, unless the cluster has them already."""
+        """Simulates the drivers that create volumes on demand, unless the cluster has them."""
         wanted = {str(each.get("provisioner")) for each in documents if each.get("kind") == "StorageClass"}
         wanted.discard(NO_PROVISIONER)
         there = {driver["metadata"]["name"] for driver in await self.objects(CSI_DRIVERS)} if wanted else set()
@@ -173,7 +174,8 @@ class LiveStage:
             self._drivers = Drivers(self._admin, wanted - there, self._footprint)
 
     def _as_served(self, document: Document) -> None:
-        """Groups of the design documents that only an embedded server has become those of our definitions."""
+        """Replaces API groups of the design documents, which only embedded servers serve, by those of our
+        definitions."""
         api_version = str(document.get("apiVersion"))
         kind = self.registry.of_object(api_version, str(document.get("kind")))
         group, _, version = api_version.rpartition("/")
@@ -194,7 +196,8 @@ class LiveStage:
         await asyncio.sleep(max(0.0, self._began + moment - time.monotonic()))
 
     async def settle(self) -> None:
-        """Until nothing of what the scenario speaks of has changed for a moment, which is longer on a busy cluster."""
+        """Waits until no object of the kinds that the scenario uses has changed for a while, which is longer on a
+        busy cluster."""
         began = time.monotonic()
         stable = (
             STABLE
@@ -211,7 +214,7 @@ class LiveStage:
             if now != seen:
                 seen, since = now, time.monotonic()
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         if fault.restart:
             await self._restart(fault.restart)
         elif fault.bind:
@@ -232,10 +235,10 @@ class LiveStage:
             if code := await process.wait():
                 raise RuntimeError(f"{shlex.join(command)} failed (exit code {code})")
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         return list(await asyncio.gather(*map(self._expect, expectations)))
 
-    async def _expect(self, expectation: Expectation) -> Outcome:
+    async def _expect(self, expectation: Expectation) -> ExpectationOutcome:
         end = time.monotonic() + max(self._patience, expectation.within or 0.0)
         while not (outcome := await self._look(expectation)).ok and time.monotonic() < end:
             await asyncio.sleep(_POLL)
@@ -246,10 +249,10 @@ class LiveStage:
                 outcome = await self._look(expectation)
         return outcome
 
-    async def _look(self, expectation: Expectation) -> Outcome:
+    async def _look(self, expectation: Expectation) -> ExpectationOutcome:
         documents = await self.objects(expectation.resource, expectation.namespace)
         if not expectation.name:
-            # What the cluster had before is none of the scenario's business, unless it is asked for by name.
+            # Objects that existed before are ignored unless they are selected by name.
             documents = [document for document in documents if not self._foreign(expectation.resource, document)]
         return check(expectation, [self._extensions.observed(document) for document in documents])
 
@@ -275,7 +278,7 @@ class LiveStage:
     # -- before and after
 
     def _namespaces(self, documents: Iterable[Document]) -> list[str]:
-        """Those that the scenario speaks of without making them itself."""
+        """Those that the scenario uses without creating them."""
         found: dict[str, None] = {}
         for document in documents:
             resource = self.registry.resource_of(document)
@@ -287,14 +290,14 @@ class LiveStage:
         return list(found)
 
     async def _ensure_namespace(self, name: str) -> None:
-        """Made for the whole run, since namespaces take long to go; `tidy` takes them away."""
+        """Created for the whole run, because deleting namespaces takes long; `tidy` deletes them."""
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {LABEL: self._run}}}
         await self._make(NAMESPACES, made)
         await self._until(lambda: self._admin.get(SERVICE_ACCOUNTS, "default", name))
 
     async def _allow(self, user: str) -> None:
-        """Simulated users may make any request; here they need a role for it. It gives nothing that reviewers ask for:
-        the use of policies, the binding of sets, and the like."""
+        """Gives a user a role for all requests, because simulated users may send any. It excludes the permissions
+        that reviewers check, such as the use of policies and the binding of sets."""
         name = f"wharf-test-{user.replace(':', '-').lower()}"
         metadata = {"name": name, "labels": {LABEL: self._run}}
         groups: dict[str, list[str]] = {"": ["pods/binding", "pods/eviction", "bindings"]}
@@ -339,7 +342,7 @@ class LiveStage:
                 await asyncio.sleep(_POLL)
 
     async def close(self) -> list[str]:
-        """Takes away what the scenario made and puts back what it changed; what could not be, in words."""
+        """Deletes what the scenario created and restores what it changed; returns what could not be restored."""
         problems: list[str] = []
         await self._extensions.close()
         try:
@@ -366,7 +369,7 @@ class LiveStage:
                     return ""
                 metadata = found["metadata"]
                 own = self._finalizers.intersection(metadata.get("finalizers") or ())
-                if own:  # nobody else takes those away
+                if own:  # nobody else removes them
                     left = [each for each in metadata["finalizers"] if each not in own]
                     await self._admin.patch(resource, name, {"metadata": {"finalizers": left}}, namespace)
                 if not metadata.get("deletionTimestamp") or (grace == 0 and metadata.get("deletionGracePeriodSeconds")):
@@ -399,7 +402,7 @@ def _finalizers(document: Document) -> Iterable[str]:
 
 
 async def tidy(access: ClusterAccess, run: str) -> None:
-    """Takes away the namespaces, roles and webhooks that a run of scenarios made; does not wait for the namespaces."""
+    """Deletes the namespaces, roles and webhooks that a run of scenarios created; does not wait for the namespaces."""
     client = HttpClient(access, component="wharf-test")
     try:
         for resource in (VALIDATING_WEBHOOKS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES):

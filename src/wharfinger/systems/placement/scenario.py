@@ -19,7 +19,7 @@ from wharfinger.api.kinds.builtin import LEASES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_micro_time, format_time
 from wharfinger.client.interface import Client
-from wharfinger.scenario.document import Fault, Scenario
+from wharfinger.scenario.document import Scenario, ScenarioFault
 from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.scenario.running.client import Footprint
 from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED, AVAILABLE, JOINED, LEASE
@@ -36,7 +36,7 @@ class PlacementScenario(ScenarioExtension):
     def __init__(self) -> None:
         self._agents: ClusterAgents | None = None
 
-    async def simulate_fault(self, fault: Fault, client: Client, now: float) -> None:
+    async def simulate_fault(self, fault: ScenarioFault, client: Client, now: float) -> None:
         if fault.agent:
             since = format_time(now) if fault.stopped else None
             await client.patch(MANAGED_CLUSTERS, fault.agent, {"metadata": {"annotations": {AGENT_STOPPED: since}}})
@@ -75,7 +75,7 @@ class PlacementScenario(ScenarioExtension):
         if self._agents is not None and resource.group_plural == MANAGED_CLUSTERS.group_plural:
             await self._agents.join(resource, document)
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         if self._agents is not None and fault.agent:
             await (self._agents.stop(fault.agent) if fault.stopped else self._agents.start(fault.agent))
 

@@ -10,7 +10,7 @@ import msgspec
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.quota import shown
 from wharfinger.api.registry import Document
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import ApiRequest
 from wharfinger.scenario.extension import BindingRequest, ScenarioExtension
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -21,7 +21,7 @@ class ReservationScenario(ScenarioExtension):
 
     def binds(self, request: ApiRequest[Any]) -> bool:
         return (
-            request.verb is Verb.PATCH
+            request.verb == "patch"
             and request.resource == RESERVATIONS
             and request.subresource == "status"
             and "nodeName" in request.body.get("status", {})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Registry
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
-    from wharfinger.systems.placement.rules.explain import Explanation
+    from wharfinger.systems.placement.rules.explain import PlacementExplanation
 
 
 @click.command("placement")
@@ -28,7 +28,8 @@ def command(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """For each cluster the filter that refuses it and why, or each prioritizer's part of its score; and the choice.
+    """Show for each cluster the filter that rejects it and why, or the contribution of each prioritizer; and which
+    clusters are chosen.
 
     \b
     Examples:
@@ -54,7 +55,7 @@ def command(
 
 async def explain_placement(
     client: Client, clock: Clock, configuration: Configuration, registry: Registry, namespace: str, name: str
-) -> Explanation:
+) -> PlacementExplanation:
     """Loads the fleet as the placement controller would, and asks."""
     from wharfinger.api.errors import not_found
     from wharfinger.client.events import EventRecorder
@@ -79,7 +80,7 @@ async def explain_placement(
     return story
 
 
-def placement_text(story: Explanation, *, everything: bool) -> str:
+def placement_text(story: PlacementExplanation, *, everything: bool) -> str:
     from wharfinger.api.wording import counted, listed
     from wharfinger.cli.explain_text import BEST, sorted_names
     from wharfinger.cli.output import paint, table

@@ -7,7 +7,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SET_BINDINGS, MANAGED_CLUSTER_SETS
 from wharfinger.systems.placement.kinds.views import ManagedClusterSet, ManagedClusterSetBinding
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 
 
 class BindingController(ContextController[ObjectKey]):
@@ -33,9 +33,11 @@ class BindingController(ContextController[ObjectKey]):
             return
         name = binding.spec.cluster_set
         if self.sets.get(name) is not None:
-            verdict = Verdict("Bound", "True", "ClusterSetBound", "")
+            verdict = PlacementCondition("Bound", "True", "ClusterSetBound", "")
         else:
-            verdict = Verdict("Bound", "False", "ClusterSetNotFound", f"ManagedClusterSet {name} does not exist")
+            verdict = PlacementCondition(
+                "Bound", "False", "ClusterSetNotFound", f"ManagedClusterSet {name} does not exist"
+            )
         conditions = changed(binding.status.conditions, [verdict], binding.metadata.generation, self.context.now())
         if conditions is None:
             return

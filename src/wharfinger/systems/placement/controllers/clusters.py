@@ -17,7 +17,7 @@ from wharfinger.api.views.meta import Metadata
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 from wharfinger.systems.placement.rules.taints import NO_SELECT
 
 AVAILABLE, ACCEPTED, JOINED = "ManagedClusterConditionAvailable", "HubAcceptedManagedCluster", "ManagedClusterJoined"
@@ -107,21 +107,23 @@ class ClusterController(ContextController[str]):
         except (AlreadyExists, NotFound):
             return
 
-    def _acceptance(self, cluster: ManagedCluster) -> list[Verdict]:
+    def _acceptance(self, cluster: ManagedCluster) -> list[PlacementCondition]:
         known = cluster.status.condition(ACCEPTED)
         if cluster.spec.hub_accepts_client:
-            return [Verdict(ACCEPTED, "True", "HubClusterAdminAccepted", "Accepted by hub cluster admin")]
+            return [PlacementCondition(ACCEPTED, "True", "HubClusterAdminAccepted", "Accepted by hub cluster admin")]
         if known is not None and known.status == "True":
-            return [Verdict(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
+            return [PlacementCondition(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
         return []
 
-    def _availability(self, cluster: ManagedCluster) -> list[Verdict]:
+    def _availability(self, cluster: ManagedCluster) -> list[PlacementCondition]:
         """What the lease says; nothing while it is fresh, since the agent itself reports health."""
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
         renewed = self._renewed(cluster)
         if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
             if known is None or known.reason == _STOPPED:
-                return [Verdict(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")]
+                return [
+                    PlacementCondition(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")
+                ]
             return []
         if renewed is None:
             return []
@@ -131,7 +133,7 @@ class ClusterController(ContextController[str]):
             return []
         if known is not None and known.status == "Unknown":
             return []
-        return [Verdict(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
+        return [PlacementCondition(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
 
     def _renewed(self, cluster: ManagedCluster) -> float | None:
         """When the agent was last heard of; None where no lease tells."""

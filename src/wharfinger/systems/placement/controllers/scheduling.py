@@ -10,14 +10,15 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Histogram
 
 from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.events import reference
 from wharfinger.client.timers import call_later
 from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.systems.placement.controllers.cache import PlacementCache
 from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
-from wharfinger.systems.placement.controllers.world import Key, World
 from wharfinger.systems.placement.kinds.names import (
     ADDON_PLACEMENT_SCORES,
     MANAGED_CLUSTER_SET_BINDINGS,
@@ -34,8 +35,8 @@ from wharfinger.systems.placement.kinds.views import (
     Placement,
     PlacementDecision,
 )
-from wharfinger.systems.placement.rules.explain import Explanation, explain
-from wharfinger.systems.placement.rules.outcome import Outcome, PageWrite, decide_placement
+from wharfinger.systems.placement.rules.explain import PlacementExplanation, explain
+from wharfinger.systems.placement.rules.outcome import PageWrite, PlacementOutcome, decide_placement
 from wharfinger.systems.placement.rules.pipeline import schedule
 from wharfinger.systems.placement.settings import PlacementSettings
 
@@ -57,12 +58,12 @@ class PlacementMetrics:
         self.cel = histogram("cel_runtime_duration", "How long filtering by CEL expressions takes.")
 
 
-class PlacementController(ContextController[Key]):
+class PlacementController(ContextController[ObjectKey]):
     name = "placement"
 
     def __init__(self, context: ControllerContext, metrics: PlacementMetrics | None = None) -> None:
         super().__init__(context)
-        self.world = World(self.queue.add, context.now)
+        self.world = PlacementCache(self.queue.add, context.now)
         self.metrics = metrics
         self.decided = 0  # decisions made, for tests and benchmarks
         informers, world = context.informers, self.world
@@ -89,7 +90,7 @@ class PlacementController(ContextController[Key]):
                 self.queue.add(key)
             call_later(period, self._resync, background=True)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: ObjectKey) -> None:
         placement = self.world.placements.get(key)
         if placement is None or placement.metadata.deletion_timestamp:
             return
@@ -121,7 +122,7 @@ class PlacementController(ContextController[Key]):
             self.metrics.scheduling.observe(decided - started)
             self.metrics.bind.observe(time.perf_counter() - decided)
 
-    def _decide(self, key: Key, placement: Placement, now: float) -> Outcome:
+    def _decide(self, key: ObjectKey, placement: Placement, now: float) -> PlacementOutcome:
         self.decided += 1
         world = self.world
         stopwatch = time.perf_counter if self.metrics is not None else None
@@ -137,7 +138,7 @@ class PlacementController(ContextController[Key]):
                 )
         return outcome
 
-    def explain(self, key: Key) -> Explanation | None:
+    def explain(self, key: ObjectKey) -> PlacementExplanation | None:
         """Why this placement selects what it selects; None where there is no such placement."""
         world, now = self.world, self.context.now()
         if key not in world.placements:
@@ -150,7 +151,7 @@ class PlacementController(ContextController[Key]):
         plan, candidates = world.plan(key), world.fleet.eligible(world.scope(key).selectors)
         return explain(world.fleet, plan, candidates, schedule(world.fleet, plan, candidates, now), now)
 
-    async def _write(self, key: Key, placement: Placement, write: PageWrite) -> None:
+    async def _write(self, key: ObjectKey, placement: Placement, write: PageWrite) -> None:
         namespace, client = key[0], self.context.client
         known = self.world.pages.get(key, {}).get(write.name)
         if write.delete:
@@ -182,11 +183,11 @@ class PlacementController(ContextController[Key]):
         if write.decisions is not None:
             await self._patch_page(key, write.name, {"status": {"decisions": write.decisions}}, "status")
 
-    async def _patch_page(self, key: Key, name: str, change: Document, subresource: str = "") -> None:
+    async def _patch_page(self, key: ObjectKey, name: str, change: Document, subresource: str = "") -> None:
         patch = self.context.client.patch(PLACEMENT_DECISIONS, name, change, key[0], subresource=subresource)
         await self._change_page(key, name, patch)
 
-    async def _change_page(self, key: Key, name: str, write: Coroutine[Any, Any, Document]) -> None:
+    async def _change_page(self, key: ObjectKey, name: str, write: Coroutine[Any, Any, Document]) -> None:
         page, version = (key[0], name), ""
         self.world.begin_write("page", page)
         try:
@@ -196,7 +197,7 @@ class PlacementController(ContextController[Key]):
         finally:
             self.world.end_write("page", page, key, version)
 
-    async def _write_status(self, key: Key, status: dict[str, Any]) -> None:
+    async def _write_status(self, key: ObjectKey, status: dict[str, Any]) -> None:
         version = ""
         self.world.begin_write("placement", key)
         try:

@@ -11,7 +11,7 @@ from wharfinger.api.views.base import view
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS, MANAGED_CLUSTERS
 from wharfinger.systems.placement.kinds.views import PREFIX, ManagedClusterSet, ManagedClusterSetSpec
-from wharfinger.systems.placement.rules.conditions import Verdict, changed
+from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_set
 from wharfinger.systems.placement.settings import PlacementSettings
 
@@ -93,9 +93,13 @@ class ClusterSetController(ContextController[str]):
             message = f"the selector is invalid: {error}"
         count = sum(selector.matches(labels, {}) for labels in self._labels.values())
         if count:
-            verdict = Verdict("ClusterSetEmpty", "False", "ClustersSelected", f"{count} ManagedClusters selected")
+            verdict = PlacementCondition(
+                "ClusterSetEmpty", "False", "ClustersSelected", f"{count} ManagedClusters selected"
+            )
         else:
-            verdict = Verdict("ClusterSetEmpty", "True", "NoClusterMatched", message or "No ManagedCluster selected")
+            verdict = PlacementCondition(
+                "ClusterSetEmpty", "True", "NoClusterMatched", message or "No ManagedCluster selected"
+            )
         name, generation = cluster_set.metadata.name, cluster_set.metadata.generation
         conditions = changed(cluster_set.status.conditions, [verdict], generation, self.context.now())
         if conditions is None:

@@ -40,7 +40,7 @@ class ClientConfigModel(Model):
     ca_bundle: Annotated[str, doc("The certificates it is verified by.", format="byte")] | None = None
 
 
-class TaintModel(Model):
+class ClusterTaintModel(Model):
     """Keeps placements off that do not tolerate it."""
 
     key: Annotated[str, Meta(max_length=316), doc("What it is about.")]
@@ -60,7 +60,7 @@ class ManagedClusterSpecModel(Model):
     )
     hub_accepts_client: Annotated[bool, doc("Whether an administrator let the cluster in.")] = False
     lease_duration_seconds: Annotated[Int32, doc("How often its agent renews the lease.")] = 60
-    taints: Annotated[list[TaintModel], doc("Its taints.")] = field(default_factory=list)
+    taints: Annotated[list[ClusterTaintModel], doc("Its taints.")] = field(default_factory=list)
 
 
 class VersionModel(Model):

@@ -6,7 +6,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, SelectorExpression
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.pods import Quantities
 
 PREFIX = "cluster.open-cluster-management.io/"
@@ -50,8 +50,7 @@ class ManagedClusterStatus(View, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
-class ManagedCluster(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ManagedCluster(ObjectView, frozen=True):
     spec: ManagedClusterSpec = field(default_factory=ManagedClusterSpec)
     status: ManagedClusterStatus = field(default_factory=ManagedClusterStatus)
 
@@ -74,8 +73,7 @@ class ConditionsStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class ManagedClusterSet(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ManagedClusterSet(ObjectView, frozen=True):
     spec: ManagedClusterSetSpec = field(default_factory=ManagedClusterSetSpec)
     status: ConditionsStatus = field(default_factory=ConditionsStatus)
 
@@ -84,8 +82,7 @@ class ManagedClusterSetBindingSpec(View, frozen=True):
     cluster_set: str = ""
 
 
-class ManagedClusterSetBinding(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ManagedClusterSetBinding(ObjectView, frozen=True):
     spec: ManagedClusterSetBindingSpec = field(default_factory=ManagedClusterSetBindingSpec)
     status: ConditionsStatus = field(default_factory=ConditionsStatus)
 
@@ -191,8 +188,7 @@ class PlacementStatus(View, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
-class Placement(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Placement(ObjectView, frozen=True):
     spec: PlacementSpec = field(default_factory=PlacementSpec)
     status: PlacementStatus = field(default_factory=PlacementStatus)
 
@@ -207,8 +203,7 @@ class PlacementDecisionStatus(View, frozen=True):
     decisions: tuple[ClusterDecision, ...] = ()
 
 
-class PlacementDecision(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PlacementDecision(ObjectView, frozen=True):
     status: PlacementDecisionStatus = field(default_factory=PlacementDecisionStatus)
 
     @property
@@ -228,6 +223,5 @@ class AddOnPlacementScoreStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class AddOnPlacementScore(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class AddOnPlacementScore(ObjectView, frozen=True):
     status: AddOnPlacementScoreStatus = field(default_factory=AddOnPlacementScoreStatus)

@@ -8,16 +8,16 @@ from typing import Any
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.views.meta import Condition
-from wharfinger.systems.placement.rules.pipeline import Result
-from wharfinger.systems.placement.rules.plan import Fault, Plan
-from wharfinger.systems.placement.rules.scope import Scope
+from wharfinger.systems.placement.rules.pipeline import PlacementResult
+from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
+from wharfinger.systems.placement.rules.scope import EligibleSets
 
 SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
 UNSELECTED = "wharfinger.dev/UnselectedClusters"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlacementCondition:
     """A condition without its times."""
 
     type: str
@@ -26,9 +26,9 @@ class Verdict:
     message: str
 
 
-def satisfied(plan: Plan, scope: Scope, candidates: int, result: Result) -> Verdict:
-    def verdict(status: str, reason: str, message: str) -> Verdict:
-        return Verdict(SATISFIED, status, reason, message)
+def satisfied(plan: PlacementPlan, scope: EligibleSets, candidates: int, result: PlacementResult) -> PlacementCondition:
+    def verdict(status: str, reason: str, message: str) -> PlacementCondition:
+        return PlacementCondition(SATISFIED, status, reason, message)
 
     if not scope.bound:
         return verdict(
@@ -53,13 +53,15 @@ def satisfied(plan: Plan, scope: Scope, candidates: int, result: Result) -> Verd
     return verdict("True", "AllDecisionsScheduled", "All cluster decisions scheduled")
 
 
-def misconfigured(fault: Fault | None) -> Verdict:
+def misconfigured(fault: Misconfiguration | None) -> PlacementCondition:
     if fault is None:
-        return Verdict(MISCONFIGURED, "False", "Succeedconfigured", "Placement configurations check pass")
-    return Verdict(MISCONFIGURED, "True", "Misconfigured", f"{fault.plugin}:{fault.message}")
+        return PlacementCondition(MISCONFIGURED, "False", "Succeedconfigured", "Placement configurations check pass")
+    return PlacementCondition(MISCONFIGURED, "True", "Misconfigured", f"{fault.plugin}:{fault.message}")
 
 
-def merged(old: Iterable[Condition], verdicts: Iterable[Verdict], generation: int, now: float) -> list[dict[str, Any]]:
+def merged(
+    old: Iterable[Condition], verdicts: Iterable[PlacementCondition], generation: int, now: float
+) -> list[dict[str, Any]]:
     """The condition list with these verdicts set."""
     conditions = [_document(condition) for condition in old]
     for verdict in verdicts:
@@ -69,7 +71,7 @@ def merged(old: Iterable[Condition], verdicts: Iterable[Verdict], generation: in
 
 
 def changed(
-    old: Sequence[Condition], verdicts: Iterable[Verdict], generation: int, now: float
+    old: Sequence[Condition], verdicts: Iterable[PlacementCondition], generation: int, now: float
 ) -> list[dict[str, Any]] | None:
     """As `merged`; None where nothing is to be written."""
     new = merged(old, verdicts, generation, now)
@@ -89,10 +91,10 @@ def _document(condition: Condition) -> dict[str, Any]:
     return document
 
 
-def unselected(reasons: Mapping[str, str], limit: int) -> Verdict:
+def unselected(reasons: Mapping[str, str], limit: int) -> PlacementCondition:
     """A summary that stays short: how many for each reason, and the first few clusters by name."""
     if not reasons:
-        return Verdict(UNSELECTED, "False", "AllSelected", "every candidate is selected")
+        return PlacementCondition(UNSELECTED, "False", "AllSelected", "every candidate is selected")
     counts: dict[str, int] = {}
     for reason in reasons.values():
         kind = reason.partition(":")[0]
@@ -104,4 +106,4 @@ def unselected(reasons: Mapping[str, str], limit: int) -> Verdict:
     more = len(reasons) - len(named)
     listing = "; ".join(named) + (f"; and {more} more" if more else "")
     message = f"{len(reasons)} not selected, {summary}: {listing}"
-    return Verdict(UNSELECTED, "True", "NotSelected", message[:4096])
+    return PlacementCondition(UNSELECTED, "True", "NotSelected", message[:4096])

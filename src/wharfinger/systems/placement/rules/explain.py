@@ -17,8 +17,8 @@ from wharfinger.systems.placement.kinds.views import ClusterToleration, ManagedC
 from wharfinger.systems.placement.rules import taints
 from wharfinger.systems.placement.rules.cel import cluster_expression
 from wharfinger.systems.placement.rules.fleet import Fleet, Mask
-from wharfinger.systems.placement.rules.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, Result
-from wharfinger.systems.placement.rules.plan import Fault, Plan
+from wharfinger.systems.placement.rules.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, PlacementResult
+from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
 from wharfinger.systems.placement.rules.selectors import Selector
 
 CLUSTER_SET = "ClusterSet"
@@ -50,7 +50,7 @@ class ClusterExplanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PlacementExplanation:
     namespace: str
     name: str
     status: str
@@ -82,7 +82,9 @@ def _cluster_document(cluster: ClusterExplanation) -> Document:
     return document
 
 
-def explain(fleet: Fleet, plan: Plan, candidates: Mask, result: Result, now: float) -> Explanation:
+def explain(
+    fleet: Fleet, plan: PlacementPlan, candidates: Mask, result: PlacementResult, now: float
+) -> PlacementExplanation:
     reasons = unselected_reasons(fleet, plan, candidates, result, now)
     stories = feasible_stories(fleet, result)
     clusters = []
@@ -95,10 +97,10 @@ def explain(fleet: Fleet, plan: Plan, candidates: Mask, result: Result, now: flo
         clusters.append(ClusterExplanation(name, int(row) in result.selected, plugin, reason, parts, total, rank))
     selected = tuple(fleet.names[row] for row in result.selected)
     message = f"{result.plugin}:{result.message}" if result.misconfigured else result.message
-    return Explanation(plan.namespace, plan.name, result.code.value, message, selected, tuple(clusters))
+    return PlacementExplanation(plan.namespace, plan.name, result.code.value, message, selected, tuple(clusters))
 
 
-def feasible_stories(fleet: Fleet, result: Result) -> dict[int, tuple[tuple[PartScore, ...], int, int]]:
+def feasible_stories(fleet: Fleet, result: PlacementResult) -> dict[int, tuple[tuple[PartScore, ...], int, int]]:
     order = np.lexsort((fleet.ranks[result.rows], -result.totals))
     ranks = {int(result.rows[position]): place + 1 for place, position in enumerate(order)}
     stories = {}
@@ -115,7 +117,9 @@ def feasible_stories(fleet: Fleet, result: Result) -> dict[int, tuple[tuple[Part
     return stories
 
 
-def unselected_reasons(fleet: Fleet, plan: Plan, candidates: Mask, result: Result, now: float) -> dict[str, str]:
+def unselected_reasons(
+    fleet: Fleet, plan: PlacementPlan, candidates: Mask, result: PlacementResult, now: float
+) -> dict[str, str]:
     """For every known cluster that is not selected, `Plugin: reason`."""
     reasons: dict[str, str] = {}
     chosen = set(result.selected)
@@ -133,7 +137,7 @@ def unselected_reasons(fleet: Fleet, plan: Plan, candidates: Mask, result: Resul
         elif PREDICATE in left and row not in left[PREDICATE]:
             reasons[name] = f"{PREDICATE}: {_predicate_reason(fleet, plan, row, now)}"
         elif TAINT_TOLERATION in left and row not in left[TAINT_TOLERATION]:
-            assert not isinstance(plan.tolerations, Fault)
+            assert not isinstance(plan.tolerations, Misconfiguration)
             reasons[name] = f"{TAINT_TOLERATION}: {_taint_reason(cluster, plan.tolerations, row in own, now)}"
         elif TIME_WINDOW in left and row not in left[TIME_WINDOW]:
             reasons[name] = f"{TIME_WINDOW}: no time window is open"
@@ -146,8 +150,8 @@ def unselected_reasons(fleet: Fleet, plan: Plan, candidates: Mask, result: Resul
     return reasons
 
 
-def _predicate_reason(fleet: Fleet, plan: Plan, row: int, now: float) -> str:
-    assert not isinstance(plan.predicates, Fault)
+def _predicate_reason(fleet: Fleet, plan: PlacementPlan, row: int, now: float) -> str:
+    assert not isinstance(plan.predicates, Misconfiguration)
     cluster = fleet.cluster(row)
     return "; ".join(_mismatch(fleet, selector, row, cluster, now) for selector in plan.predicates)
 
@@ -199,7 +203,7 @@ def _taint_reason(
     return ", ".join(standing)
 
 
-def debug_document(fleet: Fleet, placement: Document, result: Result) -> Document:
+def debug_document(fleet: Fleet, placement: Document, result: PlacementResult) -> Document:
     """The answer of upstream's debug endpoint."""
     document: dict[str, Any] = {
         "placement": placement,

@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 
 from wharfinger.systems.placement.rules.fleet import Fleet
-from wharfinger.systems.placement.rules.plan import Fault, Plan
+from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionGroup:
+class SelectedGroup:
     name: str
     rows: tuple[int, ...]  # in the order of decisions
 
@@ -25,13 +25,13 @@ def group_length(size: int | Fraction, total: int) -> int:
 
 
 def cut(
-    fleet: Fleet, plan: Plan, totals: dict[int, int], selected: Iterable[int], now: float
-) -> list[DecisionGroup] | Fault:
+    fleet: Fleet, plan: PlacementPlan, totals: dict[int, int], selected: Iterable[int], now: float
+) -> list[SelectedGroup] | Misconfiguration:
     """Named groups take what they match, in order; the rest is left unnamed. There is always at least one group."""
     rows = list(selected)
-    if isinstance(plan.group_size, Fault):
+    if isinstance(plan.group_size, Misconfiguration):
         return plan.group_size
-    if isinstance(plan.groups, Fault):
+    if isinstance(plan.groups, Misconfiguration):
         return plan.groups
     ranks = fleet.ranks
     if plan.by_score:
@@ -39,15 +39,15 @@ def cut(
     else:
         rows.sort(key=lambda row: int(ranks[row]))
     length = group_length(plan.group_size, len(rows))
-    groups: list[DecisionGroup] = []
+    groups: list[SelectedGroup] = []
     left = np.array(rows, np.int64)
     for group in plan.groups:
         matched = fleet.matching(group.selector, now)[left]
         groups += _chunks(group.name, left[matched].tolist(), length)
         left = left[~matched]
     groups += _chunks("", left.tolist(), length)
-    return groups or [DecisionGroup("", ())]
+    return groups or [SelectedGroup("", ())]
 
 
-def _chunks(name: str, rows: list[int], length: int) -> list[DecisionGroup]:
-    return [DecisionGroup(name, tuple(rows[start : start + length])) for start in range(0, len(rows), max(1, length))]
+def _chunks(name: str, rows: list[int], length: int) -> list[SelectedGroup]:
+    return [SelectedGroup(name, tuple(rows[start : start + length])) for start in range(0, len(rows), max(1, length))]

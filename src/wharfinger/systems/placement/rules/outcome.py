@@ -27,11 +27,11 @@ from wharfinger.systems.placement.rules import conditions, replicas
 from wharfinger.systems.placement.rules.explain import unselected_reasons
 from wharfinger.systems.placement.rules.extras import REPLICAS
 from wharfinger.systems.placement.rules.fleet import Fleet, Mask
-from wharfinger.systems.placement.rules.groups import DecisionGroup, cut
+from wharfinger.systems.placement.rules.groups import SelectedGroup, cut
 from wharfinger.systems.placement.rules.pages import Page, lay_out, page_name, steps
-from wharfinger.systems.placement.rules.pipeline import Code, Result, Stopwatch, schedule
-from wharfinger.systems.placement.rules.plan import Fault, Plan
-from wharfinger.systems.placement.rules.scope import Scope
+from wharfinger.systems.placement.rules.pipeline import PlacementResult, ResultCode, Stopwatch, schedule
+from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
+from wharfinger.systems.placement.rules.scope import EligibleSets
 
 EVENT_LIMIT = 1000
 
@@ -52,7 +52,7 @@ class PageWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PlacementEvent:
     type: str
     reason: str
     message: str
@@ -60,11 +60,11 @@ class Event:
 
 
 @dataclass(slots=True)
-class Outcome:
-    result: Result
+class PlacementOutcome:
+    result: PlacementResult
     writes: list[PageWrite] = field(default_factory=list)
     status: dict[str, Any] | None = None  # the new status; None: as it is
-    events: list[Event] = field(default_factory=list)
+    events: list[PlacementEvent] = field(default_factory=list)
     next_change: float = math.inf
     candidates: int = 0
 
@@ -72,22 +72,22 @@ class Outcome:
 def decide_placement(
     fleet: Fleet,
     placement: Placement,
-    plan: Plan,
-    scope: Scope,
+    plan: PlacementPlan,
+    scope: EligibleSets,
     existing: Pages,
     now: float,
     stopwatch: Stopwatch | None = None,
-) -> Outcome:
+) -> PlacementOutcome:
     candidates = fleet.eligible(scope.selectors)
     count = int(np.count_nonzero(candidates))
     result = schedule(fleet, plan, candidates, now, stopwatch)
-    outcome = Outcome(result, next_change=result.next_change, candidates=count)
+    outcome = PlacementOutcome(result, next_change=result.next_change, candidates=count)
     totals = result.selected_totals
-    fault = Fault(result.plugin, result.message) if result.misconfigured else None
-    groups: list[DecisionGroup] | Fault = fault or cut(fleet, plan, totals, result.selected, now)
-    if isinstance(groups, Fault):
+    fault = Misconfiguration(result.plugin, result.message) if result.misconfigured else None
+    groups: list[SelectedGroup] | Misconfiguration = fault or cut(fleet, plan, totals, result.selected, now)
+    if isinstance(groups, Misconfiguration):
         fault = groups
-        groups = [] if count else [DecisionGroup("", ())]
+        groups = [] if count else [SelectedGroup("", ())]
     held = {name: tuple(item.cluster_name for item in page.status.decisions) for name, page in existing.items()}
     if groups:
         wanted = lay_out(plan.name, groups, fleet.names, held, sticky=not plan.by_score)
@@ -106,7 +106,7 @@ def decide_placement(
     verdicts = [conditions.misconfigured(fault)]
     before = placement.status.condition(conditions.SATISFIED)
     if groups or before is None:
-        verdicts.insert(0, conditions.satisfied(plan, scope, count, result if groups else Result()))
+        verdicts.insert(0, conditions.satisfied(plan, scope, count, result if groups else PlacementResult()))
     if plan.extras.unselected_reasons:
         reasons = unselected_reasons(fleet, plan, candidates, result, now)
         among = {name: why for name, why in reasons.items() if candidates[fleet.row_of[name]]}
@@ -132,7 +132,13 @@ def _page_number(name: str) -> tuple[int, str]:
 
 
 def _decisions(
-    fleet: Fleet, wanted: Sequence[Page], existing: Pages, result: Result, totals: Mapping[int, int], *, kept: bool
+    fleet: Fleet,
+    wanted: Sequence[Page],
+    existing: Pages,
+    result: PlacementResult,
+    totals: Mapping[int, int],
+    *,
+    kept: bool,
 ) -> dict[str, dict[str, Any]]:
     """The entry of each cluster; kept decisions keep theirs."""
     if kept:
@@ -157,9 +163,9 @@ def _entry(name: str, reason: str, score: int | None) -> dict[str, Any]:
 
 
 def _page_writes(
-    outcome: Outcome,
+    outcome: PlacementOutcome,
     placement: Placement,
-    plan: Plan,
+    plan: PlacementPlan,
     existing: Pages,
     held: Mapping[str, tuple[str, ...]],
     wanted: Sequence[Page],
@@ -210,7 +216,7 @@ def _page_writes(
 
 def _moved(
     placement: Placement,
-    plan: Plan,
+    plan: PlacementPlan,
     existing: Pages,
     held: Mapping[str, tuple[str, ...]],
     wanted: Sequence[Page],
@@ -253,7 +259,9 @@ def _last_score_update(placement: Placement) -> float:
         return -math.inf
 
 
-def _annotate(outcome: Outcome, existing: Pages, wanted: Sequence[Page], shares: Mapping[str, int] | None) -> None:
+def _annotate(
+    outcome: PlacementOutcome, existing: Pages, wanted: Sequence[Page], shares: Mapping[str, int] | None
+) -> None:
     """Writes each page's part of the replica division, or takes it away."""
     for page in wanted:
         value: str | None = None
@@ -265,9 +273,9 @@ def _annotate(outcome: Outcome, existing: Pages, wanted: Sequence[Page], shares:
 
 
 def _events(
-    outcome: Outcome,
+    outcome: PlacementOutcome,
     fleet: Fleet,
-    plan: Plan,
+    plan: PlacementPlan,
     existing: Pages,
     held: Mapping[str, tuple[str, ...]],
 ) -> None:
@@ -278,11 +286,11 @@ def _events(
     for write in outcome.writes:
         if write.create and write.name not in deleted:
             outcome.events.append(
-                Event("Normal", "DecisionCreate", f"Decision {write.name} is created with {where}", write.name)
+                PlacementEvent("Normal", "DecisionCreate", f"Decision {write.name} is created with {where}", write.name)
             )
         elif write.delete and write.name in existing:
             outcome.events.append(
-                Event("Normal", "DecisionDelete", f"Decision {write.name} is deleted with {where}", write.name)
+                PlacementEvent("Normal", "DecisionDelete", f"Decision {write.name} is deleted with {where}", write.name)
             )
         if write.name in deleted or final.get(write.name) is not write or write.decisions is None:
             continue
@@ -290,15 +298,15 @@ def _events(
         if set(clusters) == set(held.get(write.name, ())):
             continue
         text = f"Decision {write.name} is updated with {where}"
-        if result.code is Code.WARNING:
+        if result.code is ResultCode.WARNING:
             text = f"{text}: {result.message} in plugin {result.plugin}"
-        kind = "Warning" if result.code is Code.WARNING else "Normal"
-        outcome.events.append(Event(kind, "DecisionUpdate", text, write.name))
+        kind = "Warning" if result.code is ResultCode.WARNING else "Normal"
+        outcome.events.append(PlacementEvent(kind, "DecisionUpdate", text, write.name))
         if len(result.rows):
-            outcome.events.append(Event("Normal", "ScoreUpdate", score_text(fleet, result), write.name))
+            outcome.events.append(PlacementEvent("Normal", "ScoreUpdate", score_text(fleet, result), write.name))
 
 
-def score_text(fleet: Fleet, result: Result) -> str:
+def score_text(fleet: Fleet, result: PlacementResult) -> str:
     """`name:total ` pairs by name, cut short where an event could not hold them."""
     text = ""
     for position in np.argsort(fleet.ranks[result.rows]).tolist():
@@ -311,9 +319,9 @@ def score_text(fleet: Fleet, result: Result) -> str:
 
 def _status(
     placement: Placement,
-    plan: Plan,
+    plan: PlacementPlan,
     wanted: Sequence[Page],
-    verdicts: Sequence[conditions.Verdict],
+    verdicts: Sequence[conditions.PlacementCondition],
     scores_written: bool,
     now: float,
 ) -> dict[str, Any] | None:

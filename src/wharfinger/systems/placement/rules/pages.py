@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wharfinger.systems.placement.rules.groups import DecisionGroup
+from wharfinger.systems.placement.rules.groups import SelectedGroup
 
 PAGE_SIZE = 100
 
@@ -25,7 +25,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PageStep:
     """One write: the page of that name gets these clusters; None deletes it."""
 
     page: str
@@ -38,7 +38,7 @@ def page_name(placement: str, number: int) -> str:
 
 def lay_out(
     placement: str,
-    groups: Sequence[DecisionGroup],
+    groups: Sequence[SelectedGroup],
     names: Sequence[str],
     existing: Mapping[str, Sequence[str]],
     *,
@@ -78,7 +78,7 @@ def _distribute(clusters: list[str], kept: list[Sequence[str]]) -> Iterator[tupl
     return (tuple(content) for content in contents)
 
 
-def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequence[Page]) -> list[Step]:
+def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequence[Page]) -> list[PageStep]:
     """Writes that lead from the pages there are to those wanted, with no selected cluster ever absent.
 
     A page is brought to its final form once every cluster that it loses is on another page. Where pages wait for each
@@ -88,11 +88,11 @@ def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequenc
     final = {page.name: page.clusters for page in wanted}
     selected = {cluster for clusters in final.values() for cluster in clusters}
     todo = [name for name in final if now.get(name) != final[name]]
-    planned: list[Step] = []
+    planned: list[PageStep] = []
 
     def write(name: str, clusters: tuple[str, ...]) -> None:
         now[name] = clusters
-        planned.append(Step(name, clusters))
+        planned.append(PageStep(name, clusters))
 
     def homeless(name: str) -> tuple[str, ...]:
         """Selected clusters that only this page holds and its final form does not."""
@@ -110,5 +110,5 @@ def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequenc
             ready = todo[0]
         write(ready, final[ready])
         todo.remove(ready)
-    planned += [Step(name, None) for name in sorted(now) if name not in final]
+    planned += [PageStep(name, None) for name in sorted(now) if name not in final]
     return planned

@@ -16,24 +16,24 @@ from wharfinger.systems.placement.kinds.placement import convert_placement
 from wharfinger.systems.placement.kinds.views import AddOnPlacementScore, Placement, PlacementDecision
 from wharfinger.systems.placement.rules import prioritizers, spread, taints, windows
 from wharfinger.systems.placement.rules.fleet import Fleet, Ints, Mask
-from wharfinger.systems.placement.rules.plan import Fault, Plan, make_plan
+from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan, make_plan
 from wharfinger.systems.placement.rules.selectors import Selector
 
 PREDICATE, TAINT_TOLERATION, TIME_WINDOW = "Predicate", taints.NAME, "TimeWindow"
 AFTER = 0.001  # an expiry takes effect just after its instant, since a score is valid up to and including it
 
 
-class Code(Enum):
+class ResultCode(Enum):
     SUCCESS = "Success"
     WARNING = "Warning"
     MISCONFIGURED = "Misconfigured"
 
 
 @dataclass(slots=True)
-class Result:
+class PlacementResult:
     """All there is to know of one decision. Row numbers are those of the fleet."""
 
-    code: Code = Code.SUCCESS
+    code: ResultCode = ResultCode.SUCCESS
     plugin: str = ""
     message: str = ""
     filtered: dict[str, Ints] = field(default_factory=dict)  # rows left after each filter
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def misconfigured(self) -> bool:
-        return self.code is Code.MISCONFIGURED
+        return self.code is ResultCode.MISCONFIGURED
 
     def total_of(self) -> dict[int, int]:
         return dict(zip(self.rows.tolist(), self.totals.tolist(), strict=True))
@@ -58,9 +58,11 @@ class Result:
 Stopwatch = Callable[[], float]
 
 
-def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float, stopwatch: Stopwatch | None = None) -> Result:
+def schedule(
+    fleet: Fleet, plan: PlacementPlan, candidates: Mask, now: float, stopwatch: Stopwatch | None = None
+) -> PlacementResult:
     """Decides `plan` among the candidates (a mask over the fleet's rows). A stopwatch makes it time its plugins."""
-    result = Result()
+    result = PlacementResult()
     own = fleet.decided(plan.namespace, plan.name)
     rows = np.flatnonzero(candidates)
     for name, apply in _FILTERS:
@@ -70,10 +72,10 @@ def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float, stopwatch: 
             result.timings.append(("filter", name, stopwatch() - started))
             if name == PREDICATE and _uses_cel(plan):
                 result.timings.append(("cel", name, stopwatch() - started))
-        if isinstance(outcome, Fault):
+        if isinstance(outcome, Misconfiguration):
             return _misconfigured(result, outcome)
         rows = outcome
-    if isinstance(plan.prioritizers, Fault):
+    if isinstance(plan.prioritizers, Misconfiguration):
         return _misconfigured(result, plan.prioritizers)
     result.rows = rows
     _score(fleet, plan, rows, own, now, result, stopwatch)
@@ -81,14 +83,16 @@ def schedule(fleet: Fleet, plan: Plan, candidates: Mask, now: float, stopwatch: 
     return result
 
 
-def _misconfigured(result: Result, fault: Fault) -> Result:
-    result.code, result.plugin, result.message = Code.MISCONFIGURED, fault.plugin, fault.message
+def _misconfigured(result: PlacementResult, fault: Misconfiguration) -> PlacementResult:
+    result.code, result.plugin, result.message = ResultCode.MISCONFIGURED, fault.plugin, fault.message
     return result
 
 
-def _predicate(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
+def _predicate(
+    fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
+) -> Ints | Misconfiguration:
     if plan.predicates != () and len(rows):
-        if isinstance(plan.predicates, Fault):
+        if isinstance(plan.predicates, Misconfiguration):
             return plan.predicates
         if plan.reads_all_scores:
             result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
@@ -98,10 +102,10 @@ def _predicate(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: fl
 
 
 def _taint_toleration(
-    fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result
-) -> Ints | Fault:
+    fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
+) -> Ints | Misconfiguration:
     if len(rows):
-        if isinstance(plan.tolerations, Fault):
+        if isinstance(plan.tolerations, Misconfiguration):
             return plan.tolerations
         new, decided = fleet.tolerance(plan.tolerations)
         until = new[rows]
@@ -115,12 +119,14 @@ def _taint_toleration(
     return rows
 
 
-def _time_window(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: float, result: Result) -> Ints | Fault:
+def _time_window(
+    fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
+) -> Ints | Misconfiguration:
     """Ours, by annotation: outside its windows a cluster is not selectable."""
     setting = plan.extras.time_windows
     if setting is None or not len(rows):
         return rows
-    if isinstance(plan.window_selector, Fault):
+    if isinstance(plan.window_selector, Misconfiguration):
         return plan.window_selector
     result.next_change = min(result.next_change, windows.next_change(setting.windows, now))
     if not windows.open_at(setting.windows, now):
@@ -137,22 +143,24 @@ def _time_window(fleet: Fleet, plan: Plan, rows: Ints, own: Sequence[int], now: 
 _FILTERS = ((PREDICATE, _predicate), (TAINT_TOLERATION, _taint_toleration), (TIME_WINDOW, _time_window))
 
 
-def _uses_cel(plan: Plan) -> bool:
-    return not isinstance(plan.predicates, Fault) and any(selector.expressions for selector in plan.predicates)
+def _uses_cel(plan: PlacementPlan) -> bool:
+    return not isinstance(plan.predicates, Misconfiguration) and any(
+        selector.expressions for selector in plan.predicates
+    )
 
 
 def _score(
     fleet: Fleet,
-    plan: Plan,
+    plan: PlacementPlan,
     rows: Ints,
     own: Sequence[int],
     now: float,
-    result: Result,
+    result: PlacementResult,
     stopwatch: Stopwatch | None,
 ) -> None:
-    assert not isinstance(plan.prioritizers, Fault)
-    tolerations = () if isinstance(plan.tolerations, Fault) else plan.tolerations
-    context = prioritizers.Context(fleet, rows, own, tolerations, now)
+    assert not isinstance(plan.prioritizers, Misconfiguration)
+    tolerations = () if isinstance(plan.tolerations, Misconfiguration) else plan.tolerations
+    context = prioritizers.PrioritizerContext(fleet, rows, own, tolerations, now)
     result.totals = np.zeros(len(rows), np.int64)
     for prioritizer in plan.prioritizers:
         started = stopwatch() if stopwatch else 0.0
@@ -164,11 +172,11 @@ def _score(
         result.next_change = min(result.next_change, part.next_expiry + AFTER)
         if part.expired:
             names = " ".join(f"{fleet.names[row]}/{prioritizer.resource_name}" for row in part.expired)
-            result.code, result.plugin = Code.WARNING, prioritizer.name
+            result.code, result.plugin = ResultCode.WARNING, prioritizer.name
             result.message = f"AddOnPlacementScores {names} expired"
 
 
-def _select(fleet: Fleet, plan: Plan, own: Sequence[int], result: Result) -> None:
+def _select(fleet: Fleet, plan: PlacementPlan, own: Sequence[int], result: PlacementResult) -> None:
     rows, extras = result.rows, plan.extras
     merit = result.totals
     if extras.minimum_gain:
@@ -197,7 +205,7 @@ def _select(fleet: Fleet, plan: Plan, own: Sequence[int], result: Result) -> Non
         result.reasons.update((row, "MinimumGain") for row in result.selected if row not in plain)
 
 
-def _tie_break(fleet: Fleet, plan: Plan, rows: Ints) -> Ints:
+def _tie_break(fleet: Fleet, plan: PlacementPlan, rows: Ints) -> Ints:
     """By name; or, where fairness is asked for, in an order of the placement's own that never changes."""
     if not plan.extras.fair_tie_break:
         return fleet.ranks[rows]
@@ -212,7 +220,7 @@ def decide(
     scores: Iterable[Document] = (),
     decisions: Iterable[Document] = (),
     now: float = 0.0,
-) -> tuple[Fleet, Plan, Result]:
+) -> tuple[Fleet, PlacementPlan, PlacementResult]:
     """The decision from whole objects, all given clusters being candidates."""
     fleet = Fleet()
     for cluster in clusters:

@@ -43,7 +43,7 @@ class Facet(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Misconfiguration:
     """Why a part of the Placement cannot be used: Misconfigured, with the plugin that says so."""
 
     plugin: str
@@ -59,33 +59,33 @@ class Prioritizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NamedGroup:
     name: str
     selector: Selector
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     namespace: str
     name: str
     number: int | None
     cluster_sets: tuple[str, ...]
-    predicates: tuple[Selector, ...] | Fault
-    tolerations: tuple[ClusterToleration, ...] | Fault
-    prioritizers: tuple[Prioritizer, ...] | Fault
+    predicates: tuple[Selector, ...] | Misconfiguration
+    tolerations: tuple[ClusterToleration, ...] | Misconfiguration
+    prioritizers: tuple[Prioritizer, ...] | Misconfiguration
     spread: tuple[SpreadConstraint, ...]
-    group_size: int | Fraction | Fault  # a number of clusters, or a share of them
-    groups: tuple[Group, ...] | Fault
+    group_size: int | Fraction | Misconfiguration  # a number of clusters, or a share of them
+    groups: tuple[NamedGroup, ...] | Misconfiguration
     by_score: bool
     score_rate_limit: float
     extras: Extras
-    window_selector: Selector | Fault | None
+    window_selector: Selector | Misconfiguration | None
     facets: frozenset[Facet]
     score_resources: frozenset[str]  # names of AddOnPlacementScores read by prioritizers
     reads_all_scores: bool  # CEL may read any
 
 
-def make_plan(placement: Placement) -> Plan:
+def make_plan(placement: Placement) -> PlacementPlan:
     spec = placement.spec
     extras = parse_extras(placement.metadata.annotations)
     predicates = _attempt(
@@ -93,19 +93,21 @@ def make_plan(placement: Placement) -> Plan:
     )
     groups = _attempt("", lambda: _groups(spec.decision_strategy.group_strategy.decision_groups))
     windows = extras.time_windows
-    window_selector: Selector | Fault | None = None
+    window_selector: Selector | Misconfiguration | None = None
     if windows is not None and windows.cluster_selector is not None:
         selector = windows.cluster_selector
         window_selector = _attempt("TimeWindow", lambda: compile_selector(selector))
     tolerations_fault = taints.fault(spec.tolerations)
-    prioritizers = Fault("", str(extras.faults[0])) if extras.faults else _prioritizers(spec.prioritizer_policy, extras)
-    return Plan(
+    prioritizers = (
+        Misconfiguration("", str(extras.faults[0])) if extras.faults else _prioritizers(spec.prioritizer_policy, extras)
+    )
+    return PlacementPlan(
         namespace=placement.metadata.namespace,
         name=placement.metadata.name,
         number=None if spec.number_of_clusters is None else max(0, spec.number_of_clusters),
         cluster_sets=spec.cluster_sets,
         predicates=predicates,
-        tolerations=Fault(taints.NAME, tolerations_fault) if tolerations_fault else spec.tolerations,
+        tolerations=Misconfiguration(taints.NAME, tolerations_fault) if tolerations_fault else spec.tolerations,
         prioritizers=prioritizers,
         spread=spec.spread_policy.spread_constraints,
         group_size=_group_size(spec.decision_strategy.group_strategy.clusters_per_decision_group),
@@ -116,7 +118,9 @@ def make_plan(placement: Placement) -> Plan:
         window_selector=window_selector,
         facets=_facets(spec, predicates, prioritizers, groups, window_selector),
         score_resources=frozenset(
-            p.resource_name for p in (() if isinstance(prioritizers, Fault) else prioritizers) if p.resource_name
+            p.resource_name
+            for p in (() if isinstance(prioritizers, Misconfiguration) else prioritizers)
+            if p.resource_name
         ),
         reads_all_scores=any(
             selector.uses_scores
@@ -128,25 +132,25 @@ def make_plan(placement: Placement) -> Plan:
     )
 
 
-def _attempt(plugin: str, make: Callable[[], T]) -> T | Fault:
+def _attempt(plugin: str, make: Callable[[], T]) -> T | Misconfiguration:
     try:
         return make()
     except (BadClusterSelector, InvalidExpression) as error:
-        return Fault(plugin, str(error))
+        return Misconfiguration(plugin, str(error))
 
 
-def _or_none(values: tuple[T, ...] | Fault) -> tuple[T, ...]:
-    return () if isinstance(values, Fault) else values
+def _or_none(values: tuple[T, ...] | Misconfiguration) -> tuple[T, ...]:
+    return () if isinstance(values, Misconfiguration) else values
 
 
-def _groups(groups: Sequence[DecisionGroup]) -> tuple[Group, ...]:
-    return tuple(Group(group.group_name, compile_selector(group.group_cluster_selector)) for group in groups)
+def _groups(groups: Sequence[DecisionGroup]) -> tuple[NamedGroup, ...]:
+    return tuple(NamedGroup(group.group_name, compile_selector(group.group_cluster_selector)) for group in groups)
 
 
-def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritizer, ...] | Fault:
+def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritizer, ...] | Misconfiguration:
     """The prioritizers with a weight other than 0. Of a repeated one, the last configuration counts."""
     if policy.mode not in ("", "Additive", "Exact"):
-        return Fault("", f"incorrect prioritizer policy mode: {policy.mode}")
+        return Misconfiguration("", f"incorrect prioritizer policy mode: {policy.mode}")
     chosen: dict[tuple[str, str, str], Prioritizer] = {}
     if policy.mode != "Exact":
         chosen = {(name, "", ""): Prioritizer(name, 1) for name in (BALANCE, STEADY)}
@@ -154,7 +158,7 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
     for configuration in policy.configurations:
         coordinate = configuration.score_coordinate
         if coordinate is None:
-            return Fault("", "scoreCoordinate field is required")
+            return Misconfiguration("", "scoreCoordinate field is required")
         if coordinate.type in ("", "BuiltIn", "BuildIn"):
             prioritizer = Prioritizer(coordinate.built_in, configuration.weight)
         elif coordinate.add_on is None:
@@ -165,25 +169,25 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
             prioritizer = Prioritizer(f"AddOn/{resource}/{score}", configuration.weight, resource, score)
         chosen[prioritizer.name, prioritizer.resource_name, prioritizer.score_name] = prioritizer
     if without_add_on:
-        return Fault("", "addOn should not be empty")
+        return Misconfiguration("", "addOn should not be empty")
     used = tuple(prioritizer for prioritizer in chosen.values() if prioritizer.weight)
     known = (BALANCE, STEADY, *RESOURCES)
     for prioritizer in used:
         if not prioritizer.resource_name and not prioritizer.score_name and prioritizer.name not in known:
-            return Fault("", f"incorrect builtin prioritizer: {prioritizer.name}")
+            return Misconfiguration("", f"incorrect builtin prioritizer: {prioritizer.name}")
     if extras.prefer_no_select_weight:
         used += (Prioritizer(PREFER_NO_SELECT, extras.prefer_no_select_weight),)
     return used
 
 
-def _group_size(size: int | str) -> int | Fraction | Fault:
+def _group_size(size: int | str) -> int | Fraction | Misconfiguration:
     """A number (in quotes too), or a percentage, kept exact: in floating point 7% of 100 would round up to 8."""
     if isinstance(size, int):
         return size
     try:
         return Fraction(size[:-1]) / 100 if size.endswith("%") else int(size)
     except ValueError:
-        return Fault("", f"{size} invalid type: string is not a percentage")
+        return Misconfiguration("", f"{size} invalid type: string is not a percentage")
 
 
 def _rate_limit(spec: PlacementSpec) -> float:
@@ -195,10 +199,10 @@ def _rate_limit(spec: PlacementSpec) -> float:
 
 def _facets(
     spec: PlacementSpec,
-    predicates: tuple[Selector, ...] | Fault,
-    prioritizers: tuple[Prioritizer, ...] | Fault,
-    groups: tuple[Group, ...] | Fault,
-    window: Selector | Fault | None,
+    predicates: tuple[Selector, ...] | Misconfiguration,
+    prioritizers: tuple[Prioritizer, ...] | Misconfiguration,
+    groups: tuple[NamedGroup, ...] | Misconfiguration,
+    window: Selector | Misconfiguration | None,
 ) -> frozenset[Facet]:
     facets = {Facet.TAINTS}
     selectors = [*_or_none(predicates), *(group.selector for group in _or_none(groups))]

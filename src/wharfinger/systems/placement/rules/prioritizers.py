@@ -25,7 +25,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PrioritizerContext:
     fleet: Fleet
     rows: Ints  # the filtered clusters
     own: Sequence[int]  # rows in this placement's decisions now
@@ -33,7 +33,7 @@ class Context:
     now: float
 
 
-def evaluate(prioritizer: Prioritizer, context: Context) -> Part:
+def evaluate(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
     rows = context.rows
     every = np.ones(len(rows), bool)
     if prioritizer.resource_name or prioritizer.score_name:
@@ -49,7 +49,7 @@ def evaluate(prioritizer: Prioritizer, context: Context) -> Part:
     return _resource(prioritizer, context)
 
 
-def _balance(context: Context) -> Ints:
+def _balance(context: PrioritizerContext) -> Ints:
     """Fewer decisions elsewhere is better; the busiest of all clusters, a candidate or not, sets the scale."""
     counts = context.fleet.other_counts(context.own)
     most = int(counts.max(initial=0))
@@ -58,7 +58,7 @@ def _balance(context: Context) -> Ints:
     return 2 * np.trunc(100 * (0.5 - counts[context.rows] / most)).astype(np.int64)
 
 
-def _resource(prioritizer: Prioritizer, context: Context) -> Part:
+def _resource(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
     amounts, reported = context.fleet.allocatable(RESOURCES[prioritizer.name])
     here, scored = amounts[context.rows], reported[context.rows]
     scores = np.zeros(len(here), np.int64)
@@ -73,7 +73,7 @@ def _resource(prioritizer: Prioritizer, context: Context) -> Part:
     return Part(prioritizer, scores, scored)
 
 
-def _add_on(prioritizer: Prioritizer, context: Context) -> Part:
+def _add_on(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
     values, until = context.fleet.score(prioritizer.resource_name, prioritizer.score_name)
     here, ends = values[context.rows], until[context.rows]
     expired = ends < context.now
@@ -87,7 +87,7 @@ def _add_on(prioritizer: Prioritizer, context: Context) -> Part:
     )
 
 
-def _prefer_no_select(context: Context) -> Ints:
+def _prefer_no_select(context: PrioritizerContext) -> Ints:
     return np.fromiter(
         (
             -100 if taints.avoided(context.fleet.cluster(int(row)).spec.taints, context.tolerations, context.now) else 0

@@ -10,7 +10,7 @@ from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Sel
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EligibleSets:
     """`bound` tells whether the namespace has any valid binding; `sets` are the eligible sets' names."""
 
     bound: bool = False
@@ -30,9 +30,9 @@ def compile_sets(cluster_sets: Iterable[ManagedClusterSet]) -> tuple[dict[str, S
     return selectors, faults
 
 
-def scope_of(requested: Iterable[str], bindings: Iterable[str], sets: Mapping[str, Selector]) -> Scope:
+def scope_of(requested: Iterable[str], bindings: Iterable[str], sets: Mapping[str, Selector]) -> EligibleSets:
     """A binding counts when its set exists, whatever its condition says."""
     valid = sorted({name for name in bindings if name in sets})
     wanted = set(requested)
     eligible = tuple(name for name in valid if not wanted or name in wanted)
-    return Scope(bool(valid), eligible, tuple(sets[name] for name in eligible))
+    return EligibleSets(bool(valid), eligible, tuple(sets[name] for name in eligible))

@@ -33,7 +33,7 @@ KUBE_VERSION_CLAIM, ID_CLAIM = "kubeversion.open-cluster-management.io", "id.k8s
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ClusterUsage:
     """What a cluster has and how much of it pods asked for, in nano-units by resource name."""
 
     capacity: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Usage:
         return max(0.0, self.free(resource) / total) if total else 0.0
 
 
-def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> Usage:
+def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> ClusterUsage:
     """Sums nodes and the requests of their pods; nodes closed to new pods have capacity, but nothing allocatable."""
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
@@ -69,7 +69,7 @@ def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> Usage:
             for name, amount in requests_nano(pod).items():
                 requested[name] = requested.get(name, 0) + amount
     versions.discard("")
-    return Usage(capacity, allocatable, requested, min(versions, default=""))
+    return ClusterUsage(capacity, allocatable, requested, min(versions, default=""))
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, Any] | None) -> None:
@@ -85,7 +85,7 @@ class Scales:
     memory: float = 1024.0  # GiB
 
 
-def scores_of(usage: Usage, scales: Scales) -> dict[str, int]:
+def scores_of(usage: ClusterUsage, scales: Scales) -> dict[str, int]:
     """Free amounts on the declared scales, and free shares of what there is."""
     share = Linear(0.0, 1.0)
     return {
@@ -156,7 +156,7 @@ class Agent:
                 return await self._hub.create(MANAGED_CLUSTERS, document)
             return await self._hub.get(MANAGED_CLUSTERS, self._cluster)
 
-    async def _measure(self) -> tuple[Usage | None, str]:
+    async def _measure(self) -> tuple[ClusterUsage | None, str]:
         try:
             nodes = await self._member.list(NODES)
             pods = await self._member.list(PODS, view=Pod)
@@ -164,7 +164,7 @@ class Agent:
             return None, error.message
         return usage_of(nodes.items, pods.items), ""
 
-    async def _tell_status(self, found: Document, usage: Usage | None, fault: str) -> None:
+    async def _tell_status(self, found: Document, usage: ClusterUsage | None, fault: str) -> None:
         status = found.get("status") or {}
         conditions = [
             self._condition(status, JOINED, "True", "ManagedClusterJoined", "Managed cluster joined"),
@@ -193,7 +193,7 @@ class Agent:
         known = find_condition(status.get("conditions") or (), kind)
         return {**condition, "lastTransitionTime": transition_time(known, value, condition["lastTransitionTime"])}
 
-    async def _all_claims(self, usage: Usage) -> list[Document]:
+    async def _all_claims(self, usage: ClusterUsage) -> list[Document]:
         claims = dict(self._claims)
         if usage.version:
             claims.setdefault(KUBE_VERSION_CLAIM, usage.version)

@@ -8,16 +8,16 @@ from typing import Protocol
 
 from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.quota import QuotaExtension
+from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
-from wharfinger.api.registry import Resource
 from wharfinger.api.resources import Amounts, requests_nano
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Pod, ResourceQuota, decode, view
-from wharfinger.api.views.pods import Container, PodSpec, Resources
+from wharfinger.api.views.pods import Container, PodSpec, ResourceRequirements
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
@@ -28,19 +28,6 @@ from wharfinger.systems.reservation.rules.reservations import (
     wanted_quantities,
 )
 from wharfinger.systems.reservation.settings import ReservationSettings
-
-
-class Kept(Protocol):
-    @property
-    def data(self) -> bytes: ...
-
-
-class Objects(Protocol):
-    """The latest state of everything, as the store has it."""
-
-    def scan(self, resource: Resource, namespace: str = "") -> Iterable[Kept]: ...
-
-    def peek(self, resource: Resource, name: str, namespace: str = "") -> Kept | None: ...
 
 
 def charged_namespace(reservation: Reservation) -> str:
@@ -117,11 +104,13 @@ def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
 def _quota_names(amounts: Mapping[str, int]) -> Amounts:
     """The names under which a pod with these requests is charged, apart from being a pod."""
     requests = {name: f"{amount}n" for name, amount in amounts.items()}
-    pod = Pod(spec=PodSpec(containers=(Container(name="reserved", resources=Resources(requests=dict(requests))),)))
+    pod = Pod(
+        spec=PodSpec(containers=(Container(name="reserved", resources=ResourceRequirements(requests=dict(requests))),))
+    )
     return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
 
 
-class World(Protocol):
+class ReservedQuotaLookup(Protocol):
     """What there is, as far as quota for reservations asks."""
 
     def reservations(self) -> Iterable[Reservation]: ...
@@ -133,10 +122,10 @@ class World(Protocol):
     def quotas(self, namespace: str) -> Iterable[ResourceQuota]: ...
 
 
-class StoredWorld:
+class StoredReservedQuota:
     """A world that is read from a store."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Reads) -> None:
         self._objects = objects
 
     def reservations(self) -> list[Reservation]:
@@ -156,7 +145,7 @@ class StoredWorld:
 class ReservationQuotaReviewer:
     """Refuses reservations that go beyond a quota, and tells the reviewer of pods what is reserved."""
 
-    def __init__(self, world: World, now: Callable[[], float]) -> None:
+    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
         self._world = world
         self._now = now
 
@@ -188,7 +177,7 @@ class ReservedRoomReviewer:
     """For clusters whose own quota knows nothing of reservations: refuses new pods that would need what is reserved in
     their namespace. What pods use of a quota among themselves is the cluster's own to judge."""
 
-    def __init__(self, world: World, now: Callable[[], float]) -> None:
+    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
         self._world = world
         self._now = now
 
@@ -251,5 +240,5 @@ def stored_reviewers(context: AdmissionContext) -> SystemReviewers | None:
     """The reviewers over a store in process."""
     if not context.configuration.of(ReservationSettings).charge_quota:
         return None
-    reviewer = ReservationQuotaReviewer(StoredWorld(context.objects), context.now)
+    reviewer = ReservationQuotaReviewer(StoredReservedQuota(context.objects), context.now)
     return SystemReviewers(final=[reviewer], quota=ReservedQuota(reviewer))

@@ -19,7 +19,7 @@ from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHand
 LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
 
 
-class InformerWorld:
+class WatchedReservedQuota:
     """The world as the informers know it, and what passed here a moment ago."""
 
     def __init__(self, context: WebhookContext) -> None:
@@ -67,7 +67,7 @@ class ReservationQuotaHandler(WebhookHandler):
     rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
 
     def __init__(self, context: WebhookContext) -> None:
-        self._world = InformerWorld(context)
+        self._world = WatchedReservedQuota(context)
         now = SystemClock().now
         self._pods = ReservedRoomReviewer(self._world, now)
         self._reservations = ReservationQuotaReviewer(self._world, now)

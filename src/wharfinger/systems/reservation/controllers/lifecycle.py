@@ -15,7 +15,14 @@ from wharfinger.api.times import BadTime
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.systems.reservation.controllers.status import EXPIRED, SUCCEEDED, Use, deletable_at, use_of, used
+from wharfinger.systems.reservation.controllers.status import (
+    EXPIRED,
+    SUCCEEDED,
+    ReservationUse,
+    deletable_at,
+    use_of,
+    used,
+)
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
@@ -151,7 +158,7 @@ class ReservationController(Controller[str]):
             return
         if reservation.once and not use.owners:
             # It was made one for once while it was in use, and that use is over: it stays on record.
-            use = Use.stated(reservation)
+            use = ReservationUse.stated(reservation)
         names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
         ended = probed_condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
         await self._write(reservation, used(reservation, use, with_condition(reservation.status.conditions, ended)))

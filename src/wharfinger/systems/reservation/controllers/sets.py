@@ -28,7 +28,7 @@ SOON = 1.0  # seconds until names that turned out to be taken are looked at agai
 
 
 @dataclass(slots=True)
-class Plan:
+class ReservationSetPlan:
     """What is to be done, by numbers of reservations, and how many there are of each sort."""
 
     create: list[int] = field(default_factory=list)
@@ -43,10 +43,10 @@ def plan(
     replace_used: bool,
     over: bool,
     taken: Callable[[int], bool] = lambda number: False,
-) -> Plan:
+) -> ReservationSetPlan:
     """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
     somebody else's."""
-    made = Plan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    made = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
         reservation = there[number]
@@ -213,7 +213,7 @@ class ReservationSetController(ContextController[str]):
         except NotFound:
             return
 
-    async def _tell(self, document: Document, made: Plan, refusal: str) -> None:
+    async def _tell(self, document: Document, made: ReservationSetPlan, refusal: str) -> None:
         counts, wanted = made.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"

@@ -17,14 +17,14 @@ SUCCEEDED, EXPIRED = "Succeeded", "Expired"
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ReservationUse:
     """Who uses a reservation, and how much of what it holds, as its status states it."""
 
     owners: list[dict[str, str]]
     allocated: Mapping[str, str | int | float]
 
     @classmethod
-    def stated(cls, reservation: Reservation) -> Use:
+    def stated(cls, reservation: Reservation) -> ReservationUse:
         """What its status says now."""
         owners = [
             {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
@@ -36,7 +36,7 @@ class Use:
         return self == self.stated(reservation)
 
 
-def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> Use:
+def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> ReservationUse:
     status = reservation.status
     pods = sorted(
         (pod for pod in consumers if pod.spec.node_name == status.node_name), key=lambda pod: pod.metadata.uid
@@ -49,10 +49,10 @@ def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> Use:
     if PODS in status.allocatable and pods:
         total[PODS] = len(pods) * 1_000_000_000
     owners = [{"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
-    return Use(owners, written(total, status.allocatable))
+    return ReservationUse(owners, written(total, status.allocatable))
 
 
-def used(reservation: Reservation, use: Use, conditions: Sequence[Document]) -> Document:
+def used(reservation: Reservation, use: ReservationUse, conditions: Sequence[Document]) -> Document:
     """The members of the status that a changed use writes; the first use of one that is for once uses it up."""
     gone: Document = {name: None for name in reservation.status.allocated if name not in use.allocated}
     status: Document = {"currentOwners": use.owners, "allocated": {**gone, **use.allocated}}

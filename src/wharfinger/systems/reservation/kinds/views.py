@@ -9,13 +9,12 @@ from msgspec import field
 from wharfinger.api.selectors import LabelSelector, NodeSelectorTerm
 from wharfinger.api.views.base import View
 from wharfinger.api.views.core import ObjectReference
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import PodSpec, Quantities, Toleration
 
 
-class PodTemplate(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PodTemplate(ObjectView, frozen=True):
     spec: PodSpec = field(default_factory=PodSpec)
 
 
@@ -76,8 +75,7 @@ class ReservationStatus(View, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
-class Reservation(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Reservation(ObjectView, frozen=True):
     spec: ReservationSpec = field(default_factory=ReservationSpec)
     status: ReservationStatus = field(default_factory=ReservationStatus)
 
@@ -142,8 +140,7 @@ class PodMigrationJobStatus(View, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
-class PodMigrationJob(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class PodMigrationJob(ObjectView, frozen=True):
     spec: PodMigrationJobSpec = field(default_factory=PodMigrationJobSpec)
     status: PodMigrationJobStatus = field(default_factory=PodMigrationJobStatus)
 

@@ -16,7 +16,7 @@ import msgspec
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import ObjectMeta
-from wharfinger.api.views.pods import Container, PodSpec, Quantities, Resources
+from wharfinger.api.views.pods import Container, PodSpec, Quantities, ResourceRequirements
 from wharfinger.framework.changes import Log
 from wharfinger.framework.node_table import PODS
 from wharfinger.framework.shapes import Shape
@@ -192,7 +192,7 @@ def _stand_in(tables: Tables, reservation: Reservation, quantities: Quantities) 
     except BadReservation:
         # What is reserved stays reserved even if the rest of the template has become unreadable.
         metadata = reservation.metadata
-        container = Container(name="reserved", resources=Resources(requests=reservation.status.allocatable))
+        container = Container(name="reserved", resources=ResourceRequirements(requests=reservation.status.allocatable))
         pod = StandIn(
             ObjectMeta(name=stand_in_name(metadata.uid), namespace="default", uid=metadata.uid),
             PodSpec(node_name=reservation.status.node_name, containers=(container,)),

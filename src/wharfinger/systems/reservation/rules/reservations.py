@@ -17,7 +17,7 @@ from wharfinger.api.resources import Amounts, in_units, requests_nano
 from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
-from wharfinger.api.views.pods import Container, Quantities, Resources
+from wharfinger.api.views.pods import Container, Quantities, ResourceRequirements
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.reservation.kinds.views import PodTemplate, Reservation
 
@@ -229,11 +229,11 @@ def stand_in(reservation: Reservation, *, scheduler_name: str = "", preempts: bo
 def _sized(spec: Any, quantities: Quantities) -> Any:
     """The spec with requests that add up to exactly these quantities."""
     first, *rest = spec.containers or (Container(name="reserved"),)
-    bare = Resources()
+    bare = ResourceRequirements()
     return msgspec.structs.replace(
         spec,
         containers=(
-            msgspec.structs.replace(first, resources=Resources(requests=quantities)),
+            msgspec.structs.replace(first, resources=ResourceRequirements(requests=quantities)),
             *(msgspec.structs.replace(container, resources=bare) for container in rest),
         ),
         init_containers=tuple(msgspec.structs.replace(container, resources=bare) for container in spec.init_containers),

@@ -1,4 +1,4 @@
-"""`wharf capacity`: how many new nodes of which group the waiting pods need, and why."""
+"""`wharf capacity`: how many new nodes of which node group the pending pods need, and why."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 @click.command
+@click.option("-f", "--filename", "files", metavar="PATH", multiple=True, help="Read manifests instead of a cluster.")
 @click.option(
-    "-f", "--filename", "files", metavar="PATH", multiple=True, help="Manifests to read in place of a cluster."
+    "--node-group",
+    "groups",
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    help="A file with node groups. Can be repeated; preferred groups first.",
 )
-@click.option(
-    "--node-group", "groups", metavar="FILE", multiple=True, required=True, help="Node groups, the preferred one first."
-)
-@click.option("--grace", type=float, help="Seconds that a new node may be silent about its devices. [default: 900]")
-@click.option("--at", metavar="TIME", help="The time to take for now, in RFC 3339.")
+@click.option("--grace", type=float, help="How many seconds a new node may take to publish its devices. [default: 900]")
+@click.option("--at", metavar="TIME", help="The current time, in RFC 3339 format.")
 @cluster_options
 @output_option("table", "json", "yaml")
 @click.pass_context
@@ -35,10 +38,11 @@ def command(
     context: str | None,
     output: str,
 ) -> None:
-    """Say how many nodes of which group the waiting pods need, devices included.
+    """Show how many nodes of which node group the pending pods need, including devices.
 
-    A node belongs to a group by its label wharfinger.dev/node-group. One that has not published its devices yet counts as
-    what its template promises until the time of grace is over. The exit code is 1 if no group could serve some pod.
+    A node belongs to a group by its label `wharfinger.dev/node-group`. A node that has not published its
+    devices yet counts as its template until the grace period is over. Exit status: 1 if no group can serve some
+    pod.
 
     \b
     Examples:

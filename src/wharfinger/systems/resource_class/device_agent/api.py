@@ -19,48 +19,34 @@ DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 _CLASSES = message_classes(
     VERSION,
     {
-        "Empty": {},
-        "DevicePluginOptions": {
-            "pre_start_required": (1, "bool"),
-            "get_preferred_allocation_available": (2, "bool"),
-        },
-        "RegisterRequest": {
-            "version": (1, "string"),
-            "endpoint": (2, "string"),
-            "resource_name": (3, "string"),
-            "options": (4, "DevicePluginOptions"),
-        },
-        "NumaNode": {"id": (1, "int64")},
-        "TopologyInfo": {"nodes": (1, "repeated NumaNode")},
-        "Device": {
-            "id": (1, "string"),
-            "health": (2, "string"),
-            "topology": (3, "TopologyInfo"),
-            "properties": (10001, "map<string, string>"),
-        },
-        "ListAndWatchResponse": {"devices": (1, "repeated Device")},
-        "ContainerPreferredAllocationRequest": {
-            "available": (1, "repeated string"),
-            "must_include": (2, "repeated string"),
-            "size": (3, "int64"),
-        },
-        "PreferredAllocationRequest": {"containers": (1, "repeated ContainerPreferredAllocationRequest")},
-        "ContainerPreferredAllocationResponse": {"ids": (1, "repeated string")},
-        "PreferredAllocationResponse": {"containers": (1, "repeated ContainerPreferredAllocationResponse")},
-        "ContainerAllocateRequest": {"ids": (1, "repeated string")},
-        "AllocateRequest": {"containers": (1, "repeated ContainerAllocateRequest")},
-        "Mount": {"container_path": (1, "string"), "host_path": (2, "string"), "read_only": (3, "bool")},
-        "DeviceSpec": {"container_path": (1, "string"), "host_path": (2, "string"), "permissions": (3, "string")},
-        "CDIDevice": {"name": (1, "string")},
-        "ContainerAllocateResponse": {
-            "envs": (1, "map<string, string>"),
-            "mounts": (2, "repeated Mount"),
-            "devices": (3, "repeated DeviceSpec"),
-            "annotations": (4, "map<string, string>"),
-            "cdi_devices": (5, "repeated CDIDevice"),
-        },
-        "AllocateResponse": {"containers": (1, "repeated ContainerAllocateResponse")},
-        "PreStartContainerRequest": {"ids": (1, "repeated string")},
+        "Empty": "",
+        "DevicePluginOptions": "bool pre_start_required = 1; bool get_preferred_allocation_available = 2",
+        "RegisterRequest": """
+            string version = 1; string endpoint = 2; string resource_name = 3; DevicePluginOptions options = 4
+        """,
+        "NumaNode": "int64 id = 1",
+        "TopologyInfo": "repeated NumaNode nodes = 1",
+        "Device": """
+            string id = 1; string health = 2; TopologyInfo topology = 3; map<string, string> properties = 10001
+        """,
+        "ListAndWatchResponse": "repeated Device devices = 1",
+        "ContainerPreferredAllocationRequest": """
+            repeated string available = 1; repeated string must_include = 2; int64 size = 3
+        """,
+        "PreferredAllocationRequest": "repeated ContainerPreferredAllocationRequest containers = 1",
+        "ContainerPreferredAllocationResponse": "repeated string ids = 1",
+        "PreferredAllocationResponse": "repeated ContainerPreferredAllocationResponse containers = 1",
+        "ContainerAllocateRequest": "repeated string ids = 1",
+        "AllocateRequest": "repeated ContainerAllocateRequest containers = 1",
+        "Mount": "string container_path = 1; string host_path = 2; bool read_only = 3",
+        "DeviceSpec": "string container_path = 1; string host_path = 2; string permissions = 3",
+        "CDIDevice": "string name = 1",
+        "ContainerAllocateResponse": """
+            map<string, string> envs = 1; repeated Mount mounts = 2; repeated DeviceSpec devices = 3;
+            map<string, string> annotations = 4; repeated CDIDevice cdi_devices = 5
+        """,
+        "AllocateResponse": "repeated ContainerAllocateResponse containers = 1",
+        "PreStartContainerRequest": "repeated string ids = 1",
     },
 )
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from msgspec import field
 
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.nodes import ComputeResource
 from wharfinger.systems.resource_class.rules.properties import Expression, Selector
 
@@ -53,8 +53,7 @@ class ResourceClassStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class ResourceClass(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ResourceClass(ObjectView, frozen=True):
     spec: ResourceClassSpec = field(default_factory=ResourceClassSpec)
     status: ResourceClassStatus = field(default_factory=ResourceClassStatus)
 
@@ -86,8 +85,7 @@ class NodeComputeResourcesSpec(View, frozen=True):
     compute_resources: tuple[ComputeResource, ...] = ()
 
 
-class NodeComputeResources(View, frozen=True):
+class NodeComputeResources(ObjectView, frozen=True):
     """What a node's devices are, where Node objects cannot say it themselves; named after the node."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeComputeResourcesSpec = field(default_factory=NodeComputeResourcesSpec)

@@ -183,16 +183,16 @@ def demand(slots: Sequence[Slot], name: str, amount: int, meaning: Meaning, cata
 
 
 @dataclass(slots=True)
-class Use:
+class DeviceUse:
     """What is left of each slot, and who has the rest: (pod, name as asked for, place, devices)."""
 
     free: list[int]
     taken: list[tuple[tuple[str, str], str, int, int]] = field(default_factory=list)
 
 
-def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catalogue: Catalogue) -> Use:
+def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catalogue: Catalogue) -> DeviceUse:
     """What the holders leave. The same whatever order they came in, so that a restart finds the same."""
-    made = Use([slot.capacity for slot in slots])
+    made = DeviceUse([slot.capacity for slot in slots])
     if not holders:
         return made
     place_of = {slot.name: place for place, slot in enumerate(slots)}
@@ -239,7 +239,7 @@ def left_of(reserving: Holding, used_up: Mapping[str, Amounts]) -> list[tuple[st
 
 
 def _place(
-    made: Use,
+    made: DeviceUse,
     slots: Sequence[Slot],
     catalogue: Catalogue,
     key: tuple[str, str],

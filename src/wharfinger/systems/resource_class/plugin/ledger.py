@@ -19,9 +19,9 @@ from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, 
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
 from wharfinger.systems.resource_class.plugin.holdings import (
     NOTHING,
+    DeviceUse,
     Holding,
     Slot,
-    Use,
     consumed,
     holding,
     left_of,
@@ -47,7 +47,7 @@ class _Columns:
         self.free.grow(capacity)
 
 
-class Ledger:
+class DeviceLedger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.catalogue = Catalogue()
@@ -235,7 +235,7 @@ class Ledger:
         self.sync()
         return self._slots.get(row, [])
 
-    def use(self, row: int, changes: dict[ObjectKey, Holding | None]) -> Use:
+    def use(self, row: int, changes: dict[ObjectKey, Holding | None]) -> DeviceUse:
         """What would be left if some pods came or (with None) went."""
         holders = {**self._holders.get(row, {}), **{key: held for key, held in changes.items() if held is not None}}
         for key, held in changes.items():
@@ -292,11 +292,11 @@ class Ledger:
         return meaning.array(len(self.catalogue.sets))
 
 
-def ledger_of(tables: Tables) -> tuple[Ledger, bool]:
+def ledger_of(tables: Tables) -> tuple[DeviceLedger, bool]:
     """The ledger of these tables, and whether it was just made."""
     found = tables.shared.get(EXTENSION)
     if found is None:
-        found = tables.shared[EXTENSION] = Ledger(tables)
+        found = tables.shared[EXTENSION] = DeviceLedger(tables)
         return found, True
-    assert isinstance(found, Ledger)
+    assert isinstance(found, DeviceLedger)
     return found, False

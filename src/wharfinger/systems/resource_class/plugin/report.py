@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from wharfinger.api.views import Node, Pod
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
-from wharfinger.systems.resource_class.plugin.holdings import Holding, Slot, Use, demand, holding, slots_of, use
+from wharfinger.systems.resource_class.plugin.holdings import DeviceUse, Holding, Slot, demand, holding, slots_of, use
 from wharfinger.systems.resource_class.rules.assigning import Demand, fits
 from wharfinger.systems.resource_class.rules.compute_resources import published
 
@@ -94,7 +94,7 @@ def report(
     return lines
 
 
-def _node_line(node: str, slots: list[Slot], made: Use, meaning: Meaning, catalogue: Catalogue) -> NodeLine:
+def _node_line(node: str, slots: list[Slot], made: DeviceUse, meaning: Meaning, catalogue: Catalogue) -> NodeLine:
     resources = []
     for place, slot in enumerate(slots):
         found = catalogue.sets[slot.set]
@@ -110,7 +110,7 @@ def _node_line(node: str, slots: list[Slot], made: Use, meaning: Meaning, catalo
     return NodeLine(node, devices, used, _units(slots, made, meaning, catalogue), tuple(resources))
 
 
-def _units(slots: list[Slot], made: Use, meaning: Meaning, catalogue: Catalogue) -> int:
+def _units(slots: list[Slot], made: DeviceUse, meaning: Meaning, catalogue: Catalogue) -> int:
     wanted = demand(slots, meaning.name, 1, meaning, catalogue)
     units = sum(max(made.free[place], 0) for place in wanted.places) // wanted.size
     while units and not fits([Demand(wanted.name, units, wanted.places, wanted.size, wanted.values)], made.free):

@@ -37,7 +37,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     requested,
     spread_over_containers,
 )
-from wharfinger.systems.resource_class.plugin.ledger import Ledger, ledger_of
+from wharfinger.systems.resource_class.plugin.ledger import DeviceLedger, ledger_of
 from wharfinger.systems.resource_class.rules.assigning import Demand, assign, fits
 from wharfinger.systems.resource_class.rules.compute_resources import (
     OVERLAID,
@@ -185,7 +185,7 @@ class _Devices(Prepared):
     scope = Scope.ROW
     filters = True
 
-    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]]) -> None:
+    def __init__(self, ledger: DeviceLedger, asked: Mapping[str, dict[str, int]]) -> None:
         super().__init__()
         self._ledger = ledger
         self.asked = asked  # by container
@@ -222,7 +222,7 @@ class _Asked(_Devices):
 
     scores = True
 
-    def __init__(self, ledger: Ledger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
+    def __init__(self, ledger: DeviceLedger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
         super().__init__(ledger, asked)
         self._wanted = wanted
         self._known: dict[int, Status] = {}
@@ -355,7 +355,7 @@ class _Recorded(_Devices):
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: DeviceLedger,
         asked: Mapping[str, dict[str, int]],
         pod: Pod,
         record: Allocation,

@@ -1,8 +1,8 @@
-"""How many nodes of which group the waiting pods need: what an autoscaler would have to know of devices.
+"""How many nodes of which node group the pending pods need, including devices: what an autoscaler has to know.
 
-A node group's template tells what a new node will have, devices included, so that a group can grow from nothing. A new node
-that has not published its devices yet counts as what its template promises, for a time of grace: no second node is asked for
-because the first is still silent.
+The template of a node group tells what a new node will have, so that a group can grow from zero nodes. For a grace
+period, a new node that has not published its devices yet counts as its template, so that no second node is requested
+meanwhile.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from wharfinger.systems.resource_class.rules.compute_resources import compute_re
 
 KIND = "NodeGroup"
 GROUP_LABEL = "wharfinger.dev/node-group"
-"""The label of a node that tells its group."""
+"""The label of a node that names its group."""
 
 
 class BadNodeGroup(ValueError):
-    """A document is no NodeGroup; the message says where."""
+    """The document is not a valid NodeGroup; the message has the path."""
 
 
 class _Part(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Base of what a NodeGroup consists of."""
+    """Base of the parts of a NodeGroup."""
 
 
 class DeviceTemplate(_Part, frozen=True):
@@ -56,7 +56,7 @@ class NodeTemplate(_Part, frozen=True):
 class GroupSpec(_Part, frozen=True):
     template: NodeTemplate
     max_size: int = 1000
-    target_size: int | None = None  # nodes already asked for; what has not registered yet is on its way
+    target_size: int | None = None  # nodes already requested, including those not registered yet
 
 
 class GroupMetadata(_Part, frozen=True):
@@ -118,9 +118,9 @@ def read_group(document: Any) -> NodeGroup:
 @dataclass(slots=True)
 class GroupNeed:
     name: str
-    current: int = 0  # nodes that are registered
+    current: int = 0  # registered nodes
     silent: list[str] = field(default_factory=list)  # new nodes that have not published their devices yet
-    coming: int = 0  # asked for earlier, and not registered yet
+    coming: int = 0  # requested earlier and not registered yet
     pods: dict[str, list[str]] = field(default_factory=dict)  # by new node: the pods it is for
     reasons: dict[str, str] = field(default_factory=dict)  # by new node: why its first pod fits nowhere else
 
@@ -133,7 +133,7 @@ class GroupNeed:
 class Needs:
     groups: list[GroupNeed]
     fitting: dict[str, str] = field(default_factory=dict)  # pods that need no new node, and where they will go
-    hopeless: dict[str, str] = field(default_factory=dict)  # pods that no group could serve, and why
+    hopeless: dict[str, str] = field(default_factory=dict)  # pods that no group can serve, and why
 
 
 def needs(
@@ -146,9 +146,9 @@ def needs(
     now: float,
     grace: float,
 ) -> Needs:
-    """What the waiting pods need beyond the nodes there are. The engine has everything but nodes and pods already.
+    """What the pending pods need beyond the present nodes. The engine has all objects except nodes and pods.
 
-    Groups are tried in the order given; pods go by priority, then by age and name.
+    Groups are tried in the given order; pods are sorted by priority, then by age and name.
     """
     found = {group.name: GroupNeed(group.name) for group in groups}
     by_name = {group.name: group for group in groups}
@@ -215,13 +215,13 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
 
 
 def _silent(node: Node, separate: NodeComputeResources | None, group: NodeGroup) -> bool:
-    """Whether devices that the template promises are not published yet."""
+    """Whether devices of the template are not published yet."""
     there = {each.resource_name for each in published(node, separate)}
     return any(each.count and each.resource_name not in there for each in group.spec.template.compute_resources)
 
 
 def _promised(node: Node, group: NodeGroup) -> Node:
-    """The node as it will be: a node that starts is tainted and lacks devices."""
+    """The node as it will be when it has started: without taints and with devices."""
     made = group.node(node.metadata.name, node.metadata.labels)
     room = {**made.status.allocatable, **node.status.allocatable}
     return replace(made, metadata=node.metadata, status=replace(made.status, allocatable=room))

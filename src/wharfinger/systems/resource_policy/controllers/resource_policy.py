@@ -18,20 +18,20 @@ from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.scheduler.schedulable import Schedulable, schedulables
-from wharfinger.systems.resource_policy.controllers.world import Policy, World
+from wharfinger.systems.resource_policy.controllers.cache import CountedPolicy, PolicyCache
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import change
 from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting, further
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
-Key = tuple[Literal["pod", "policy"], str, str]
+QueueKey = tuple[Literal["pod", "policy"], str, str]
 """What is to be looked at, with its namespace and name."""
 
 GATHER = 1.0
 """Seconds that changes of counts are gathered before they are written: pods come in bursts."""
 
 
-class ResourcePolicyController(Controller[Key]):
+class ResourcePolicyController(Controller[QueueKey]):
     name = "resourcepolicy"
     workers = 8
 
@@ -39,7 +39,7 @@ class ResourcePolicyController(Controller[Key]):
         super().__init__(observer=context.observer)
         self._context = context
         others = schedulables()
-        self._world = World(others)
+        self._world = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
         self._told: dict[tuple[str, str], str] = {}  # pods whose own cost we spoke about, with their uid
         self._policies = context.documents(RESOURCE_POLICIES)
@@ -102,7 +102,7 @@ class ResourcePolicyController(Controller[Key]):
 
     # -- what is written
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: QueueKey) -> None:
         what, namespace, name = key
         if what == "pod":
             pod = self._pods.get(name, namespace) or self._world.stand_in((namespace, name))
@@ -136,14 +136,14 @@ class ResourcePolicyController(Controller[Key]):
             )
             self._context.recorder.event(PODS, pod, "Normal", "DeletionCostKept", message)
 
-    def _cost_giver(self, pod: Pod) -> Policy | None:
+    def _cost_giver(self, pod: Pod) -> CountedPolicy | None:
         """The policy that gives the pod a cost: the only one that governs it, if costs can differ there."""
         if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
             return None
         governing = self._world.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
 
-    async def _let_further(self, key: Key, pod: Pod) -> None:
+    async def _let_further(self, key: QueueKey, pod: Pod) -> None:
         """A pod or reservation that has waited long enough may try units of a lower priority; the scheduler reads that of
         its annotations."""
         governing = self._world.governing(pod.metadata.key)
@@ -201,7 +201,7 @@ def _valid(fault: str) -> Document:
     return {"type": "Valid", "status": "True", "reason": "Valid", "message": ""}
 
 
-def _overlapping(policy: Policy) -> Document:
+def _overlapping(policy: CountedPolicy) -> Document:
     if policy.overlapping:
         first = min(policy.overlapping)
         count = len(policy.overlapping)
@@ -211,7 +211,7 @@ def _overlapping(policy: Policy) -> Document:
     return {"type": "Overlapping", "status": "False", "reason": "UnitsApart", "message": ""}
 
 
-def _conflicting(policy: Policy) -> Document:
+def _conflicting(policy: CountedPolicy) -> Document:
     if policy.shared:
         shared = ((name, counted(count, "pod")) for name, count in sorted(policy.shared.items()))
         others = ", ".join(f'"{name}" ({pods})' for name, pods in shared)

@@ -6,7 +6,7 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectMeta
+from wharfinger.api.views.meta import Condition, ObjectView
 from wharfinger.api.views.pods import Quantities
 
 
@@ -48,7 +48,6 @@ class ResourcePolicyStatus(View, frozen=True):
     summary: str = ""
 
 
-class ResourcePolicy(View, frozen=True):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class ResourcePolicy(ObjectView, frozen=True):
     spec: ResourcePolicySpec = field(default_factory=ResourcePolicySpec)
     status: ResourcePolicyStatus = field(default_factory=ResourcePolicyStatus)

@@ -14,7 +14,7 @@ from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.counting import Share, sees
-from wharfinger.systems.resource_policy.plugin.policy import Policy
+from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING
 from wharfinger.systems.resource_policy.rules.policy import OUTSIDE, Signature, Waiting, further, order
 
@@ -51,7 +51,7 @@ class Governed(Prepared):
     scope = Scope.CLUSTER
     filters = scores = normalizes = True
 
-    def __init__(self, policy: Policy, signature: Signature, shape: Shape) -> None:
+    def __init__(self, policy: ScheduledPolicy, signature: Signature, shape: Shape) -> None:
         super().__init__()
         self._policy = policy
         self._rules = policy.rules

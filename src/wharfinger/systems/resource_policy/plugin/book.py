@@ -11,7 +11,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.systems.resource_policy.plugin.policy import Policy
+from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
 from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
 
 _SHARED = "resource policies"
@@ -25,13 +25,13 @@ class Book:
         self._tables = tables
         self._users = tables.stand_in_users.on_nodes  # whoever records that is told of pods before us
         self._specs: dict[ObjectKey, Any] = {}  # of all policies, also of those that cannot be read
-        self._policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
+        self._policies: dict[str, dict[str, ScheduledPolicy]] = {}  # by namespace and name
         self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
         self._pods_at = -1
-        self._governing: dict[int, list[tuple[Policy, Signature]]] = {}  # by number of the shape
+        self._governing: dict[int, list[tuple[ScheduledPolicy, Signature]]] = {}  # by number of the shape
         tables.listen(self)
 
-    def policies(self, namespace: str) -> Collection[Policy]:
+    def policies(self, namespace: str) -> Collection[ScheduledPolicy]:
         return self._policies.get(namespace, {}).values()
 
     def set(self, old: Document | None, new: Document | None) -> None:
@@ -54,13 +54,13 @@ class Book:
         if new is not None:
             # One that got past validation somehow is ignored; the controller says so in its status.
             with suppress(BadPolicy):
-                policies[name] = self._counted(Policy(self._tables, read(new)))
+                policies[name] = self._counted(ScheduledPolicy(self._tables, read(new)))
         if not policies:
             del self._policies[namespace]
         self._governing.clear()
         self._tables.changed(namespace=namespace)
 
-    def _counted(self, policy: Policy) -> Policy:
+    def _counted(self, policy: ScheduledPolicy) -> ScheduledPolicy:
         position = self._tables.pod_log.position
         if self._pods_at != position:
             # Policies come one after the other when a scheduler starts; later they are few.
@@ -103,7 +103,7 @@ class Book:
                 policy.add(pod, signature, reservation)
                 self._tables.changed(versions=True)
 
-    def governing(self, shape: Shape) -> Sequence[tuple[Policy, Signature]]:
+    def governing(self, shape: Shape) -> Sequence[tuple[ScheduledPolicy, Signature]]:
         """The policies that match pods of a shape, with the group of those pods."""
         if shape.namespace not in self._policies:
             return ()

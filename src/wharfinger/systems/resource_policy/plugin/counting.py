@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.systems.resource_policy.plugin.charges import Charges, Order, Units
 from wharfinger.systems.resource_policy.plugin.sized import Size, SizedCharges
-from wharfinger.systems.resource_policy.rules.policy import Rules, Signature
+from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signature
 
 Group = Charges | SizedCharges
-
-Key = tuple[str, str]
-"""Namespace and name of a pod."""
 
 Share = tuple[Size, int]
 """What a pod takes in a group: of the limited resources, and in places."""
@@ -42,9 +40,9 @@ class Counted:
 
 
 class Counting:
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyRules) -> None:
         self.rules = rules
-        self.pods: dict[Key, Counted] = {}
+        self.pods: dict[ObjectKey, Counted] = {}
         self._limits = [unit.limit for unit in rules.units]
         self._groups: dict[Signature, tuple[int, Group]] = {}  # with the number of users
         self._asked: dict[tuple[int, ...], int] = {}  # which keys groups go by, with the number of groups that do
@@ -77,7 +75,7 @@ class Counting:
         if not self._asked[keys]:
             del self._asked[keys]
 
-    def add(self, key: Key, pod: Counted) -> bool:
+    def add(self, key: ObjectKey, pod: Counted) -> bool:
         """Counts a pod; says whether some unit may have got full or have room again by it."""
         self.pods[key] = pod
         changed = False
@@ -90,7 +88,7 @@ class Counting:
             changed = changed or group.version != before
         return changed
 
-    def remove(self, key: Key) -> bool:
+    def remove(self, key: ObjectKey) -> bool:
         pod = self.pods.pop(key, None)
         if pod is None:
             return False

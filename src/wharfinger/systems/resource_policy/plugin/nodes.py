@@ -11,14 +11,14 @@ from wharfinger.api.selectors import Requirements
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.tables import Tables
 from wharfinger.systems.resource_policy.plugin.charges import Units
-from wharfinger.systems.resource_policy.rules.policy import Rules
+from wharfinger.systems.resource_policy.rules.policy import PolicyRules
 
 UNKNOWN = -1
 """The kind of a row without a node, or whose node was not looked at yet."""
 
 
 class NodeKinds:
-    def __init__(self, tables: Tables, rules: Rules) -> None:
+    def __init__(self, tables: Tables, rules: PolicyRules) -> None:
         self._tables = tables
         self._rules = rules
         self.kinds: npt.NDArray[np.int32] = np.full(tables.capacity, UNKNOWN, dtype=np.int32)  # [row]

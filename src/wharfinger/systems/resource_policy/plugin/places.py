@@ -7,13 +7,14 @@ groups it is the reservation's still. So a place that a reservation holds is nev
 
 from __future__ import annotations
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_policy.plugin.charges import Units
-from wharfinger.systems.resource_policy.plugin.counting import Counted, Counting, Key
+from wharfinger.systems.resource_policy.plugin.counting import Counted, Counting
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING
-from wharfinger.systems.resource_policy.rules.policy import Rules, Signature, order
+from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signature, order
 
 Reserved = tuple[str, str]
 """The uid of a reservation, and the node: a pod elsewhere uses nothing of it, whatever it says."""
@@ -22,20 +23,20 @@ Reserved = tuple[str, str]
 class Places:
     """Calls that may change how full units are say whether they did."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PolicyRules) -> None:
         self._rules = rules
         self.counting = Counting(rules)
-        self._stand_ins: dict[Reserved, Key] = {}
-        self._stands_for: dict[Key, Reserved] = {}
-        self._users: dict[Reserved, dict[Key, Counted]] = {}
-        self._uses: dict[Key, Reserved] = {}
+        self._stand_ins: dict[Reserved, ObjectKey] = {}
+        self._stands_for: dict[ObjectKey, Reserved] = {}
+        self._users: dict[Reserved, dict[ObjectKey, Counted]] = {}
+        self._uses: dict[ObjectKey, Reserved] = {}
 
-    def reservation_of(self, key: Key) -> str | None:
+    def reservation_of(self, key: ObjectKey) -> str | None:
         """The uid of the reservation that a pod said to be in."""
         return self._uses[key][0] if key in self._uses else None
 
     def add(
-        self, key: Key, pod: Pod, node: str, units: Units, signature: Signature, reservation: str | None = None
+        self, key: ObjectKey, pod: Pod, node: str, units: Units, signature: Signature, reservation: str | None = None
     ) -> bool:
         """A governed pod that counts is on a node of these units, perhaps in a reservation."""
         size = self._rules.size(requests(pod)) if self._rules.sized else NOTHING
@@ -52,7 +53,7 @@ class Places:
             changed = self._share(reserved) or changed
         return changed
 
-    def remove(self, key: Key) -> bool:
+    def remove(self, key: ObjectKey) -> bool:
         """A pod is no longer on its node, or does not count any more."""
         stood_for = self._stands_for.pop(key, None)
         if stood_for is not None:
@@ -67,7 +68,7 @@ class Places:
             changed = self._share(reserved) or changed
         return changed
 
-    def move(self, key: Key, units: Units) -> None:
+    def move(self, key: ObjectKey, units: Units) -> None:
         """The node of a pod is in other units now."""
         counted = self.counting.pods.get(key)
         if counted is not None:

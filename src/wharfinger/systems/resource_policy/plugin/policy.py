@@ -6,13 +6,13 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_policy.plugin.nodes import NodeKinds
 from wharfinger.systems.resource_policy.plugin.places import Places
-from wharfinger.systems.resource_policy.rules.policy import Rules, Signature
+from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signature
 
 
-class Policy:
+class ScheduledPolicy:
     """Calls that may change how full units are say whether they did."""
 
-    def __init__(self, tables: Tables, rules: Rules) -> None:
+    def __init__(self, tables: Tables, rules: PolicyRules) -> None:
         self._tables = tables
         self.rules = rules
         self.nodes = NodeKinds(tables, rules)

@@ -17,7 +17,7 @@ POLICY = f"{SIGS}/resource-policy"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CostChange:
     annotations: Mapping[str, str | None]  # what to write; None removes
     kept: bool = False  # whether a cost of the user's own stands against ours
 
@@ -27,7 +27,7 @@ def marked(annotations: Mapping[str, str]) -> bool:
     return MARKER in annotations or POLICY in annotations
 
 
-def change(annotations: Mapping[str, str], wanted: int | None, policy: str = "") -> Change:
+def change(annotations: Mapping[str, str], wanted: int | None, policy: str = "") -> CostChange:
     """From a pod's annotations to those it should have; `wanted` is None where no cost of ours should be."""
     cost, marker = annotations.get(DELETION_COST), annotations.get(MARKER)
     if cost is not None and cost != marker:
@@ -35,9 +35,9 @@ def change(annotations: Mapping[str, str], wanted: int | None, policy: str = "")
     if wanted is None:
         return _only(annotations, {DELETION_COST: None} if cost is not None else {})
     ours = {DELETION_COST: str(wanted), MARKER: str(wanted), POLICY: policy}
-    return Change({key: value for key, value in ours.items() if annotations.get(key) != value})
+    return CostChange({key: value for key, value in ours.items() if annotations.get(key) != value})
 
 
-def _only(annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False) -> Change:
+def _only(annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False) -> CostChange:
     """Without our marks."""
-    return Change({**further, **{key: None for key in (MARKER, POLICY) if key in annotations}}, kept)
+    return CostChange({**further, **{key: None for key in (MARKER, POLICY) if key in annotations}}, kept)

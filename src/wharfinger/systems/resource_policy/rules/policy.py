@@ -36,7 +36,7 @@ class BadPolicy(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class CompiledUnit:
     name: str
     priority: int
     limit: Limit
@@ -52,14 +52,14 @@ class Waiting(Enum):
 
 
 @dataclass(frozen=True)
-class Rules:
+class PolicyRules:
     namespace: str
     name: str
     pods: Requirements
     keys: tuple[str, ...]
     ignore_terminating: bool
     prefer: bool  # whether nodes of no unit may be used at all
-    units: tuple[Unit, ...]
+    units: tuple[CompiledUnit, ...]
     waiting: Waiting = Waiting.NO_NODE
     timeout: float = 0.0  # seconds that each priority is waited for, with FULL_OR_TIME
 
@@ -115,7 +115,7 @@ class Rules:
         return OUTSIDE if unit is None else self.units[unit].priority
 
 
-def read(document: Mapping[str, Any]) -> Rules:
+def read(document: Mapping[str, Any]) -> PolicyRules:
     """Raises BadPolicy."""
     assert KIND.default is not None
     assert KIND.validate is not None
@@ -125,7 +125,7 @@ def read(document: Mapping[str, Any]) -> Rules:
         raise BadPolicy(describe(list(errors)))
     policy = view(copy, ResourcePolicy)
     spec = policy.spec
-    return Rules(
+    return PolicyRules(
         policy.metadata.namespace,
         policy.metadata.name,
         spec.pod_selector.compile(),
@@ -133,7 +133,7 @@ def read(document: Mapping[str, Any]) -> Rules:
         spec.match_policy.ignore_terminating_pod,
         spec.strategy == PREFER,
         tuple(
-            Unit(
+            CompiledUnit(
                 each.name,
                 each.priority,
                 Limit(each.max_count, each.max_percent, in_units(nano(each.max_resources))),

@@ -29,7 +29,7 @@ from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import background_sleep
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.world import GROUPS, usable_by
+from wharfinger.systems.scheduling_policy.rules.lookup import GROUPS, usable_by
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from wharfinger.systems.scheduling_policy.kinds.validation import validate_polic
 from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, SchedulingPolicy, read_policy
 from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
 from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, PolicySubject, evaluate
+from wharfinger.systems.scheduling_policy.rules.lookup import GROUPS, PolicyLookup
 from wharfinger.systems.scheduling_policy.rules.subjects import is_mirror, pod_subject, template_subject
-from wharfinger.systems.scheduling_policy.rules.world import GROUPS, PolicyLookup
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 Mode = Literal["off", "audit", "warn", "enforce"]

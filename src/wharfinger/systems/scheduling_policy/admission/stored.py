@@ -17,7 +17,7 @@ from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.world import PolicySet, usable_by
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet, usable_by
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 

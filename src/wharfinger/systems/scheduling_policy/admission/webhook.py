@@ -16,7 +16,7 @@ from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess, Unconfirmed
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.world import PolicySet
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 

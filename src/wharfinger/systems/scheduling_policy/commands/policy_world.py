@@ -25,8 +25,8 @@ from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.systems.scheduling_policy.rules.lookup import FixedPolicies
 from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, template_subject
-from wharfinger.systems.scheduling_policy.rules.world import FixedPolicies
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:

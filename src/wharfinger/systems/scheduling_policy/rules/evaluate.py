@@ -13,9 +13,9 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.systems.scheduling_policy.rules.checks import Violation, violations, violations_of_additions
 from wharfinger.systems.scheduling_policy.rules.defaults import Injection, Operation, inject
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicyLookup, PolicySet
 from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy
 from wharfinger.systems.scheduling_policy.rules.wishes import Spec, Wishes, additions, read_wishes
-from wharfinger.systems.scheduling_policy.rules.world import PolicyLookup, PolicySet
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""The whole control plane in one process: the in-memory store, its admission chain, and every live component, in virtual time."""
+"""A whole control plane in one process and in virtual time: the in-memory store, its admission chain, and every
+component."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import NodeSample, sample_node
-from wharfinger.scenario.document import Expectation, Fault
-from wharfinger.scenario.expectations import Outcome, check
+from wharfinger.scenario.document import Expectation, ScenarioFault
+from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 from wharfinger.simulate.loop import VirtualLoop
@@ -48,8 +49,8 @@ log = logging.getLogger(__name__)
 _EXPLAINED = 3  # pods of a failed expectation that are explained
 
 
-class World:
-    """A stage for scenarios (see `wharfinger.scenario.runner`). Everything happens on `loop`."""
+class SimulatedCluster:
+    """Implements `wharfinger.scenario.runner.Stage`. Everything runs on `loop`."""
 
     def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
         self.configuration = configuration
@@ -83,7 +84,7 @@ class World:
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
     def start(self, manifests: Iterable[Manifest] = ()) -> None:
-        """Starts every part; the manifests about to be applied tell which owners are taken to live outside the simulation."""
+        """Starts all components. Owners that the manifests refer to but do not contain are assumed to exist."""
         self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
         for part in self._parts:
             self._start(part)
@@ -97,12 +98,13 @@ class World:
         return self._admin.as_user(user_named(user), on_warning)
 
     async def ensure_namespace(self, name: str) -> None:
-        """Scenarios and snapshots may speak of namespaces without creating them."""
+        """Scenarios and snapshots may use namespaces without creating them."""
         if name and self.store.peek(NAMESPACES, name) is None:
             await self._admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     async def ensure_priority_class(self, pod: Document) -> None:
-        """A pod that a cluster made tells what its class says, where a snapshot leaves the class out."""
+        """Recreates the priority class of a pod from a snapshot, from the priority in the pod, if the snapshot lacks
+        the class."""
         metadata, spec = pod.get("metadata"), pod.get("spec")
         if not isinstance(metadata, dict) or not metadata.get("uid") or not isinstance(spec, dict):
             return
@@ -115,7 +117,7 @@ class World:
             }
             if policy := spec.get("preemptionPolicy"):
                 made["preemptionPolicy"] = policy
-            with suppress(ApiError):  # no class can be called so: then the pod is refused
+            with suppress(ApiError):  # not a valid class name: the pod will be refused
                 await self._admin.create(PRIORITY_CLASSES, {**made, "value": value})
 
     async def create_nodes(self) -> None:
@@ -129,7 +131,7 @@ class World:
     async def settle(self) -> None:
         await self.loop.idle()
 
-    async def fault(self, fault: Fault) -> None:
+    async def fault(self, fault: ScenarioFault) -> None:
         if fault.bind:
             self._faults.add(fault)
         elif fault.provision == "fail":
@@ -143,10 +145,10 @@ class World:
         else:
             await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
-    async def expect(self, expectations: Sequence[Expectation]) -> list[Outcome]:
+    async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         return [await self._expect(expectation) for expectation in expectations]
 
-    async def _expect(self, expectation: Expectation) -> Outcome:
+    async def _expect(self, expectation: Expectation) -> ExpectationOutcome:
         until = self.loop.time() + (expectation.within or 0.0)
         while True:
             outcome = check(expectation, self.objects(expectation.resource))
@@ -156,7 +158,7 @@ class World:
                 return replace(outcome, explanation=self._explanation(outcome))
             await self.loop.next_moment(until)
 
-    def _explanation(self, outcome: Outcome) -> tuple[str, ...]:
+    def _explanation(self, outcome: ExpectationOutcome) -> tuple[str, ...]:
         """Why the pods that fail an expectation are where they are."""
         if self.scheduler is None or outcome.expectation.resource != PODS:
             return ()
@@ -174,13 +176,13 @@ class World:
         return [stored.document() for stored in self.store.scan(resource)]
 
     def waiting(self) -> tuple[int, int]:
-        """How many pods are about to be scheduled, and how many pods there are; both as the scheduler sees it now."""
+        """The number of pods in the active queue, and the number of all pods, according to the scheduler."""
         if self.scheduler is None:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
     def final_objects(self) -> list[StoredObject]:
-        """Everything but events and what was there before anything was applied."""
+        """All objects except events and unchanged objects from before anything was applied."""
         found = []
         for kind in self.registry:
             if kind.storage == EVENTS or (kind.group, kind.plural) == ("events.k8s.io", "events"):
@@ -215,11 +217,11 @@ class World:
         self._start(part)
 
     def _source(self, part: str) -> random.Random:
-        """The randomness of a part; a part that is started again begins anew."""
+        """The random source of a component; a restarted component gets a new one."""
         return random.Random(f"{part} {self._seed}")
 
     async def _run_scheduler(self) -> None:
-        from wharfinger.simulate.parts import make_scheduler, run_scheduler
+        from wharfinger.simulate.components import make_scheduler, run_scheduler
 
         client = FaultyClient(self._admin.as_user(SCHEDULER), self._faults)
         rng = self._source("scheduler")
@@ -229,7 +231,7 @@ class World:
         await run_scheduler(self.scheduler, recorder)
 
     async def _run_controllers(self) -> None:
-        from wharfinger.simulate.parts import run_all_controllers
+        from wharfinger.simulate.components import run_all_controllers
 
         await run_all_controllers(
             self._admin.as_user(CONTROLLERS),
@@ -242,13 +244,13 @@ class World:
         )
 
     async def _run_nodes(self) -> None:
-        from wharfinger.simulate.parts import run_nodes
+        from wharfinger.simulate.components import run_nodes
 
         await run_nodes(self._admin, self.clock, self.configuration, self._source("nodes"))
 
 
 def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:
-    """The uids of owners that a snapshot names but does not hold: they must not count as gone."""
+    """The uids of owners that a snapshot refers to but does not contain; they must not be treated as deleted."""
     held: set[str] = set()
     named: set[str] = set()
     for document in documents:
@@ -259,7 +261,7 @@ def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:
 
 
 def user_named(name: str) -> User:
-    """The user that `as` names; nobody named means the administrator."""
+    """The user of that name; the administrator if it is empty."""
     if not name or name == SYSTEM.name:
         return SYSTEM
     prefix, _, rest = name.partition("system:serviceaccount:")

@@ -1,6 +1,6 @@
 """The live components of a simulated control plane, each a coroutine that runs until it is cancelled.
 
-A module of its own, since a world in which nothing runs, such as a question is asked of, need not load all of them.
+A separate module, because `wharf explain` uses a simulated cluster without running them and need not import them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 def make_scheduler(
     client: Client, clock: Clock, configuration: Configuration, registry: Registry, seed: int, rng: random.Random
 ) -> tuple[Scheduler, EventRecorder]:
-    """A scheduler, and the recorder it tells its events to."""
+    """A scheduler and its event recorder."""
     recorder = EventRecorder(client, "default-scheduler", clock, rng=rng)
     scheduler = Scheduler(
         client,

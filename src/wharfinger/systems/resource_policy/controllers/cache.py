@@ -20,15 +20,15 @@ from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.counting import Group
 from wharfinger.systems.resource_policy.plugin.places import Places
 from wharfinger.systems.resource_policy.rules.costs import marked
-from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Rules, Signature, read
+from wharfinger.systems.resource_policy.rules.policy import BadPolicy, PolicyRules, Signature, read
 
 Labels = Mapping[str, str]
 
 
-class Policy:
+class CountedPolicy:
     """One policy that can be read, with what it counts."""
 
-    def __init__(self, rules: Rules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
+    def __init__(self, rules: PolicyRules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
         """`moved` collects the pods whose charge changed."""
         self.rules = rules
         self._places = Places(rules)
@@ -109,12 +109,12 @@ class Policy:
         return totals
 
 
-class World:
+class PolicyCache:
     """`pods_to_see` and `policies_to_see` collect what may need a write; whoever looks empties them."""
 
     def __init__(self, schedulables: Sequence[type[Schedulable]] = ()) -> None:
         self._schedulables = schedulables
-        self.policies: dict[str, dict[str, Policy]] = {}  # by namespace and name
+        self.policies: dict[str, dict[str, CountedPolicy]] = {}  # by namespace and name
         self.faults: dict[ObjectKey, str] = {}  # policies that cannot be read, and why
         self.pods_to_see: set[ObjectKey] = set()
         self.policies_to_see: set[ObjectKey] = set()
@@ -126,7 +126,7 @@ class World:
         self._on: dict[str, set[ObjectKey]] = {}  # pods by node
         self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
 
-    def governing(self, key: ObjectKey) -> list[Policy]:
+    def governing(self, key: ObjectKey) -> list[CountedPolicy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
 
     # -- pods
@@ -223,7 +223,7 @@ class World:
                     self.policies_to_see.add((key[0], name))
                 self._share(policy, name, key[0], names, -1)
 
-    def _share(self, policy: Policy, name: str, namespace: str, names: Iterable[str], amount: int) -> None:
+    def _share(self, policy: CountedPolicy, name: str, namespace: str, names: Iterable[str], amount: int) -> None:
         for other in names:
             if other != name:
                 policy.shared[other] += amount
@@ -281,7 +281,7 @@ class World:
         self.faults.pop(key, None)
         if new is not None:
             try:
-                policies[name] = Policy(read(new), self._nodes, self._moved.setdefault(namespace, set()))
+                policies[name] = CountedPolicy(read(new), self._nodes, self._moved.setdefault(namespace, set()))
             except BadPolicy as fault:
                 self.faults[key] = str(fault)
         if name in policies:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views.base import view
@@ -20,38 +21,36 @@ from wharfinger.systems.placement.kinds.views import (
     PlacementDecision,
 )
 from wharfinger.systems.placement.rules.fleet import Fleet
-from wharfinger.systems.placement.rules.plan import Facet, Plan, make_plan
-from wharfinger.systems.placement.rules.scope import Scope, compile_sets, scope_of
+from wharfinger.systems.placement.rules.plan import Facet, PlacementPlan, make_plan
+from wharfinger.systems.placement.rules.scope import EligibleSets, compile_sets, scope_of
 from wharfinger.systems.placement.rules.selectors import Selector
 
-Key = tuple[str, str]
 
-
-class World:
-    def __init__(self, queue: Callable[[Key], None], now: Callable[[], float]) -> None:
+class PlacementCache:
+    def __init__(self, queue: Callable[[ObjectKey], None], now: Callable[[], float]) -> None:
         self.fleet = Fleet()
-        self.placements: dict[Key, Placement] = {}
-        self.pages: dict[Key, dict[str, PlacementDecision]] = {}
-        self._owners: dict[Key, Key] = {}  # the placement of each page
+        self.placements: dict[ObjectKey, Placement] = {}
+        self.pages: dict[ObjectKey, dict[str, PlacementDecision]] = {}
+        self._owners: dict[ObjectKey, ObjectKey] = {}  # the placement of each page
         self._queue = queue
         self._now = now
-        self._versions: dict[tuple[str, Key], int] = {}  # the newest version known of placements and pages
-        self._writing: dict[tuple[str, Key], int] = {}  # under our own pen, and the newest version seen meanwhile
+        self._versions: dict[tuple[str, ObjectKey], int] = {}  # the newest version known of placements and pages
+        self._writing: dict[tuple[str, ObjectKey], int] = {}  # under our own pen, and the newest version seen meanwhile
         self._sets: dict[str, ManagedClusterSet] = {}
         self._selectors: dict[str, Selector] = {}
         self._bound: dict[str, set[str]] = {}
-        self._scope_memo: dict[tuple[str, tuple[str, ...]], Scope] = {}
-        self._plans: dict[Key, Plan] = {}
-        self._scopes: dict[Key, Scope] = {}
+        self._scope_memo: dict[tuple[str, tuple[str, ...]], EligibleSets] = {}
+        self._plans: dict[ObjectKey, PlacementPlan] = {}
+        self._scopes: dict[ObjectKey, EligibleSets] = {}
         # Placements that choose from the same clusters and look at the same parts of them, together.
-        self._in_scope: dict[Scope, dict[frozenset[Facet], set[Key]]] = {}
-        self._listed: dict[Key, tuple[Scope, frozenset[Facet]]] = {}
-        self._readers: dict[str, set[Key]] = {}  # placements by the name of a score resource
-        self._cel_readers: set[Key] = set()
+        self._in_scope: dict[EligibleSets, dict[frozenset[Facet], set[ObjectKey]]] = {}
+        self._listed: dict[ObjectKey, tuple[EligibleSets, frozenset[Facet]]] = {}
+        self._readers: dict[str, set[ObjectKey]] = {}  # placements by the name of a score resource
+        self._cel_readers: set[ObjectKey] = set()
 
     # What a decision starts from
 
-    def plan(self, key: Key) -> Plan:
+    def plan(self, key: ObjectKey) -> PlacementPlan:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = make_plan(self.placements[key])
@@ -61,7 +60,7 @@ class World:
                 self._cel_readers.add(key)
         return plan
 
-    def scope(self, key: Key) -> Scope:
+    def scope(self, key: ObjectKey) -> EligibleSets:
         found = self.scope_for(key[0], self.placements[key].spec.cluster_sets)
         listing = (found, self.plan(key).facets)
         if self._listed.get(key) != listing:
@@ -71,19 +70,19 @@ class World:
             self._in_scope.setdefault(found, {}).setdefault(listing[1], set()).add(key)
         return found
 
-    def _unlist(self, key: Key) -> None:
+    def _unlist(self, key: ObjectKey) -> None:
         listing = self._listed.pop(key, None)
         self._scopes.pop(key, None)
         if listing is not None:
             self._in_scope[listing[0]][listing[1]].discard(key)
 
-    def scope_for(self, namespace: str, requested: tuple[str, ...]) -> Scope:
+    def scope_for(self, namespace: str, requested: tuple[str, ...]) -> EligibleSets:
         memo = (namespace, requested)
         if memo not in self._scope_memo:
             self._scope_memo[memo] = scope_of(requested, self._bound.get(namespace, ()), self._selectors)
         return self._scope_memo[memo]
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         plan = self._plans.pop(key, None)
         if plan is not None:
             for resource in plan.score_resources:
@@ -151,7 +150,7 @@ class World:
         if owner is not None:
             self._disown(key, owner, told=ours)
 
-    def _disown(self, key: Key, owner: Key, *, told: bool) -> None:
+    def _disown(self, key: ObjectKey, owner: ObjectKey, *, told: bool) -> None:
         del self._owners[key]
         self.pages[owner].pop(key[1], None)
         if not told:
@@ -164,22 +163,22 @@ class World:
 
     # Our own writes, which the watch may tell of before their answer is here
 
-    def begin_write(self, kind: str, key: Key) -> None:
+    def begin_write(self, kind: str, key: ObjectKey) -> None:
         self._writing[kind, key] = 0
 
-    def end_write(self, kind: str, key: Key, owner: Key, version: str) -> None:
+    def end_write(self, kind: str, key: ObjectKey, owner: ObjectKey, version: str) -> None:
         """`version` is what our write made; empty when it failed. Something newer was written by another."""
         seen = self._writing.pop((kind, key), 0)
         if seen > (int(version) if version.isdigit() else 0):
             self._queue(owner)
 
-    def _ours_in_flight(self, kind: str, key: Key) -> bool:
+    def _ours_in_flight(self, kind: str, key: ObjectKey) -> bool:
         if (kind, key) not in self._writing:
             return False
         self._writing[kind, key] = self._versions.get((kind, key), 0)
         return True
 
-    def _newer(self, kind: str, key: Key, version: str) -> bool:
+    def _newer(self, kind: str, key: ObjectKey, version: str) -> bool:
         number = int(version) if version.isdigit() else 0
         if number and number <= self._versions.get((kind, key), 0):
             return False
@@ -272,7 +271,7 @@ class World:
             return
         row = self.fleet.row_of.get(cluster)
         known = None if row is None else self.fleet.clusters[row]
-        inside: dict[Scope, bool] = {}
+        inside: dict[EligibleSets, bool] = {}
         for key in sorted(self._readers.get(resource, set()) | self._cel_readers):
             scope = self._scopes.get(key)
             if scope is None:
@@ -284,12 +283,12 @@ class World:
             ):
                 self._queue(key)
 
-    def _reads(self, key: Key, resource: str, names: set[str]) -> bool:
+    def _reads(self, key: ObjectKey, resource: str, names: set[str]) -> bool:
         prioritizers: Any = self._plans[key].prioritizers
         return any(p.resource_name == resource and p.score_name in names for p in prioritizers)
 
 
-def _owner(page: PlacementDecision) -> Key | None:
+def _owner(page: PlacementDecision) -> ObjectKey | None:
     """The placement a page belongs to: its owner, whatever the label was changed to; else the one its label names."""
     controller = page.metadata.controller
     if controller is not None and controller.kind == "Placement":
@@ -297,7 +296,7 @@ def _owner(page: PlacementDecision) -> Key | None:
     return (page.metadata.namespace, page.placement) if page.placement else None
 
 
-def _inside(scope: Scope, cluster: ManagedCluster | None) -> bool:
+def _inside(scope: EligibleSets, cluster: ManagedCluster | None) -> bool:
     return (
         cluster is not None
         and not cluster.metadata.deletion_timestamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
@@ -20,28 +21,21 @@ _DEFAULT_SECONDS = 60 * 60
 _MAXIMUM_SECONDS = 1 << 32
 
 
+@dataclass(frozen=True, slots=True)
 class VirtualResources:
     """Answers reviews with the same document and its status."""
 
-    def __init__(
-        self,
-        rbac: RbacIndex,
-        authenticator: Authenticator,
-        signer: TokenSigner,
-        lookup: Lookup,
-        now: Callable[[], float],
-    ) -> None:
-        self._rbac = rbac
-        self._authenticator = authenticator
-        self._signer = signer
-        self._lookup = lookup
-        self._now = now
+    rbac: RbacIndex
+    authenticator: Authenticator
+    signer: TokenSigner
+    lookup: Lookup
+    now: Callable[[], float]
 
     def answer(self, kind: str, document: Document, user: User, namespace: str) -> Document:
         spec = document.get("spec") or {}
         match kind:
             case "SelfSubjectReview":
-                made = {**(document.get("metadata") or {}), "creationTimestamp": format_time(self._now())}
+                made = {**(document.get("metadata") or {}), "creationTimestamp": format_time(self.now())}
                 return {**document, "metadata": made, "status": {"userInfo": _user_info(user)}}
             case "TokenReview":
                 return {**document, "status": self._token(spec)}
@@ -59,19 +53,19 @@ class VirtualResources:
         if not token:
             raise BadRequest("token is required for TokenReview in authentication")
         try:
-            user, audiences = self._authenticator.review(token, spec.get("audiences") or ())
+            user, audiences = self.authenticator.review(token, spec.get("audiences") or ())
         except InvalidToken as error:
             return {"authenticated": False, "user": {}, "error": f"[invalid bearer token, {error}]"}
         return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences)}
 
     def _access(self, asked: Attributes) -> Document:
-        decision = self._rbac.allowed(asked)
+        decision = self.rbac.allowed(asked)
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
     def _rules(self, user: User, namespace: str) -> Document:
         if not namespace:
             raise BadRequest("no namespace on request")
-        rules = self._rbac.rules_for(user, namespace)
+        rules = self.rbac.rules_for(user, namespace)
         return {
             "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
             "nonResourceRules": [
@@ -84,7 +78,7 @@ class VirtualResources:
 
     def token_request(self, document: Document, namespace: str, account_name: str) -> Document:
         """Answers a TokenRequest for a service account."""
-        account = self._lookup("serviceaccount", namespace, account_name)
+        account = self.lookup("serviceaccount", namespace, account_name)
         if account is None:
             raise not_found("", "serviceaccounts", account_name)
         spec = document.get("spec") or {}
@@ -100,9 +94,9 @@ class VirtualResources:
         if faults:
             raise invalid_object("authentication.k8s.io", "TokenRequest", "", faults)
         audiences = list(spec.get("audiences") or ()) or [AUDIENCE]
-        now = self._now()
+        now = self.now()
         bound = self._bound(spec.get("boundObjectRef"), namespace, account_name)
-        token = self._signer.issue(account, audiences=audiences, now=now, seconds=seconds, bound=bound)
+        token = self.signer.issue(account, audiences=audiences, now=now, seconds=seconds, bound=bound)
         metadata = {
             **(document.get("metadata") or {}),
             "name": account_name,
@@ -124,7 +118,7 @@ class VirtualResources:
         plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind)
         if plural is None:
             raise BadRequest(f"cannot bind token for serviceaccount {account!r} to type {kind!r}")
-        found = self._lookup(kind.lower(), "" if kind == "Node" else namespace, name)
+        found = self.lookup(kind.lower(), "" if kind == "Node" else namespace, name)
         if found is None:
             raise not_found("", plural, name)
         uid = found["metadata"].get("uid", "")
