@@ -1,4 +1,4 @@
-"""What reports tell about reservations."""
+"""Reservations in reports: the table of reservations and the state that comparisons use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sections(objects: Sequence[Document]) -> list[ReportSection]:
 
 
 def compared(objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-    """Phase and node of each reservation."""
+    """The phase and node of each reservation."""
     state: dict[ComparedKey, Mapping[str, Any]] = {}
     for document in objects(RESERVATIONS):
         status = document.get("status") or {}

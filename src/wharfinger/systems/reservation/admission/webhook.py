@@ -1,5 +1,5 @@
-"""Quota for reservations on a real cluster, where that is switched on: what is reserved and not in use is kept from other
-pods. The cluster's own quota goes on to judge what pods use among themselves."""
+"""ResourceQuota for reservations on a real cluster, if enabled: keeps pods from using quota that is reserved. The
+cluster's own quota still limits what pods use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 
-LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
+LAG = 2.0  # seconds an admitted object counts before a watch reports it; a later step may still reject it
 
 
 class WatchedReservedQuota:
-    """The world as the informers know it, and what passed here a moment ago."""
+    """A lookup over the informer caches and recently admitted objects that they do not contain yet."""
 
     def __init__(self, context: WebhookContext) -> None:
         self._pods = context.informers.of(PODS, Pod)
@@ -63,7 +63,7 @@ class WatchedReservedQuota:
 
 class ReservationQuotaHandler(WebhookHandler):
     name = "reservation-quota"
-    order = 200  # what others refuse needs no room
+    order = 200  # after the other handlers, as a rejected object uses no quota
     rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
 
     def __init__(self, context: WebhookContext) -> None:

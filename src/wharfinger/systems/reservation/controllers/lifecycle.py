@@ -1,7 +1,7 @@
-"""The life of reservations after the scheduler found them a node: who uses them, expiry, lost nodes, garbage collection.
+"""The lifecycle of reservations after scheduling: consumers, expiry, lost nodes and garbage collection.
 
-The scheduler writes Pending, Waiting and Available; here they become Succeeded or Failed. Everything is derived from the
-API server, so a restart changes nothing.
+The scheduler sets the phases Pending, Waiting and Available; this controller sets Succeeded and Failed. All state is
+read from the API server, so the controller can be restarted at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)
 
-_SWEEP = ""  # the key under which garbage is collected; no reservation has an empty name
+_SWEEP = ""  # queue key of garbage collection; no reservation has an empty name
 
 
 class ReservationController(Controller[str]):
@@ -61,7 +61,7 @@ class ReservationController(Controller[str]):
         if self._settings.gc_seconds > 0:
             self.queue.add_after(_SWEEP, self._settings.gc_interval_seconds, background=True)
 
-    # -- what concerns whom
+    # -- event handlers
 
     def _seen(self, reservation: Reservation) -> None:
         self.queue.add(reservation.metadata.name)
@@ -80,7 +80,7 @@ class ReservationController(Controller[str]):
         for reservation in self._by_node.get(node.metadata.name):
             self.queue.add(reservation.metadata.name)
 
-    # -- one reservation
+    # -- reconciling a reservation
 
     async def reconcile(self, key: str) -> None:
         if key == _SWEEP:
@@ -108,10 +108,10 @@ class ReservationController(Controller[str]):
             return False
         now = self._context.now()
         if now <= moment:
-            # Expired only when the moment has passed, not when it has come.
+            # A reservation expires only after the deadline, not exactly at it.
             self.queue.add_after(reservation.metadata.name, moment - now + 0.001, background=True)
             return False
-        await self._fail(reservation, "the time of the reservation is over")
+        await self._fail(reservation, "reservation expired")
         return True
 
     async def _lose_node(self, reservation: Reservation) -> bool:
@@ -124,7 +124,7 @@ class ReservationController(Controller[str]):
         return True
 
     async def _is_missing(self, node: str) -> bool:
-        """Asked of the server: our copy may be behind one that just came."""
+        """Whether the node does not exist. Asks the API server, because the informer may lag behind a new node."""
         try:
             await self._client.get(NODES, node, view=Node)
         except NotFound:
@@ -132,7 +132,7 @@ class ReservationController(Controller[str]):
         return False
 
     async def _is_pointless(self, reservation: Reservation) -> bool:
-        """Whether the preemptor it is for is gone, or went elsewhere."""
+        """Whether the preemptor of a guarantee is gone or was bound without using it."""
         uid = reservation.metadata.labels[PREEMPTOR]
         owner = next((each.object for each in reservation.spec.owners if each.object is not None), None)
         if owner is None:
@@ -157,7 +157,8 @@ class ReservationController(Controller[str]):
         if use.is_stated(reservation):
             return
         if reservation.once and not use.owners:
-            # It was made one for once while it was in use, and that use is over: it stays on record.
+            # allocateOnce was set while the reservation was in use, and its consumers have left since: keep them on
+            # record.
             use = ReservationUse.stated(reservation)
         names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
         ended = probed_condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
@@ -166,7 +167,7 @@ class ReservationController(Controller[str]):
             self._context.recorder.event(RESERVATIONS, reservation, "Normal", SUCCEEDED, f"used by {names}")
 
     async def _write(self, reservation: Reservation, status: Document) -> None:
-        """Refused, and tried again from the newer object, when someone else wrote meanwhile."""
+        """Patch the status. Fails with a conflict if the reservation was modified; it is then reconciled again."""
         metadata = {
             "resourceVersion": reservation.metadata.resource_version,
             "uid": reservation.metadata.uid,
@@ -174,7 +175,7 @@ class ReservationController(Controller[str]):
         patch = {"metadata": metadata, "status": status}
         await self._client.patch(RESERVATIONS, reservation.metadata.name, patch, subresource="status")
 
-    # -- garbage
+    # -- garbage collection
 
     async def _sweep(self) -> None:
         now = self._context.now()

@@ -1,4 +1,4 @@
-"""Keeps the reservations of a ReservationSet: numbered, so that making one twice is impossible."""
+"""Maintains the reservations of a ReservationSet. They are numbered, so that none is created twice."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from wharfinger.systems.reservation.kinds.views import Reservation, ReservationS
 from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
 
 SET_LABEL = "wharfinger.dev/reservation-set"
-_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
-_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations of the set that are meant for its reservations
-AT_ONCE = 50  # reservations made before the status is written again
-RETRY = 30.0  # seconds until what was refused is tried again
-SOON = 1.0  # seconds until names that turned out to be taken are looked at again
+_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
+_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+AT_ONCE = 50  # reservations created before the status is updated
+RETRY = 30.0  # seconds before a rejected creation is retried
+SOON = 1.0  # seconds before a name conflict is checked again
 
 
 @dataclass(slots=True)
 class ReservationSetPlan:
-    """What is to be done, by numbers of reservations, and how many there are of each sort."""
+    """The reservations to create and delete, by number, and the number of reservations in each phase."""
 
     create: list[int] = field(default_factory=list)
     delete: list[int] = field(default_factory=list)
@@ -44,8 +44,8 @@ def plan(
     over: bool,
     taken: Callable[[int], bool] = lambda number: False,
 ) -> ReservationSetPlan:
-    """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
-    somebody else's."""
+    """Plan the next changes to a set. Nothing is created once the set has expired (`over`). `taken` tells whether the
+    name for a number belongs to an unrelated reservation."""
     made = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
@@ -71,7 +71,7 @@ def plan(
 
 
 def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
-    """The least useful first: without a node, then unused; those in use or used up stay."""
+    """The reservations to delete, unscheduled ones first, then unused ones. Those in use or used up are kept."""
     rank = {"Pending": 0, "Waiting": 1, "Available": 2}
     candidates = [
         number
@@ -82,7 +82,7 @@ def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
 
 
 def expiry(document: Document) -> tuple[str, float | None]:
-    """What each reservation gets as its end, as it is written and in seconds; empty and None for never."""
+    """The expiry time of each reservation, formatted and as a timestamp; empty and None if they never expire."""
     spec, created = document["spec"], parse_time(document["metadata"]["creationTimestamp"])
     moments = []
     if spec.get("ttl") is not None or not spec.get("expires"):
@@ -96,7 +96,7 @@ def expiry(document: Document) -> tuple[str, float | None]:
 
 
 def reservation_of(document: Document, number: int) -> Document:
-    """The reservation of that number."""
+    """The reservation with this number."""
     metadata, spec = document["metadata"], document["spec"]
     body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
     expires, _ = expiry(document)
@@ -154,21 +154,21 @@ class ReservationSetController(ContextController[str]):
             await self._delete(there[number])
         refusal = await self._create(key, [reservation_of(document, number) for number in made.create[:AT_ONCE]])
         if len(made.create) > AT_ONCE and not refusal:
-            self.queue.add(key)  # how far it is shall be seen on the way
+            self.queue.add(key)  # update the status before creating the rest
         for number, reservation in there.items():
             if number not in made.delete and not reservation.ended:
                 await self._update(document, number, reservation)
         await self._tell(document, made, refusal)
 
     async def _create(self, key: str, documents: list[Document]) -> str:
-        """Makes reservations; says what stands against it where that may pass, such as a quota."""
+        """Create reservations; returns the reason if they were rejected for now, for example by a quota."""
         outcomes = await asyncio.gather(
             *(self.client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
         )
         refusal = ""
         for outcome in outcomes:
             if isinstance(outcome, AlreadyExists):
-                # Made before, and not seen yet; or somebody else's.
+                # Either our own, not yet in the informer, or an unrelated reservation with the same name.
                 self.queue.add_after(key, SOON)
             elif isinstance(outcome, ApiError) and outcome.code in (403, 422):
                 refusal = str(outcome)
@@ -194,14 +194,14 @@ class ReservationSetController(ContextController[str]):
             return
 
     async def _update(self, document: Document, number: int, reservation: Reservation) -> None:
-        """A changed set changes its reservations; the scheduler resizes them."""
+        """Apply changes of the set to a reservation; the scheduler resizes it."""
         wanted = reservation_of(document, number)
         labels, annotations = wanted["metadata"]["labels"], wanted["metadata"]["annotations"]
         if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
             return
         try:
             current = await self.client.get(RESERVATIONS, reservation.metadata.name)
-            # A merge patch would keep what the new spec leaves out.
+            # Not a merge patch, which would keep fields that the new spec omits.
             current["spec"] = wanted["spec"]
             metadata = current["metadata"]
             metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
@@ -216,10 +216,10 @@ class ReservationSetController(ContextController[str]):
     async def _tell(self, document: Document, made: ReservationSetPlan, refusal: str) -> None:
         counts, wanted = made.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
-        message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
+        message = f"{counts['Available']} available and {counts['Succeeded']} used out of {wanted}"
         reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
         if refusal:
-            message = f"{message}; no more can be made: {refusal}"
+            message = f"{message}; creation was rejected: {refusal}"
         conditions = set_condition(
             (document.get("status") or {}).get("conditions") or (),
             new_condition("Ready", ready, reason, message, self.context.now()),
@@ -242,6 +242,6 @@ def _owner_uid(reservation: Reservation) -> list[str]:
 
 
 def _has(metadata: ObjectMeta, wanted: Document) -> bool:
-    """Whether labels and annotations are as the set would have them; others may be there as well."""
+    """Whether the labels and annotations of the set are applied. Additional ones are allowed."""
     passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
     return dict(metadata.labels) | wanted["labels"] == metadata.labels and passed_on == dict(wanted["annotations"])
