@@ -1,5 +1,5 @@
-"""ResourcePolicies: how full their units are, what is wrong with them, and the deletion costs that let pods leave the
-least wanted nodes first. Decides nothing about where pods go."""
+"""The ResourcePolicy controller: unit usage and conditions in the status, and pod deletion costs, so that a scale-down
+removes pods from the least preferred nodes first. It does not decide where pods are placed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting,
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 QueueKey = tuple[Literal["pod", "policy"], str, str]
-"""What is to be looked at, with its namespace and name."""
+"""The type, namespace and name of the object to reconcile."""
 
 GATHER = 1.0
-"""Seconds that changes of counts are gathered before they are written: pods come in bursts."""
+"""Seconds for which count changes are batched before the status is written, because pods arrive in bursts."""
 
 
 class ResourcePolicyController(Controller[QueueKey]):
@@ -41,7 +41,7 @@ class ResourcePolicyController(Controller[QueueKey]):
         others = schedulables()
         self._world = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
-        self._told: dict[tuple[str, str], str] = {}  # pods whose own cost we spoke about, with their uid
+        self._told: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
@@ -63,7 +63,7 @@ class ResourcePolicyController(Controller[QueueKey]):
         for each in others:
             self._follow(each)
 
-    # -- what the informers tell
+    # -- event handlers
 
     def _policy_changed(self, old: Document | None, new: Document | None) -> None:
         self._world.set_policy(old, new)
@@ -100,7 +100,7 @@ class ResourcePolicyController(Controller[QueueKey]):
             self.queue.add_after(("policy", namespace, name), GATHER)
         world.policies_to_see.clear()
 
-    # -- what is written
+    # -- reconciling
 
     async def reconcile(self, key: QueueKey) -> None:
         what, namespace, name = key
@@ -121,7 +121,7 @@ class ResourcePolicyController(Controller[QueueKey]):
         policy = self._cost_giver(pod)
         wanted = None if policy is None else policy.cost(pod.metadata.key)
         if policy is not None and wanted is None:
-            return  # its node is not there, so that nothing says which unit it is in
+            return  # its node is unknown, so its unit is, too
         metadata = pod.metadata
         wish = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
         if wish.annotations:
@@ -131,21 +131,21 @@ class ResourcePolicyController(Controller[QueueKey]):
         if policy is not None and wish.kept and self._told.get(metadata.key) != metadata.uid:
             self._told[metadata.key] = metadata.uid
             message = (
-                f"the pod has a deletion cost of its own, {metadata.annotations[DELETION_COST]}, which stays; resource "
-                f'policy "{policy.rules.name}" would give it {wanted}'
+                f"the deletion cost {metadata.annotations[DELETION_COST]} was set by the user and is kept; resource policy "
+                f'"{policy.rules.name}" would set {wanted}'
             )
             self._context.recorder.event(PODS, pod, "Normal", "DeletionCostKept", message)
 
     def _cost_giver(self, pod: Pod) -> CountedPolicy | None:
-        """The policy that gives the pod a cost: the only one that governs it, if costs can differ there."""
+        """The policy that sets the pod's deletion cost: its only governing policy, if that policy has different costs."""
         if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
             return None
         governing = self._world.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
 
     async def _let_further(self, key: QueueKey, pod: Pod) -> None:
-        """A pod or reservation that has waited long enough may try units of a lower priority; the scheduler reads that of
-        its annotations."""
+        """Allow a pod or reservation that has waited long enough to use units of a lower priority. The scheduler reads
+        this from an annotation."""
         governing = self._world.governing(pod.metadata.key)
         if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
             return
@@ -187,7 +187,7 @@ class ResourcePolicyController(Controller[QueueKey]):
             self._tell(document, condition, before)
 
     def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
-        """An event for what has just gone wrong."""
+        """Record an event if the condition has just changed for the worse."""
         wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
         known = find_condition(before, condition["type"])
         if wrong and (known is None or known["status"] != condition["status"]):
@@ -197,7 +197,12 @@ class ResourcePolicyController(Controller[QueueKey]):
 
 def _valid(fault: str) -> Document:
     if fault:
-        return {"type": "Valid", "status": "False", "reason": "Invalid", "message": f"the policy is ignored: {fault}"}
+        return {
+            "type": "Valid",
+            "status": "False",
+            "reason": "Invalid",
+            "message": f"the policy is invalid and is ignored: {fault}",
+        }
     return {"type": "Valid", "status": "True", "reason": "Valid", "message": ""}
 
 
@@ -206,7 +211,7 @@ def _overlapping(policy: CountedPolicy) -> Document:
         first = min(policy.overlapping)
         count = len(policy.overlapping)
         more = f" and {count - 1} more" if count > 1 else ""
-        message = f"nodes are in several units: {first}{more}; a pod there is charged to the first of them with room"
+        message = f"nodes belong to several units: {first}{more}; their pods are charged to the first unit with room"
         return {"type": "Overlapping", "status": "True", "reason": "NodesInSeveralUnits", "message": message}
     return {"type": "Overlapping", "status": "False", "reason": "UnitsApart", "message": ""}
 
@@ -215,7 +220,7 @@ def _conflicting(policy: CountedPolicy) -> Document:
     if policy.shared:
         shared = ((name, counted(count, "pod")) for name, count in sorted(policy.shared.items()))
         others = ", ".join(f'"{name}" ({pods})' for name, pods in shared)
-        message = f"pods are also matched by resource policy {others}; such pods are not scheduled"
+        message = f"some pods also match resource policy {others}; they are not scheduled until only one policy matches"
         return {"type": "Conflicting", "status": "True", "reason": "PodsOfSeveralPolicies", "message": message}
     return {"type": "Conflicting", "status": "False", "reason": "NoOtherPolicy", "message": ""}
 
