@@ -145,8 +145,8 @@ class StoredReservedQuota:
 class ReservationQuotaReviewer:
     """Rejects reservations that exceed a quota, and reports reserved amounts to the quota reviewer for pods."""
 
-    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
-        self._world = world
+    def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
+        self._lookup = lookup
         self._now = now
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
@@ -154,22 +154,22 @@ class ReservationQuotaReviewer:
 
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """Reserved amounts in a namespace, assuming that `pod` has been created."""
-        pods = _with(self._world.pods(namespace), pod)
-        return reserved(self._world.reservations(), pods, namespace, self._world.pod)
+        pods = _with(self._lookup.pods(namespace), pod)
+        return reserved(self._lookup.reservations(), pods, namespace, self._lookup.pod)
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
             return PASS
         new = view(request.object, Reservation)
         namespace = charged_namespace(new)
-        current, pods = list(self._world.reservations()), list(self._world.pods(namespace))
+        current, pods = list(self._lookup.reservations()), list(self._lookup.pods(namespace))
         others = [each for each in current if each.metadata.name != new.metadata.name]
-        after = reserved([*others, new], pods, namespace, self._world.pod)
-        before = reserved(current, pods, namespace, self._world.pod)
+        after = reserved([*others, new], pods, namespace, self._lookup.pod)
+        before = reserved(current, pods, namespace, self._lookup.pod)
         wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
         used = _pods_used(pods, self._now())
         rules.add(used, before)
-        why = _refusal(self._world.quotas(namespace), wanted, used)
+        why = _refusal(self._lookup.quotas(namespace), wanted, used)
         return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
 
 
@@ -177,21 +177,21 @@ class ReservedRoomReviewer:
     """Rejects new pods that would need quota reserved in their namespace, for clusters whose own quota ignores
     reservations. The cluster's quota controller still checks the usage of the pods themselves."""
 
-    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
-        self._world = world
+    def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
+        self._lookup = lookup
         self._now = now
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation != "CREATE" or request.subresource:
             return PASS
-        pod, pods = view(request.object, Pod), list(self._world.pods(request.namespace))
-        kept = reserved(self._world.reservations(), _with(pods, pod), request.namespace, self._world.pod)
+        pod, pods = view(request.object, Pod), list(self._lookup.pods(request.namespace))
+        kept = reserved(self._lookup.reservations(), _with(pods, pod), request.namespace, self._lookup.pod)
         wanted = {name: amount for name, amount in rules.pod_usage(pod, self._now()).items() if name in kept}
         if not wanted:
             return PASS
         used = _pods_used((each for each in pods if each.metadata.name != pod.metadata.name), self._now())
         rules.add(used, kept)
-        why = _refusal(self._world.quotas(request.namespace), wanted, used)
+        why = _refusal(self._lookup.quotas(request.namespace), wanted, used)
         return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
 
 

@@ -53,7 +53,7 @@ class ReservationController(Controller[str]):
             "preemptor", lambda each: [uid] if (uid := each.metadata.labels.get(PREEMPTOR)) else []
         )
         self._by_uid = self._reservations.index("uid", lambda each: [each.metadata.uid])
-        self._reservations.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._reservations.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
         self._nodes.add_handler(on_delete=self._node_gone)
 
@@ -63,7 +63,7 @@ class ReservationController(Controller[str]):
 
     # -- event handlers
 
-    def _seen(self, reservation: Reservation) -> None:
+    def _enqueue(self, reservation: Reservation) -> None:
         self.queue.add(reservation.metadata.name)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
@@ -90,9 +90,9 @@ class ReservationController(Controller[str]):
         reservation = self._reservations.get(key)
         if reservation is None or reservation.ended:
             return
-        if await self._expire(reservation) or await self._lose_node(reservation):
+        if await self._expire(reservation) or await self._fail_without_node(reservation):
             return
-        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_pointless(reservation):
+        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_obsolete(reservation):
             await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
             return
         if reservation.phase == "Available":
@@ -114,7 +114,7 @@ class ReservationController(Controller[str]):
         await self._fail(reservation, "reservation expired")
         return True
 
-    async def _lose_node(self, reservation: Reservation) -> bool:
+    async def _fail_without_node(self, reservation: Reservation) -> bool:
         node = reservation.status.node_name
         if not reservation.holds or self._nodes.get(node) is not None:
             return False
@@ -131,7 +131,7 @@ class ReservationController(Controller[str]):
             return True
         return False
 
-    async def _is_pointless(self, reservation: Reservation) -> bool:
+    async def _is_obsolete(self, reservation: Reservation) -> bool:
         """Whether the preemptor of a guarantee is gone or was bound without using it."""
         uid = reservation.metadata.labels[PREEMPTOR]
         owner = next((each.object for each in reservation.spec.owners if each.object is not None), None)

@@ -37,20 +37,20 @@ class PodMigrationController(ContextController[str]):
         self._pods = context.informers.of(PODS, Pod)
         self._by_pod = self._jobs.index("pod", lambda job: [(job.spec.pod_ref.namespace, job.spec.pod_ref.name)])
         self._by_reservation = self._jobs.index("reservation", lambda job: [rules.reservation_name(job)])
-        self._jobs.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._jobs.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._reservations.add_handler(
             self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
         )
-        self._pods.add_handler(on_delete=self._pod_gone)
+        self._pods.add_handler(on_delete=self._pod_deleted)
 
-    def _seen(self, job: PodMigrationJob) -> None:
+    def _enqueue(self, job: PodMigrationJob) -> None:
         self.queue.add(job.metadata.name)
 
     def _reservation_changed(self, reservation: Reservation) -> None:
         for job in self._by_reservation.get(reservation.metadata.name):
             self.queue.add(job.metadata.name)
 
-    def _pod_gone(self, pod: Pod) -> None:
+    def _pod_deleted(self, pod: Pod) -> None:
         for job in self._by_pod.get(pod.metadata.key):
             self.queue.add(job.metadata.name)
 
@@ -78,11 +78,11 @@ class PodMigrationController(ContextController[str]):
                 await self._write(job, {"phase": "Pending"})
             return
         if job.spec.mode == "EvictDirectly":
-            await self._directly(job, evicted)
+            await self._evict_directly(job, evicted)
         elif evicted:
             await self._await_replacement(job)
         else:
-            await self._first_reserve(job)
+            await self._reserve_first(job)
 
     async def _out_of_time(self, job: PodMigrationJob, evicted: bool) -> bool:
         moment, now = rules.deadline(job), self.context.now()
@@ -97,7 +97,7 @@ class PodMigrationController(ContextController[str]):
         await self._end(job, "Failed", rules.TIMEOUT, f"timed out after {job.spec.ttl}: {waited}", keep=evicted)
         return True
 
-    async def _directly(self, job: PodMigrationJob, evicted: bool) -> None:
+    async def _evict_directly(self, job: PodMigrationJob, evicted: bool) -> None:
         pod = await self._pod(job)
         if evicted:
             if pod is None:
@@ -107,7 +107,7 @@ class PodMigrationController(ContextController[str]):
         else:
             await self._evict(job, pod, node="")
 
-    async def _first_reserve(self, job: PodMigrationJob) -> None:
+    async def _reserve_first(self, job: PodMigrationJob) -> None:
         pod = await self._pod(job)
         if pod is None or not pod["spec"].get("nodeName"):
             await self._end(job, "Failed", rules.NO_POD, "pod not found or not scheduled")

@@ -20,11 +20,11 @@ from wharfinger.systems.reservation.kinds.views import Reservation, ReservationS
 from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
 
 SET_LABEL = "wharfinger.dev/reservation-set"
-_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
-_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
-AT_ONCE = 50  # reservations created before the status is updated
-RETRY = 30.0  # seconds before a rejected creation is retried
-SOON = 1.0  # seconds before a name conflict is checked again
+_SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
+_COPIED_ANNOTATIONS = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+CREATE_BATCH = 50  # reservations created before the status is updated
+REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
+CONFLICT_RETRY = 1.0  # seconds before a name conflict is checked again
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def plan(
 ) -> ReservationSetPlan:
     """Plan the next changes to a set. Nothing is created once the set has expired (`over`). `taken` tells whether the
     name for a number belongs to an unrelated reservation."""
-    made = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    planned = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
         reservation = there[number]
@@ -54,20 +54,20 @@ def plan(
             continue
         if reservation.phase == "Failed":
             if not over:
-                made.delete.append(number)
+                planned.delete.append(number)
             continue
         if reservation.phase != "Succeeded" or not replace_used:
             counted += 1
-        made.counts[reservation.phase] += 1
+        planned.counts[reservation.phase] += 1
     if counted > wanted:
-        made.delete += _surplus(there, counted - wanted)
+        planned.delete += _surplus(there, counted - wanted)
     number = 0
     while counted < wanted and not over:
         if number not in there and not taken(number):
-            made.create.append(number)
+            planned.create.append(number)
             counted += 1
         number += 1
-    return made
+    return planned
 
 
 def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
@@ -98,7 +98,7 @@ def expiry(document: Document) -> tuple[str, float | None]:
 def reservation_of(document: Document, number: int) -> Document:
     """The reservation with this number."""
     metadata, spec = document["metadata"], document["spec"]
-    body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
+    body = {name: deepcopy(value) for name, value in spec.items() if name not in _SET_FIELDS}
     expires, _ = expiry(document)
     body |= {"expires": expires} if expires else {"ttl": "0s"}
     annotations = metadata.get("annotations") or {}
@@ -108,7 +108,7 @@ def reservation_of(document: Document, number: int) -> Document:
         "metadata": {
             "name": f"{metadata['name']}-{number}",
             "labels": {**(metadata.get("labels") or {}), SET_LABEL: metadata["name"]},
-            "annotations": {name: annotations[name] for name in _PASSED_ON if name in annotations},
+            "annotations": {name: annotations[name] for name in _COPIED_ANNOTATIONS if name in annotations},
             "ownerReferences": [controller_reference(RESERVATION_SETS, view(metadata, ObjectMeta))],
         },
         "spec": body,
@@ -123,12 +123,12 @@ class ReservationSetController(ContextController[str]):
         self._sets = context.documents(RESERVATION_SETS)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._by_owner = self._reservations.index("controller", _owner_uid)
-        self._sets.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._sets.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._reservations.add_handler(
             self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
         )
 
-    def _seen(self, document: Document) -> None:
+    def _enqueue(self, document: Document) -> None:
         self.queue.add(document["metadata"]["name"])
 
     def _reservation_changed(self, reservation: Reservation) -> None:
@@ -143,22 +143,24 @@ class ReservationSetController(ContextController[str]):
         there = self._numbered(document)
         spec, now = document["spec"], self.context.now()
         _, end = expiry(document)
-        made = plan(
+        planned = plan(
             spec.get("replicas", 1),
             there,
             replace_used=bool(spec.get("replaceUsed")),
             over=end is not None and now > end,
             taken=lambda number: number not in there and self._reservations.get(f"{key}-{number}") is not None,
         )
-        for number in made.delete:
+        for number in planned.delete:
             await self._delete(there[number])
-        refusal = await self._create(key, [reservation_of(document, number) for number in made.create[:AT_ONCE]])
-        if len(made.create) > AT_ONCE and not refusal:
+        refusal = await self._create(
+            key, [reservation_of(document, number) for number in planned.create[:CREATE_BATCH]]
+        )
+        if len(planned.create) > CREATE_BATCH and not refusal:
             self.queue.add(key)  # update the status before creating the rest
         for number, reservation in there.items():
-            if number not in made.delete and not reservation.ended:
+            if number not in planned.delete and not reservation.ended:
                 await self._update(document, number, reservation)
-        await self._tell(document, made, refusal)
+        await self._write_status(document, planned, refusal)
 
     async def _create(self, key: str, documents: list[Document]) -> str:
         """Create reservations; returns the reason if they were rejected for now, for example by a quota."""
@@ -169,13 +171,13 @@ class ReservationSetController(ContextController[str]):
         for outcome in outcomes:
             if isinstance(outcome, AlreadyExists):
                 # Either our own, not yet in the informer, or an unrelated reservation with the same name.
-                self.queue.add_after(key, SOON)
+                self.queue.add_after(key, CONFLICT_RETRY)
             elif isinstance(outcome, ApiError) and outcome.code in (403, 422):
                 refusal = str(outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
         if refusal:
-            self.queue.add_after(key, RETRY, background=True)
+            self.queue.add_after(key, REJECTION_RETRY, background=True)
         return refusal
 
     def _numbered(self, document: Document) -> dict[int, Reservation]:
@@ -197,7 +199,9 @@ class ReservationSetController(ContextController[str]):
         """Apply changes of the set to a reservation; the scheduler resizes it."""
         wanted = reservation_of(document, number)
         labels, annotations = wanted["metadata"]["labels"], wanted["metadata"]["annotations"]
-        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
+        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has_metadata(
+            reservation.metadata, wanted["metadata"]
+        ):
             return
         try:
             current = await self.client.get(RESERVATIONS, reservation.metadata.name)
@@ -206,15 +210,17 @@ class ReservationSetController(ContextController[str]):
             metadata = current["metadata"]
             metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
             others = {
-                name: text for name, text in (metadata.get("annotations") or {}).items() if name not in _PASSED_ON
+                name: text
+                for name, text in (metadata.get("annotations") or {}).items()
+                if name not in _COPIED_ANNOTATIONS
             }
             metadata["annotations"] = {**others, **annotations}
             await self.client.update(RESERVATIONS, current)
         except NotFound:
             return
 
-    async def _tell(self, document: Document, made: ReservationSetPlan, refusal: str) -> None:
-        counts, wanted = made.counts, document["spec"].get("replicas", 1)
+    async def _write_status(self, document: Document, planned: ReservationSetPlan, refusal: str) -> None:
+        counts, wanted = planned.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used out of {wanted}"
         reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
@@ -241,7 +247,7 @@ def _owner_uid(reservation: Reservation) -> list[str]:
     return [owner.uid] if owner is not None and owner.kind == RESERVATION_SETS.kind else []
 
 
-def _has(metadata: ObjectMeta, wanted: Document) -> bool:
+def _has_metadata(metadata: ObjectMeta, wanted: Document) -> bool:
     """Whether the labels and annotations of the set are applied. Additional ones are allowed."""
-    passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
+    passed_on = {name: text for name, text in metadata.annotations.items() if name in _COPIED_ANNOTATIONS}
     return dict(metadata.labels) | wanted["labels"] == metadata.labels and passed_on == dict(wanted["annotations"])

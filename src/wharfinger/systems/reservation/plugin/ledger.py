@@ -65,10 +65,10 @@ class ReservationHolding:
 
     __slots__ = (
         "allocated",
+        "consumer_limit",
         "consumers",
         "created",
         "inner",
-        "most",
         "names",
         "number",
         "once",
@@ -99,7 +99,7 @@ class ReservationHolding:
         self.names = amounts(quantities)  # reserved amounts by name, in the scheduler's units
         self.reserved: Numbers = dict(_numbered(tables, self.names))
         self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
-        self.most: Numbers = self.reserved  # upper bound for consumers if it is restricted
+        self.consumer_limit: Numbers = self.reserved  # upper bound for consumers if it is restricted
         self.pods_limit = self.names.get(PODS)
         self.restricted: frozenset[int] | None = None  # resources that must come from it alone; None: not restricted
         if reservation.spec.allocate_policy == "Restricted":
@@ -130,7 +130,7 @@ class ReservationHolding:
         """Limit new consumers to the smaller size that is being written."""
         if smaller is not None:
             wanted = amounts(smaller)
-            self.most = {
+            self.consumer_limit = {
                 number: min(amount, wanted.get(tables.resource_names[number], 0))
                 for number, amount in self.reserved.items()
             }
@@ -310,15 +310,15 @@ class ReservationLedger:
         """Record a new size that is being written. Until the update arrives, other pods see the larger of both sizes
         and consumers are limited to the smaller."""
         self._promised[uid] = quantities
-        self._again(uid)
+        self._reapply(uid)
 
     def forget_promise(self, uid: str, quantities: Quantities) -> None:
         """Drop a promise whose write failed, unless a newer one has replaced it."""
         if self._promised.get(uid) is quantities:
             del self._promised[uid]
-            self._again(uid)
+            self._reapply(uid)
 
-    def _again(self, uid: str) -> None:
+    def _reapply(self, uid: str) -> None:
         reservation = self.reservations.pop(uid, None)
         if reservation is not None:
             self.set(reservation)

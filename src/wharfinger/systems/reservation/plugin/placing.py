@@ -60,15 +60,15 @@ class Placing(Prepared):
         taken = self._ledger.stand_ins_on
         for index, row in enumerate(rows.tolist()):
             if not codes[index] and (self._pre_allocation or row in taken):
-                codes[index] = self._other(row)
+                codes[index] = self._check_row(row)
         return codes
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         if self._pinned and self._tables.row_of.get(self._pinned, -1) != row:
             return self._not_pinned
-        return self._other(row)
+        return self._check_row(row)
 
-    def _other(self, row: int) -> int:
+    def _check_row(self, row: int) -> int:
         for policy in self._ledger.policies_on(row):
             if bool(policy) is not bool(self._policy):
                 return self._conflict

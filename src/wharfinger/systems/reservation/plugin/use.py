@@ -208,7 +208,7 @@ class Using(Prepared, Overlays):
         for number, amount in self._wanted:
             if number in holding.restricted and number in holding.reserved:
                 used = holding.allocated[number] - freed.get(number, 0) + holding.inner.get(number, 0)
-                if amount > max(0, holding.most[number] - used):
+                if amount > max(0, holding.consumer_limit[number] - used):
                     reasons.append(f"Reservation(s) Insufficient {self._tables.resource_names[number]}")
         return reasons
 
@@ -317,10 +317,10 @@ class Using(Prepared, Overlays):
         imagined = simulation.state.get(self) if simulation is not None else None
         if imagined is None:
             # Not part of a preemption simulation: any reservation on the row will do.
-            return 0 if not self.required or self.nominate(row) is not None else self._why_not(row)
+            return 0 if not self.required or self.nominate(row) is not None else self._refusal(row)
         candidate = imagined.candidate
         if candidate is None:
-            return self._why_not(row) if self.required else 0
+            return self._refusal(row) if self.required else 0
         reasons = self._short_inside(candidate, imagined)
         if reasons:
             return self.refuse(unschedulable(*reasons))
@@ -330,7 +330,7 @@ class Using(Prepared, Overlays):
         # If no reservation is required, this filter rejects no row.
         return RowFunctions(self.filter_row, self.score_row, None if self.required else ())
 
-    def _why_not(self, row: int) -> int:
+    def _refusal(self, row: int) -> int:
         reasons: dict[str, None] = {}
         for holding in self._matched[row].values():
             reasons.update(dict.fromkeys(self._short_inside(holding, None)))

@@ -12,7 +12,7 @@ from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESER
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
 from wharfinger.systems.reservation.rules.reservations import ORDER
 
-FIRST = "1"  # the lowest valid value of the order label
+LOWEST_ORDER = "1"  # the lowest valid value of the order label
 ABORT = "wharfinger.dev/abort"
 JOB_LABEL = "wharfinger.dev/pod-migration-job"
 NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
@@ -73,7 +73,7 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
             **metadata,
             "name": reservation_name(job),
             # The replacement may match other reservations as well; the order label makes it prefer this one.
-            "labels": {ORDER: FIRST, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            "labels": {ORDER: LOWEST_ORDER, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,

@@ -26,7 +26,7 @@ TTL = "10m"
 GUARANTEE_SECONDS = 30.0  # how long evictions wait for the reservation to be bound
 
 
-_LEFT_OUT = (
+_OMITTED_FIELDS = (
     "priority",
     "priorityClassName",
     "preemptionPolicy",
@@ -115,7 +115,7 @@ def guarantee(pod: Document, node: str, *, aligned: bool) -> Document:
     are running, and are checked when the pod itself is scheduled.
     """
     metadata = pod["metadata"]
-    spec = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _LEFT_OUT}
+    spec = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _OMITTED_FIELDS}
     spec["nodeName"] = node
     affinity = spec.get("affinity") or {}
     for side in ("podAffinity", "podAntiAffinity"):

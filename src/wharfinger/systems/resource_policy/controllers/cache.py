@@ -44,7 +44,7 @@ class CountedPolicy:
             tuple[str | None, ...], Units
         ] = {}  # cache: units by the values of the labels that selectors use
         for name, labels in nodes.items():
-            self.look_at(name, labels)
+            self.update_node(name, labels)
 
     def units_of(self, labels: Labels) -> Units:
         values = tuple(labels.get(key) for key in self._keys)
@@ -53,7 +53,7 @@ class CountedPolicy:
             units = self._known[values] = self.rules.units_of(labels)
         return units
 
-    def look_at(self, node: str, labels: Labels | None) -> bool:
+    def update_node(self, node: str, labels: Labels | None) -> bool:
         """Handle an added, changed or (None) deleted node; returns whether the status is affected."""
         before = len(self.overlapping)
         if labels is not None and len(self.units_of(labels)) > 1:
@@ -113,19 +113,19 @@ class CountedPolicy:
 
 
 class PolicyCache:
-    """`pods_to_see` and `policies_to_see` collect the keys to reconcile; the controller clears them."""
+    """`dirty_pods` and `dirty_policies` collect the keys to reconcile; the controller clears them."""
 
     def __init__(self, schedulables: Sequence[type[Schedulable]] = ()) -> None:
         self._schedulables = schedulables
         self.policies: dict[str, dict[str, CountedPolicy]] = {}  # by namespace and name
         self.faults: dict[ObjectKey, str] = {}  # invalid policies and their faults
-        self.pods_to_see: set[ObjectKey] = set()
-        self.policies_to_see: set[ObjectKey] = set()
+        self.dirty_pods: set[ObjectKey] = set()
+        self.dirty_policies: set[ObjectKey] = set()
         self._pods: dict[str, dict[ObjectKey, Pod]] = {}  # by namespace; without terminated pods
         self._governing: dict[ObjectKey, tuple[str, ...]] = {}  # names of the policies that match a pod, if any
         self._nodes: dict[str, Labels] = {}
-        self._on: dict[str, set[ObjectKey]] = {}  # pods by node
-        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until `_gather`
+        self._pods_on: dict[str, set[ObjectKey]] = {}  # pods by node
+        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until `_collect_moved`
 
     def governing(self, key: ObjectKey) -> list[CountedPolicy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
@@ -154,24 +154,24 @@ class PolicyCache:
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
         metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
-        if old is not None and new is not None and self._same(old, new) and not self._resized(old, new):
+        if old is not None and new is not None and self._is_unchanged(old, new) and not self._is_resized(old, new):
             if not new.terminal:
                 self._pods[metadata.namespace][metadata.key] = new
                 if old.metadata.annotations != metadata.annotations:
-                    self.pods_to_see.add(metadata.key)
+                    self.dirty_pods.add(metadata.key)
             return
         if old is not None:
             self._forget_pod(old)
         if new is not None and not new.terminal:
             self._pods.setdefault(metadata.namespace, {})[metadata.key] = new
             if new.spec.node_name:
-                self._on.setdefault(new.spec.node_name, set()).add(metadata.key)
+                self._pods_on.setdefault(new.spec.node_name, set()).add(metadata.key)
             self._govern(new)
             if marked(metadata.annotations) or metadata.key in self._governing:
-                self.pods_to_see.add(metadata.key)
-        self._gather(metadata.namespace)
+                self.dirty_pods.add(metadata.key)
+        self._collect_moved(metadata.namespace)
 
-    def _same(self, old: Pod, new: Pod) -> bool:
+    def _is_unchanged(self, old: Pod, new: Pod) -> bool:
         """Whether an update left everything that affects counting unchanged."""
         return (
             old.metadata.uid == new.metadata.uid
@@ -181,7 +181,7 @@ class PolicyCache:
             and self.uses(old) == self.uses(new)
         )
 
-    def _resized(self, old: Pod, new: Pod) -> bool:
+    def _is_resized(self, old: Pod, new: Pod) -> bool:
         """Whether the requests of a pod changed and a policy in its namespace depends on them."""
         policies = self.policies.get(new.metadata.namespace, {})
         return any(policy.rules.sized for policy in policies.values()) and requests(old) != requests(new)
@@ -193,11 +193,11 @@ class PolicyCache:
         pods.pop(key, None)
         if not pods:
             self._pods.pop(key[0], None)
-        on = self._on.get(pod.spec.node_name)
+        on = self._pods_on.get(pod.spec.node_name)
         if on is not None:
             on.discard(key)
             if not on:
-                del self._on[pod.spec.node_name]
+                del self._pods_on[pod.spec.node_name]
 
     def _govern(self, pod: Pod) -> None:
         """Count the pod for the policies that match it."""
@@ -212,7 +212,7 @@ class PolicyCache:
             policy = policies[name]
             if labels is not None and policy.rules.counts(pod):
                 policy.count(pod, labels, self.uses(pod))
-                self.policies_to_see.add((key[0], name))
+                self.dirty_policies.add((key[0], name))
             self._share(policy, name, key[0], names, 1)
 
     def _ungovern(self, key: ObjectKey) -> None:
@@ -221,7 +221,7 @@ class PolicyCache:
             policy = self.policies.get(key[0], {}).get(name)
             if policy is not None:
                 if policy.uncount(key):
-                    self.policies_to_see.add((key[0], name))
+                    self.dirty_policies.add((key[0], name))
                 self._share(policy, name, key[0], names, -1)
 
     def _share(self, policy: CountedPolicy, name: str, namespace: str, names: Iterable[str], amount: int) -> None:
@@ -230,13 +230,13 @@ class PolicyCache:
                 policy.shared[other] += amount
                 if not policy.shared[other]:
                     del policy.shared[other]
-                self.policies_to_see.add((namespace, name))
+                self.dirty_policies.add((namespace, name))
 
-    def _gather(self, namespace: str) -> None:
+    def _collect_moved(self, namespace: str) -> None:
         """Collect pods whose charge changed because another pod was added or removed."""
         moved = self._moved.get(namespace)
         if moved:
-            self.pods_to_see.update((namespace, name) for _, _, name in moved)
+            self.dirty_pods.update((namespace, name) for _, _, name in moved)
             moved.clear()
 
     # -- nodes
@@ -252,24 +252,24 @@ class PolicyCache:
             self._nodes[name] = labels
         for namespace, policies in self.policies.items():
             for policy_name, policy in policies.items():
-                if policy.look_at(name, labels):
-                    self.policies_to_see.add((namespace, policy_name))
+                if policy.update_node(name, labels):
+                    self.dirty_policies.add((namespace, policy_name))
         touched = set()
-        for key in self._on.get(name, ()):
+        for key in self._pods_on.get(name, ()):
             if key in self._governing:
                 self._ungovern(key)
                 self._govern(self._pods[key[0]][key])
-                self.pods_to_see.add(key)
+                self.dirty_pods.add(key)
                 touched.add(key[0])
         for namespace in touched:
-            self._gather(namespace)
+            self._collect_moved(namespace)
 
     # -- policies
 
     def set_policy(self, old: Document | None, new: Document | None) -> None:
         metadata = (new or old)["metadata"]  # type: ignore[index]  # one of them is there
         key = (metadata.get("namespace", ""), metadata["name"])
-        self.policies_to_see.add(key)
+        self.dirty_policies.add(key)
         if old is not None and new is not None and old.get("spec") == new.get("spec"):
             return
         namespace, name = key
@@ -292,8 +292,8 @@ class PolicyCache:
                     concerned.add(each)
         for each in concerned:
             self._govern(pods[each])
-        self.pods_to_see |= concerned
-        self._gather(namespace)
+        self.dirty_pods |= concerned
+        self._collect_moved(namespace)
         if not policies:
             del self.policies[namespace]
             self._moved.pop(namespace, None)

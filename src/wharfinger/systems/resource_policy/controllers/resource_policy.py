@@ -27,7 +27,7 @@ from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 QueueKey = tuple[Literal["pod", "policy"], str, str]
 """The type, namespace and name of the object to reconcile."""
 
-GATHER = 1.0
+STATUS_BATCH_SECONDS = 1.0
 """Seconds for which count changes are batched before the status is written, because pods arrive in bursts."""
 
 
@@ -39,9 +39,9 @@ class ResourcePolicyController(Controller[QueueKey]):
         super().__init__(observer=context.observer)
         self._context = context
         others = schedulables()
-        self._world = PolicyCache(others)
+        self._cache = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
-        self._told: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
+        self._cost_events: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
@@ -66,15 +66,15 @@ class ResourcePolicyController(Controller[QueueKey]):
     # -- event handlers
 
     def _policy_changed(self, old: Document | None, new: Document | None) -> None:
-        self._world.set_policy(old, new)
+        self._cache.set_policy(old, new)
         if new is not None:
             self.queue.add(("policy", new["metadata"].get("namespace", ""), new["metadata"]["name"]))
         self._enqueue()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None and old is not None:
-            self._told.pop(old.metadata.key, None)
-        self._world.set_pod(old, new)
+            self._cost_events.pop(old.metadata.key, None)
+        self._cache.set_pod(old, new)
         self._enqueue()
 
     def _follow(self, schedulable: type[Schedulable]) -> None:
@@ -84,32 +84,32 @@ class ResourcePolicyController(Controller[QueueKey]):
         informer.add_handler(lambda new: changed(None, new), changed, lambda old: changed(old, None))
 
     def _schedulable_changed(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
-        self._world.set_schedulable(schedulable, old, new)
+        self._cache.set_schedulable(schedulable, old, new)
         self._enqueue()
 
     def _node_changed(self, name: str, node: Node | None) -> None:
-        self._world.set_node(node, name)
+        self._cache.set_node(node, name)
         self._enqueue()
 
     def _enqueue(self) -> None:
-        world = self._world
-        for namespace, name in sorted(world.pods_to_see):
+        cache = self._cache
+        for namespace, name in sorted(cache.dirty_pods):
             self.queue.add(("pod", namespace, name))
-        world.pods_to_see.clear()
-        for namespace, name in sorted(world.policies_to_see):
-            self.queue.add_after(("policy", namespace, name), GATHER)
-        world.policies_to_see.clear()
+        cache.dirty_pods.clear()
+        for namespace, name in sorted(cache.dirty_policies):
+            self.queue.add_after(("policy", namespace, name), STATUS_BATCH_SECONDS)
+        cache.dirty_policies.clear()
 
     # -- reconciling
 
     async def reconcile(self, key: QueueKey) -> None:
         what, namespace, name = key
         if what == "pod":
-            pod = self._pods.get(name, namespace) or self._world.stand_in((namespace, name))
+            pod = self._pods.get(name, namespace) or self._cache.stand_in((namespace, name))
             if pod is None or pod.terminal or pod.terminating:
                 return
             if not pod.spec.node_name:
-                await self._let_further(key, pod)
+                await self._allow_next_units(key, pod)
             elif not isinstance(pod, StandIn):
                 await self._set_cost(pod)
         else:
@@ -118,35 +118,35 @@ class ResourcePolicyController(Controller[QueueKey]):
                 await self._set_status(document)
 
     async def _set_cost(self, pod: Pod) -> None:
-        policy = self._cost_giver(pod)
+        policy = self._cost_policy(pod)
         wanted = None if policy is None else policy.cost(pod.metadata.key)
         if policy is not None and wanted is None:
             return  # its node is unknown, so its unit is, too
         metadata = pod.metadata
-        wish = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
-        if wish.annotations:
+        cost_change = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
+        if cost_change.annotations:
             identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-            patch = {"metadata": {**identity, "annotations": dict(wish.annotations)}}
+            patch = {"metadata": {**identity, "annotations": dict(cost_change.annotations)}}
             await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
-        if policy is not None and wish.kept and self._told.get(metadata.key) != metadata.uid:
-            self._told[metadata.key] = metadata.uid
+        if policy is not None and cost_change.kept and self._cost_events.get(metadata.key) != metadata.uid:
+            self._cost_events[metadata.key] = metadata.uid
             message = (
                 f"the deletion cost {metadata.annotations[DELETION_COST]} was set by the user and is kept; resource policy "
                 f'"{policy.rules.name}" would set {wanted}'
             )
             self._context.recorder.event(PODS, pod, "Normal", "DeletionCostKept", message)
 
-    def _cost_giver(self, pod: Pod) -> CountedPolicy | None:
+    def _cost_policy(self, pod: Pod) -> CountedPolicy | None:
         """The policy that sets the pod's deletion cost: its only governing policy, if that policy has different costs."""
         if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
             return None
-        governing = self._world.governing(pod.metadata.key)
+        governing = self._cache.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
 
-    async def _let_further(self, key: QueueKey, pod: Pod) -> None:
+    async def _allow_next_units(self, key: QueueKey, pod: Pod) -> None:
         """Allow a pod or reservation that has waited long enough to use units of a lower priority. The scheduler reads
         this from an annotation."""
-        governing = self._world.governing(pod.metadata.key)
+        governing = self._cache.governing(pod.metadata.key)
         if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
             return
         rules, metadata = governing[0].rules, pod.metadata
@@ -166,8 +166,8 @@ class ResourcePolicyController(Controller[QueueKey]):
     async def _set_status(self, document: Document) -> None:
         metadata = document["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        policy = self._world.policies.get(namespace, {}).get(name)
-        conditions = [_valid(self._world.faults.get((namespace, name), ""))]
+        policy = self._cache.policies.get(namespace, {}).get(name)
+        conditions = [_valid(self._cache.faults.get((namespace, name), ""))]
         status: Document = {"units": None, "summary": None}
         if policy is not None:
             conditions += [_overlapping(policy), _conflicting(policy)]
@@ -179,14 +179,20 @@ class ResourcePolicyController(Controller[QueueKey]):
             )
         before = (document.get("status") or {}).get("conditions") or []
         now = format_time(self._context.now())
-        dated = [_dated(condition, before, metadata.get("generation", 0), now) for condition in conditions]
+        conditions_with_times = [
+            _with_times(condition, before, metadata.get("generation", 0), now) for condition in conditions
+        ]
         await patch_status(
-            self._context.client, RESOURCE_POLICIES, document, {"conditions": dated, **status}, locked=True
+            self._context.client,
+            RESOURCE_POLICIES,
+            document,
+            {"conditions": conditions_with_times, **status},
+            locked=True,
         )
         for condition in conditions:
-            self._tell(document, condition, before)
+            self._record_event(document, condition, before)
 
-    def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
+    def _record_event(self, document: Document, condition: Document, before: list[Document]) -> None:
         """Record an event if the condition has just changed for the worse."""
         wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
         known = find_condition(before, condition["type"])
@@ -225,6 +231,6 @@ def _conflicting(policy: CountedPolicy) -> Document:
     return {"type": "Conflicting", "status": "False", "reason": "NoOtherPolicy", "message": ""}
 
 
-def _dated(condition: Document, before: list[Document], generation: int, now: str) -> Document:
+def _with_times(condition: Document, before: list[Document], generation: int, now: str) -> Document:
     changed = transition_time(find_condition(before, condition["type"]), condition["status"], now)
     return {**condition, "observedGeneration": generation, "lastTransitionTime": changed}

@@ -19,7 +19,7 @@ _ABSENT: Any = object()
 
 
 class Book:
-    MEMORY = 1 << 14  # number of shapes whose governing policies are cached
+    CACHE_SIZE = 1 << 14  # number of shapes whose governing policies are cached
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -114,7 +114,7 @@ class Book:
                 for policy in self._policies.get(shape.namespace, {}).values()
                 if policy.rules.governs(shape.labels)
             ]
-            if len(self._governing) >= self.MEMORY:
+            if len(self._governing) >= self.CACHE_SIZE:
                 self._governing.clear()
             self._governing[shape.number] = found
         return found

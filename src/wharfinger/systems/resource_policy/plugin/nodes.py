@@ -26,7 +26,7 @@ class NodeKinds:
         self.version = 0  # incremented when the kind of a row changes or a kind is added
         self._numbers: dict[Units, int] = {}
         self._position = tables.node_log.position
-        self._look_at(tables.rows)
+        self._evaluate(tables.rows)
 
     def at(self, row: int) -> Units:
         """The units of a row's node. A new row is evaluated on the spot, because the tables log a node only after
@@ -57,13 +57,13 @@ class NodeKinds:
         rows = np.arange(capacity) if logged is None else np.unique(logged)
         before = self.kinds[rows]
         self.kinds[rows] = UNKNOWN
-        self._look_at(rows[self._tables.alive[rows]])
+        self._evaluate(rows[self._tables.alive[rows]])
         changed: list[int] = rows[self.kinds[rows] != before].tolist()
         if changed:
             self.version += 1
         return changed
 
-    def _look_at(self, rows: Rows) -> None:
+    def _evaluate(self, rows: Rows) -> None:
         if not len(rows):
             return
         # [row, unit], packed into bytes so that rows with the same units compare equal

@@ -54,15 +54,15 @@ class SizedCharges:
 
     @property
     def counts(self) -> list[int]:
-        self._go_through()
+        self._recompute()
         return self._counts
 
     def has_room(self, unit: int, size: Size = NOTHING) -> bool:
-        self._go_through()
+        self._recompute()
         return self._limits[unit].fits(self._counts[unit], self._used[unit], size, self._total + 1)
 
     def unit(self, order: Order) -> int | None:
-        self._go_through()
+        self._recompute()
         return self._units[order]
 
     def add(self, order: Order, units: Units, size: Size = NOTHING, places: int = 1) -> None:
@@ -74,7 +74,7 @@ class SizedCharges:
             self._stale = True
         else:
             self._charge(order, units[0] if units else None, size, places, 1)
-        self._tell((order,))
+        self._report_moved((order,))
 
     def remove(self, order: Order) -> None:
         units, size, places = self._pods.pop(order)
@@ -86,14 +86,14 @@ class SizedCharges:
             self._stale = True
         else:
             self._charge(order, self._units.pop(order), size, places, -1)
-        self._tell(())
+        self._report_moved(())
 
-    def _tell(self, came: Iterable[Order]) -> None:
+    def _report_moved(self, added: Iterable[Order]) -> None:
         """Report pods whose charge changed to `moved`, which requires recomputing immediately."""
         if self.moved is not None:
-            self.moved.update(came)
+            self.moved.update(added)
             before = self._units
-            self._go_through()
+            self._recompute()
             if before is not self._units:
                 self.moved.update(order for order, unit in self._units.items() if before.get(order, unit) != unit)
 
@@ -106,7 +106,7 @@ class SizedCharges:
             for name in self._limits[unit].resources:
                 used[name] = used.get(name, 0) + sign * size.get(name, 0)
 
-    def _go_through(self) -> None:
+    def _recompute(self) -> None:
         """Recompute if stale: pods are charged oldest first, each to the first of its units with room or else to its
         first unit."""
         if not self._stale:

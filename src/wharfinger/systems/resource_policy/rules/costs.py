@@ -31,13 +31,15 @@ def change(annotations: Mapping[str, str], wanted: int | None, policy: str = "")
     """The change to a pod's annotations. `wanted` is the cost, or None if the pod should have no cost of ours."""
     cost, marker = annotations.get(DELETION_COST), annotations.get(MARKER)
     if cost is not None and cost != marker:
-        return _only(annotations, {}, kept=wanted is not None)
+        return _without_marks(annotations, {}, kept=wanted is not None)
     if wanted is None:
-        return _only(annotations, {DELETION_COST: None} if cost is not None else {})
+        return _without_marks(annotations, {DELETION_COST: None} if cost is not None else {})
     ours = {DELETION_COST: str(wanted), MARKER: str(wanted), POLICY: policy}
     return CostChange({key: value for key, value in ours.items() if annotations.get(key) != value})
 
 
-def _only(annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False) -> CostChange:
+def _without_marks(
+    annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False
+) -> CostChange:
     """The change that removes our own annotations, in addition to `further`."""
     return CostChange({**further, **{key: None for key in (MARKER, POLICY) if key in annotations}}, kept)
