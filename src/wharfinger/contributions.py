@@ -1,4 +1,4 @@
-"""Values that systems hand to the commands, reports and manifests: plain data without behaviour of its own.
+"""What systems hand to the commands, reports and manifests.
 
 `wharfinger.system.System` has a method for each of them. Nothing here knows any particular system.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from wharfinger.api.configuration import Configuration
     from wharfinger.api.registry import Resource
+    from wharfinger.client.interface import Client
 
 Document = dict[str, Any]
 ComparedKey = tuple[str, str, str]
@@ -45,6 +47,37 @@ class Sample:
     ready: Mapping[str, Callable[[Document], bool]] = field(default_factory=dict)
     """By kind: when the next object may be created."""
     awaited: tuple[Resource, ...] = ()  # kinds that must have an object before the summary is shown
+
+
+class SystemReport:
+    """What a system tells in reports. Every attribute and method has a default that tells nothing."""
+
+    kinds: ClassVar[Sequence[Resource]] = ()
+    """The kinds that `sections` reads."""
+
+    compared_noun: ClassVar[str] = ""
+    """What `compared` is about, as a noun in the singular."""
+
+    status_key: ClassVar[str] = ""
+    """The key of `status` in the JSON of `wharf status`; empty if the system has nothing to tell."""
+
+    sample: ClassVar[Sample | None] = None
+
+    def sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
+        """Tables of `wharf simulate` about these objects, which are of any kind."""
+        return ()
+
+    def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[ComparedKey, Mapping[str, Any]]:
+        """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
+        return {}
+
+    async def status(self, client: Client, configuration: Configuration) -> StatusPart | None:
+        """What `wharf status` tells about a control plane that runs with this configuration."""
+        return None
+
+    def startup_note(self, configuration: Configuration) -> str:
+        """A few words about the settings, for the line that `wharf webhook` prints when it starts."""
+        return ""
 
 
 class RoleRule(NamedTuple):
@@ -103,3 +136,12 @@ class InstallComponent:
     objects: tuple[Document, ...] = ()  # roles and bindings; an administrator may take them over
     is_shipped: Callable[[Document], bool] = lambda document: False
     """Whether an object of its kinds is one that it creates itself, so that nothing is lost with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What a system needs in order to run, on a real cluster and with the embedded API server."""
+
+    component: InstallComponent | None = None  # of `wharf install`
+    embedded: EmbeddedAccess = EmbeddedAccess()
+    processes: tuple[SystemProcess, ...] = ()

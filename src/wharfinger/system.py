@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -22,18 +23,10 @@ if TYPE_CHECKING:
     from wharfinger.admission.quota import QuotaExtension
     from wharfinger.admission.scheduler_records import SchedulerRecord
     from wharfinger.api.configuration import Block, Configuration
-    from wharfinger.api.registry import Document, Kind, KindExtension, Resource
+    from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
     from wharfinger.client.interface import Client
-    from wharfinger.contributions import (
-        ComparedKey,
-        EmbeddedAccess,
-        InstallComponent,
-        ReportSection,
-        Sample,
-        StatusPart,
-        SystemProcess,
-    )
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
@@ -119,55 +112,23 @@ class System:
         """Subcommands of `wharf explain` by name."""
         return {}
 
-    def report_kinds(self) -> Sequence[Resource]:
-        """Kinds that `report_sections` reads."""
-        return ()
+    def report(self) -> SystemReport:
+        """Sections of `wharf simulate`, `plan`, `status` and `up --sample`."""
+        from wharfinger.contributions import SystemReport
 
-    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
-        """Tables of `wharf simulate` about these objects, which are of any kind."""
-        return ()
-
-    compared: ClassVar[str] = ""
-    """What `compared_state` is about, as a noun in the singular."""
-
-    def compared_state(
-        self, objects: Callable[[Resource], Sequence[Document]]
-    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
-        """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
-        return {}
-
-    status_key: ClassVar[str] = ""
-    """The key of `status` in the JSON of `wharf status`; empty if the system has nothing to tell."""
-
-    async def status(self, client: Client, configuration: Configuration) -> StatusPart | None:
-        """What `wharf status` tells about a control plane that runs with this configuration."""
-        return None
-
-    def startup_note(self, configuration: Configuration) -> str:
-        """A few words about the settings, for the line that `wharf webhook` prints when it starts."""
-        return ""
-
-    def sample(self) -> Sample | None:
-        """Manifests for `wharf up --sample`."""
-        return None
+        return SystemReport()
 
     # -- running and installing
 
-    def processes(self) -> Sequence[SystemProcess]:
-        """Programs that run beside the scheduler and the controllers."""
-        return ()
+    def installation(self) -> Installation:
+        """The component of `wharf install`, permissions, and programs that run beside scheduler and controllers."""
+        from wharfinger.contributions import Installation
 
-    def embedded_access(self) -> EmbeddedAccess | None:
-        """Rules for the default roles of the embedded API server."""
-        return None
+        return Installation()
 
     async def bootstrap(self, client: Client, *, required: bool = True) -> None:
         """Creates the objects that a control plane must have before it serves requests. Unless `required`, a client
         without the permission to create them leaves that to others."""
-
-    def install_component(self) -> InstallComponent | None:
-        """What `wharf install` offers for this system."""
-        return None
 
     def cluster_settings(self, block: Mapping[str, Any], *, enforce: bool, scheduler: str = "") -> Mapping[str, Any]:
         """The block of the configuration document for a real cluster, given what the administrator wrote.
@@ -196,6 +157,16 @@ def systems() -> tuple[System, ...]:
             raise InvalidSystem(f"{GROUP}: two systems are called {system.name}")
         found[system.name] = system
     return tuple(found.values())
+
+
+def command_of(module: str, name: str = "command") -> Callable[[], click.Command]:
+    """A function that imports a module and returns its command."""
+
+    def load() -> click.Command:
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    return load
 
 
 def ordered_systems() -> list[System]:

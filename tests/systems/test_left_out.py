@@ -30,9 +30,11 @@ SYSTEMS: dict[str, System] = {
 }
 CORE_TESTS = (
     "api/test_columns.py",
-    "api/test_schemas.py",
+    "api/schema",
     "engine",
     "plugins",
+    "scheduler/test_live.py",
+    "scheduler/test_state.py",
     "store/test_create.py",
     "store/test_pods.py",
 )
@@ -81,7 +83,7 @@ def test_its_kinds_commands_and_component_are_gone(system: System, without: dict
     shown = {line.split()[0] for line in wharf(without, "--help").splitlines() if line.startswith("  ")}
     assert shown.isdisjoint(system.commands())
     assert shown.issuperset(name for other in others for name in other.commands())
-    component = system.install_component()
+    component = system.installation().component
     assert component is not None
     installed = list(yaml.safe_load_all(wharf(without, "install", "--offline", "--components", "all")))
     kinds = {

@@ -3,7 +3,7 @@
 Methods of a system import what they return, so that listing the systems loads none of their code.
 """
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 
 class RackSystem(System):
@@ -31,25 +31,17 @@ class RackSystem(System):
         return {"rack": RackController}
 
     def commands(self):
-        return {"racks": _racks}
+        return {"racks": command_of("wharfinger_racks.commands")}
 
-    def report_sections(self, objects):
-        from wharfinger.contributions import ReportSection
-        from wharfinger_racks.kinds import RACKS, row
+    def report(self):
+        from wharfinger_racks.report import RackReport
 
-        rows = [row(document) for document in objects if document.get("kind") == RACKS.kind]
-        return [ReportSection("Racks", ("rack", "closed", "nodes"), rows)]
+        return RackReport()
 
-    def embedded_access(self):
-        from wharfinger.contributions import EmbeddedAccess, RoleRule
+    def installation(self):
+        from wharfinger.contributions import EmbeddedAccess, Installation, RoleRule
 
-        return EmbeddedAccess(scheduler=(RoleRule("example.com", "racks", "get list watch"),))
+        return Installation(embedded=EmbeddedAccess(scheduler=(RoleRule("example.com", "racks", "get list watch"),)))
 
 
 system = RackSystem()
-
-
-def _racks():
-    from wharfinger_racks.commands import command
-
-    return command

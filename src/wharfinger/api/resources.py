@@ -70,7 +70,7 @@ def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhea
 
 
 def _is_plain(pod: Pod) -> bool:
-    """Whether the pod requests just what its only container requests. A shortcut: most pods are such."""
+    """Whether the requests of the pod are those of its only container: the common case, computed faster."""
     spec, status = pod.spec, pod.status
     if len(spec.containers) != 1 or spec.init_containers or spec.resources is not None or spec.overhead:
         return False

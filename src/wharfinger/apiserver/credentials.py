@@ -28,7 +28,7 @@ NODES = User("system:wharfinger:nodes", ("system:nodes", AUTHENTICATED))
 def component_users() -> dict[str, User]:
     """By component: each is its own user, with the rights of the role that is bound to that name."""
     users = {"scheduler": SCHEDULER, "controllers": CONTROLLERS, "nodes": NODES}
-    processes = (process for system in ordered_systems() for process in system.processes())
+    processes = (process for system in ordered_systems() for process in system.installation().processes)
     return users | {process.name: User(process.user, (AUTHENTICATED,)) for process in processes}
 
 

@@ -22,12 +22,11 @@ Rule = tuple[str, str, str] | RoleRule | Document
 
 
 def _access() -> list[EmbeddedAccess]:
-    found = (system.embedded_access() for system in ordered_systems())
-    return [access for access in found if access is not None]
+    return [system.installation().embedded for system in ordered_systems()]
 
 
 def _processes() -> list[SystemProcess]:
-    return [process for system in ordered_systems() for process in system.processes()]
+    return [process for system in ordered_systems() for process in system.installation().processes]
 
 
 def _urls(*urls: str, verbs: str = "get") -> Document:

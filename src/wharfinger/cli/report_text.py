@@ -25,7 +25,7 @@ def render(report: Document, *, everything: bool = False) -> str:
         *(
             _section(each.title, each.header, each.rows, limit)
             for system in ordered_systems()
-            for each in system.report_sections(objects)
+            for each in system.report().sections(objects)
         ),
         _refused(report["rejections"], limit),
         _expectations(report["expectations"]),

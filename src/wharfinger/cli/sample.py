@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 def samples() -> list[Sample]:
     """The sample of the core and those of the enabled systems."""
-    found = (system.sample() for system in ordered_systems())
+    found = (system.report().sample for system in ordered_systems())
     return [_WORKLOADS, *(sample for sample in found if sample is not None)]
 
 
@@ -121,7 +121,7 @@ async def _wait(client: HttpClient, expected: int) -> None:
 async def _report(client: HttpClient, refused: list[Document]) -> Document:
     """What `wharf simulate` would report of these objects."""
     objects: list[Document] = []
-    for resource in (NODES, PODS, *(kind for system in ordered_systems() for kind in system.report_kinds())):
+    for resource in (NODES, PODS, *(kind for system in ordered_systems() for kind in system.report().kinds)):
         try:
             items = (await client.list(resource, NAMESPACE if resource.namespaced else "")).items
         except NotFound:

@@ -133,7 +133,7 @@ class Supervisor:
         if name == "scheduler":
             wanted["--scheduler-names"] = "default-scheduler,wharfinger"
         if name == "controllers":
-            processes = (process for system in systems() for process in system.processes())
+            processes = (process for system in systems() for process in system.installation().processes)
             elsewhere = (f"-{controller}" for process in processes for controller in process.controllers)
             wanted["--controllers"] = ",".join(["*", *elsewhere])
         if name == "nodes":

@@ -16,13 +16,13 @@ class UnknownComponent(ValueError):
 
 def components() -> dict[str, InstallComponent]:
     """All components by name, in the order of their manifests."""
-    found = [_SCHEDULER, *(system.install_component() for system in ordered_systems())]
+    found = [_SCHEDULER, *(system.installation().component for system in ordered_systems())]
     return {component.name: component for component in found if component is not None}
 
 
 def system_processes() -> dict[str, SystemProcess]:
     """The programs of the systems by name."""
-    return {process.name: process for system in ordered_systems() for process in system.processes()}
+    return {process.name: process for system in ordered_systems() for process in system.installation().processes}
 
 
 def chosen(names: Iterable[str]) -> list[InstallComponent]:

@@ -188,7 +188,7 @@ def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
             facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
         state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
     for system in systems():
-        state.update(system.compared_state(world.objects))
+        state.update(system.report().compared(world.objects))
     return state
 
 

@@ -16,11 +16,16 @@ Template = dict[str, Any]
 """A pod template as a document: `{"metadata": …, "spec": …}`."""
 
 
-class ReplicaSetSpec(View, frozen=True):
-    replicas: int = 1
-    min_ready_seconds: int = 0
+class WorkloadSpec(View, frozen=True):
+    """What the specs of replica sets, deployments, daemon sets and stateful sets have in common."""
+
     selector: LabelSelector = field(default_factory=LabelSelector)
     template: Template = field(default_factory=dict)
+    min_ready_seconds: int = 0
+
+
+class ReplicaSetSpec(WorkloadSpec, frozen=True):
+    replicas: int = 1
 
 
 class ReplicaSetStatus(View, frozen=True):
@@ -47,12 +52,9 @@ class DeploymentStrategy(View, frozen=True):
     rolling_update: RollingUpdateDeployment | None = None
 
 
-class DeploymentSpec(View, frozen=True):
+class DeploymentSpec(WorkloadSpec, frozen=True):
     replicas: int = 1
-    selector: LabelSelector = field(default_factory=LabelSelector)
-    template: Template = field(default_factory=dict)
     strategy: DeploymentStrategy = field(default_factory=DeploymentStrategy)
-    min_ready_seconds: int = 0
     revision_history_limit: int = 10
     paused: bool = False
     progress_deadline_seconds: int = 600
@@ -84,11 +86,8 @@ class DaemonSetUpdateStrategy(View, frozen=True):
     rolling_update: RollingUpdateDaemonSet | None = None
 
 
-class DaemonSetSpec(View, frozen=True):
-    selector: LabelSelector = field(default_factory=LabelSelector)
-    template: Template = field(default_factory=dict)
+class DaemonSetSpec(WorkloadSpec, frozen=True):
     update_strategy: DaemonSetUpdateStrategy = field(default_factory=DaemonSetUpdateStrategy)
-    min_ready_seconds: int = 0
     revision_history_limit: int = 10
 
 
@@ -121,16 +120,13 @@ class StatefulSetOrdinals(View, frozen=True):
     start: int = 0
 
 
-class StatefulSetSpec(View, frozen=True):
+class StatefulSetSpec(WorkloadSpec, frozen=True):
     replicas: int = 1
-    selector: LabelSelector = field(default_factory=LabelSelector)
-    template: Template = field(default_factory=dict)
     volume_claim_templates: tuple[Template, ...] = ()
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
     update_strategy: StatefulSetUpdateStrategy = field(default_factory=StatefulSetUpdateStrategy)
     revision_history_limit: int = 10
-    min_ready_seconds: int = 0
     persistent_volume_claim_retention_policy: ClaimRetentionPolicy = field(default_factory=ClaimRetentionPolicy)
     ordinals: StatefulSetOrdinals = field(default_factory=StatefulSetOrdinals)
 

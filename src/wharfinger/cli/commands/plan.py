@@ -177,7 +177,11 @@ def _text(found: ChangePlan, everything: bool) -> str:
     from wharfinger.system import ordered_systems
 
     if found.empty and not found.failed:
-        *nouns, last = ["workload", "pod", *(system.compared for system in ordered_systems() if system.compared)]
+        *nouns, last = [
+            "workload",
+            "pod",
+            *filter(None, (system.report().compared_noun for system in ordered_systems())),
+        ]
         return paint(f"No changes: every {', '.join(nouns)} and {last} stays as it is.", "green", bold=True)
     lines = []
     if found.changes:

@@ -86,7 +86,8 @@ def _ask(state: RunState) -> tuple[str, dict[str, StatusPart]]:
     from wharfinger.contributions import StatusPart
     from wharfinger.system import ordered_systems
 
-    parts = {system.status_key: StatusPart() for system in ordered_systems() if system.status_key}
+    reports = [system.report() for system in ordered_systems()]
+    parts = {report.status_key: StatusPart() for report in reports if report.status_key}
 
     async def ask() -> str:
         client = connect(state.kubeconfig)
@@ -94,9 +95,9 @@ def _ask(state: RunState) -> tuple[str, dict[str, StatusPart]]:
             async with asyncio.timeout(5):
                 health = (await client.fetch("/readyz")).decode()
                 configuration, _ = read_configuration(state.config or None)
-                for system in ordered_systems():
-                    if part := await system.status(client, configuration):
-                        parts[system.status_key] = part
+                for report in reports:
+                    if part := await report.status(client, configuration):
+                        parts[report.status_key] = part
                 return health
         finally:
             await client.close()

@@ -103,7 +103,7 @@ def command(
                 with suppress(NotFound):  # a kind is not installed; its informer logs that
                     await system.bootstrap(client, required=False)
             server = WebhookServer(client, settings)
-            notes = [system.startup_note(settings.configuration) for system in ordered_systems()]
+            notes = [system.report().startup_note(settings.configuration) for system in ordered_systems()]
             await server.run(
                 lambda address: click.echo(", ".join([f"webhooks on https://{address}", *filter(None, notes)]))
             )

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 if TYPE_CHECKING:
     import click
 
     from wharfinger.admission.extension import AdmissionContext, SystemReviewers
     from wharfinger.api.configuration import Block
-    from wharfinger.api.registry import Document, Kind, Resource
+    from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
-    from wharfinger.contributions import (
-        ComparedKey,
-        EmbeddedAccess,
-        InstallComponent,
-        ReportSection,
-        Sample,
-        SystemProcess,
-    )
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import WebhookContext, WebhookHandler
@@ -30,7 +23,6 @@ if TYPE_CHECKING:
 class PlacementSystem(System):
     name = "placement"
     order = 40
-    compared = "placement"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.placement.settings import PlacementSettings
@@ -66,79 +58,29 @@ class PlacementSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"placement": _placement, "rollout": _rollout, "score": _score}
-
-    def report_kinds(self) -> Sequence[Resource]:
-        from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
-
-        return (
-            PLACEMENTS,
-            PLACEMENT_DECISIONS,
-        )
-
-    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
-        from wharfinger.systems.placement.report import sections
-
-        return sections(objects)
-
-    def compared_state(
-        self, objects: Callable[[Resource], Sequence[Document]]
-    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
-        from wharfinger.systems.placement.report import compared
-
-        return compared(objects)
-
-    def sample(self) -> Sample:
-        from wharfinger.systems.placement.report import SAMPLE
-
-        return SAMPLE
-
-    def embedded_access(self) -> EmbeddedAccess:
-        from wharfinger.systems.placement.install import EMBEDDED
-
-        return EMBEDDED
-
-    def install_component(self) -> InstallComponent:
-        from wharfinger.systems.placement.install import COMPONENT
-
-        return COMPONENT
-
-    def processes(self) -> Sequence[SystemProcess]:
-        from wharfinger.systems.placement.install import PROCESS
-
-        return (PROCESS,)
+        return {
+            "placement": command_of("wharfinger.systems.placement.commands.placement"),
+            "rollout": command_of("wharfinger.systems.placement.commands.rollout"),
+            "score": command_of("wharfinger.systems.placement.commands.score"),
+        }
 
     def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"placement": _explain}
+        return {"placement": command_of("wharfinger.systems.placement.commands.explain")}
 
     def scenario_extension(self) -> ScenarioExtension:
         from wharfinger.systems.placement.scenario import PlacementScenario
 
         return PlacementScenario()
 
+    def report(self) -> SystemReport:
+        from wharfinger.systems.placement.report import PlacementReport
+
+        return PlacementReport()
+
+    def installation(self) -> Installation:
+        from wharfinger.systems.placement.install import INSTALLATION
+
+        return INSTALLATION
+
 
 system = PlacementSystem()
-
-
-def _placement() -> click.Command:
-    from wharfinger.systems.placement.commands.placement import command
-
-    return command
-
-
-def _score() -> click.Command:
-    from wharfinger.systems.placement.commands.score import command
-
-    return command
-
-
-def _explain() -> click.Command:
-    from wharfinger.systems.placement.commands.explain import command
-
-    return command
-
-
-def _rollout() -> click.Command:
-    from wharfinger.systems.placement.commands.rollout import command
-
-    return command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wharfinger.api.rights import CRUD, EVENTS, LEASES, READ, REVIEWS, WRITE
-from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule, SystemProcess
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule, SystemProcess
 from wharfinger.systems.placement.kinds.names import OCM
 
 _WITH_STATUS = (
@@ -39,7 +39,7 @@ PROCESS = SystemProcess(
         *EVENTS,
     ),
 )
-COMPONENT = InstallComponent(
+_COMPONENT = InstallComponent(
     "placement",
     kinds=(
         (OCM, "managedclusters"),
@@ -58,7 +58,7 @@ COMPONENT = InstallComponent(
     ),
     shared_groups=(OCM,),
 )
-EMBEDDED = EmbeddedAccess(
+_EMBEDDED = EmbeddedAccess(
     view=(
         RoleRule(
             OCM, "placements placements/status placementdecisions placementdecisions/status addonplacementscores", READ
@@ -66,3 +66,4 @@ EMBEDDED = EmbeddedAccess(
     ),
     edit=(RoleRule(OCM, "placements", WRITE),),
 )
+INSTALLATION = Installation(_COMPONENT, _EMBEDDED, (PROCESS,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 if TYPE_CHECKING:
     import click
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from wharfinger.admission.quota import QuotaExtension
     from wharfinger.admission.scheduler_records import SchedulerRecord
     from wharfinger.api.configuration import Block, Configuration
-    from wharfinger.api.registry import Document, Kind, Resource
+    from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
-    from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 class ReservationSystem(System):
     name = "reservation"
     order = 10
-    compared = "reservation"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.reservation.settings import ReservationSettings
@@ -95,56 +94,25 @@ class ReservationSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"reserve": _reserve, "migrate": _migrate}
-
-    def report_kinds(self) -> Sequence[Resource]:
-        from wharfinger.systems.reservation.kinds.names import RESERVATIONS
-
-        return (RESERVATIONS,)
-
-    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
-        from wharfinger.systems.reservation.report import sections
-
-        return sections(objects)
-
-    def compared_state(
-        self, objects: Callable[[Resource], Sequence[Document]]
-    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
-        from wharfinger.systems.reservation.report import compared
-
-        return compared(objects)
-
-    def sample(self) -> Sample:
-        from wharfinger.systems.reservation.report import SAMPLE
-
-        return SAMPLE
-
-    def embedded_access(self) -> EmbeddedAccess:
-        from wharfinger.systems.reservation.install import EMBEDDED
-
-        return EMBEDDED
-
-    def install_component(self) -> InstallComponent:
-        from wharfinger.systems.reservation.install import COMPONENT
-
-        return COMPONENT
+        return {
+            "reserve": command_of("wharfinger.systems.reservation.commands.reserve"),
+            "migrate": command_of("wharfinger.systems.reservation.commands.migrate"),
+        }
 
     def scenario_extension(self) -> ScenarioExtension:
         from wharfinger.systems.reservation.scenario import ReservationScenario
 
         return ReservationScenario()
 
+    def report(self) -> SystemReport:
+        from wharfinger.systems.reservation.report import ReservationReport
+
+        return ReservationReport()
+
+    def installation(self) -> Installation:
+        from wharfinger.systems.reservation.install import INSTALLATION
+
+        return INSTALLATION
+
 
 system = ReservationSystem()
-
-
-def _reserve() -> click.Command:
-    from wharfinger.systems.reservation.commands.reserve import command
-
-    return command
-
-
-def _migrate() -> click.Command:
-    from wharfinger.systems.reservation.commands.migrate import command
-
-    return command

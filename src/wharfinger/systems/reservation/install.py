@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wharfinger.api.rights import READ
-from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule
 from wharfinger.systems.reservation.kinds.names import KOORDINATOR, RESERVATION_SETS
 
-COMPONENT = InstallComponent(
+_COMPONENT = InstallComponent(
     "reservation",
     kinds=(
         (KOORDINATOR, "reservations"),
@@ -33,4 +33,5 @@ COMPONENT = InstallComponent(
     ),
     webhook_rules=(RoleRule("", "pods resourcequotas", READ),),
 )
-EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))
+_EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))
+INSTALLATION = Installation(_COMPONENT, _EMBEDDED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 if TYPE_CHECKING:
     import click
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
-    from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
     from wharfinger.scenario.extension import ScenarioExtension
@@ -81,45 +81,26 @@ class ResourceClassSystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"capacity": _capacity, "classes": _classes, "device-agent": _device_agent}
-
-    def sample(self) -> Sample:
-        from wharfinger.systems.resource_class.report import SAMPLE
-
-        return SAMPLE
-
-    def embedded_access(self) -> EmbeddedAccess:
-        from wharfinger.systems.resource_class.install import EMBEDDED
-
-        return EMBEDDED
-
-    def install_component(self) -> InstallComponent:
-        from wharfinger.systems.resource_class.install import COMPONENT
-
-        return COMPONENT
+        return {
+            "capacity": command_of("wharfinger.systems.resource_class.commands.capacity"),
+            "classes": command_of("wharfinger.systems.resource_class.commands.classes"),
+            "device-agent": command_of("wharfinger.systems.resource_class.commands.device_agent"),
+        }
 
     def scenario_extension(self) -> ScenarioExtension:
         from wharfinger.systems.resource_class.scenario import ResourceClassScenario
 
         return ResourceClassScenario()
 
+    def report(self) -> SystemReport:
+        from wharfinger.systems.resource_class.report import ResourceClassReport
+
+        return ResourceClassReport()
+
+    def installation(self) -> Installation:
+        from wharfinger.systems.resource_class.install import INSTALLATION
+
+        return INSTALLATION
+
 
 system = ResourceClassSystem()
-
-
-def _classes() -> click.Command:
-    from wharfinger.systems.resource_class.commands.classes import command
-
-    return command
-
-
-def _device_agent() -> click.Command:
-    from wharfinger.systems.resource_class.commands.device_agent import command
-
-    return command
-
-
-def _capacity() -> click.Command:
-    from wharfinger.systems.resource_class.commands.capacity import command
-
-    return command

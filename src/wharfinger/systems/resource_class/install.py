@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from wharfinger.api.groups import SIGS
 from wharfinger.api.rights import CRUD, READ
-from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule
 
-COMPONENT = InstallComponent(
+_COMPONENT = InstallComponent(
     "resource-class",
     kinds=((SIGS, "resourceclasses"), (SIGS, "nodecomputeresources")),
     controllers=("resourceclass",),
@@ -19,10 +19,11 @@ COMPONENT = InstallComponent(
         RoleRule(SIGS, "resourceclasses/status nodecomputeresources/status", "patch update"),
     ),
 )
-EMBEDDED = EmbeddedAccess(
+_EMBEDDED = EmbeddedAccess(
     scheduler=(RoleRule(SIGS, "*", f"patch update {READ}"),),
     nodes=(
         RoleRule(SIGS, "nodecomputeresources nodecomputeresources/status", CRUD),
         RoleRule(SIGS, "resourceclasses", READ),
     ),
 )
+INSTALLATION = Installation(_COMPONENT, _EMBEDDED)

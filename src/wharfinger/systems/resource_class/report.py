@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from wharfinger.contributions import Sample
+from wharfinger.contributions import Sample, SystemReport
 
-SAMPLE = Sample(files("wharfinger.systems.resource_class").joinpath("samples"), hints=("wharf classes",))
+
+class ResourceClassReport(SystemReport):
+    sample = Sample(files("wharfinger.systems.resource_class").joinpath("samples"), hints=("wharf classes",))

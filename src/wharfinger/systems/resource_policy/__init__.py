@@ -9,9 +9,9 @@ from wharfinger.system import System
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Block
-    from wharfinger.api.registry import Document, Kind, Resource
+    from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
-    from wharfinger.contributions import ComparedKey, EmbeddedAccess, InstallComponent, ReportSection, Sample
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class ResourcePolicySystem(System):
     name = "resource_policy"
     order = 20
-    compared = "unit"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
@@ -43,37 +42,15 @@ class ResourcePolicySystem(System):
             "resourcepolicy": ResourcePolicyController,
         }
 
-    def report_kinds(self) -> Sequence[Resource]:
-        from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+    def report(self) -> SystemReport:
+        from wharfinger.systems.resource_policy.report import ResourcePolicyReport
 
-        return (RESOURCE_POLICIES,)
+        return ResourcePolicyReport()
 
-    def report_sections(self, objects: Sequence[Document]) -> Sequence[ReportSection]:
-        from wharfinger.systems.resource_policy.report import sections
+    def installation(self) -> Installation:
+        from wharfinger.systems.resource_policy.install import INSTALLATION
 
-        return sections(objects)
-
-    def compared_state(
-        self, objects: Callable[[Resource], Sequence[Document]]
-    ) -> Mapping[ComparedKey, Mapping[str, Any]]:
-        from wharfinger.systems.resource_policy.report import compared
-
-        return compared(objects)
-
-    def sample(self) -> Sample:
-        from wharfinger.systems.resource_policy.report import SAMPLE
-
-        return SAMPLE
-
-    def embedded_access(self) -> EmbeddedAccess:
-        from wharfinger.systems.resource_policy.install import EMBEDDED
-
-        return EMBEDDED
-
-    def install_component(self) -> InstallComponent:
-        from wharfinger.systems.resource_policy.install import COMPONENT
-
-        return COMPONENT
+        return INSTALLATION
 
 
 system = ResourcePolicySystem()

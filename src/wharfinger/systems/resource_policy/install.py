@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from wharfinger.api.groups import SIGS
 from wharfinger.api.rights import READ
-from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule
 
-COMPONENT = InstallComponent(
+_COMPONENT = InstallComponent(
     "resource-policy",
     kinds=((SIGS, "resourcepolicies"),),
     controllers=("resourcepolicy",),
@@ -23,7 +23,8 @@ COMPONENT = InstallComponent(
         RoleRule(SIGS, "resourcepolicies/status", "patch update"),
     ),
 )
-EMBEDDED = EmbeddedAccess(
+_EMBEDDED = EmbeddedAccess(
     view=(RoleRule(SIGS, "resourcepolicies resourcepolicies/status", READ),),
     scheduler=(RoleRule(SIGS, "*", f"patch update {READ}"),),
 )
+INSTALLATION = Installation(_COMPONENT, _EMBEDDED)

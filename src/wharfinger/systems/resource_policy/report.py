@@ -8,32 +8,34 @@ from typing import Any
 
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
-from wharfinger.contributions import ComparedKey, ReportSection, Sample
+from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
-SAMPLE = Sample(files("wharfinger.systems.resource_policy").joinpath("samples"))
 
+class ResourcePolicyReport(SystemReport):
+    kinds = (RESOURCE_POLICIES,)
+    compared_noun = "unit"
+    sample = Sample(files("wharfinger.systems.resource_policy").joinpath("samples"))
 
-def sections(objects: Sequence[Document]) -> list[ReportSection]:
-    rows: list[tuple[Any, ...]] = []
-    for document in objects:
-        if document.get("kind") != RESOURCE_POLICIES.kind:
-            continue
-        counts = _counts(document)
-        for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
-            name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
-            limit = "unlimited" if maximum is None else maximum
-            rows.append((object_name(document), name, unit.get("priority", 0), counts.get(name, 0), limit))
-    return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows)]
+    def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
+        rows: list[tuple[Any, ...]] = []
+        for document in objects:
+            if document.get("kind") != RESOURCE_POLICIES.kind:
+                continue
+            counts = _counts(document)
+            for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
+                name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
+                limit = "unlimited" if maximum is None else maximum
+                rows.append((object_name(document), name, unit.get("priority", 0), counts.get(name, 0), limit))
+        return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows)]
 
-
-def compared(objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-    """The number of pods in each unit of each policy."""
-    state: dict[ComparedKey, Mapping[str, Any]] = {}
-    for document in objects(RESOURCE_POLICIES):
-        metadata = document["metadata"]
-        state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = {"units": _counts(document)}
-    return state
+    def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
+        """The number of pods in each unit of each policy."""
+        state: dict[ComparedKey, Mapping[str, Any]] = {}
+        for document in objects(RESOURCE_POLICIES):
+            metadata = document["metadata"]
+            state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = {"units": _counts(document)}
+        return state
 
 
 def _counts(policy: Document) -> dict[str, int]:

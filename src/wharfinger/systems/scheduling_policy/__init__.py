@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 if TYPE_CHECKING:
     import click
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
     from wharfinger.client.interface import Client
-    from wharfinger.contributions import EmbeddedAccess, InstallComponent, Sample, StatusPart
+    from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.scenario.extension import ScenarioExtension
     from wharfinger.webhook.handler import WebhookContext, WebhookHandler
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 class SchedulingPolicySystem(System):
     name = "scheduling_policy"
     order = 50
-    status_key = "schedulingPolicies"
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -59,22 +58,7 @@ class SchedulingPolicySystem(System):
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"policy": _policy}
-
-    def sample(self) -> Sample:
-        from wharfinger.systems.scheduling_policy.report import SAMPLE
-
-        return SAMPLE
-
-    def embedded_access(self) -> EmbeddedAccess:
-        from wharfinger.systems.scheduling_policy.install import EMBEDDED
-
-        return EMBEDDED
-
-    def install_component(self) -> InstallComponent:
-        from wharfinger.systems.scheduling_policy.install import component
-
-        return component()
+        return {"policy": command_of("wharfinger.systems.scheduling_policy.commands.policy")}
 
     def cluster_settings(self, block: Mapping[str, Any], *, enforce: bool, scheduler: str = "") -> Mapping[str, Any]:
         from wharfinger.systems.scheduling_policy.install import cluster_settings
@@ -87,34 +71,22 @@ class SchedulingPolicySystem(System):
         await (provision(client) if required else provision_if_allowed(client))
 
     def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
-        return {"admission": _check}
-
-    async def status(self, client: Client, configuration: Configuration) -> StatusPart:
-        from wharfinger.systems.scheduling_policy.report import status
-
-        return await status(client, configuration)
-
-    def startup_note(self, configuration: Configuration) -> str:
-        from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-
-        return f"scheduling policies: {configuration.of(SchedulingPolicySettings).mode}"
+        return {"admission": command_of("wharfinger.systems.scheduling_policy.commands.policy", "check")}
 
     def scenario_extension(self) -> ScenarioExtension:
         from wharfinger.systems.scheduling_policy.scenario import SchedulingPolicyScenario
 
         return SchedulingPolicyScenario()
 
+    def report(self) -> SystemReport:
+        from wharfinger.systems.scheduling_policy.report import SchedulingPolicyReport
+
+        return SchedulingPolicyReport()
+
+    def installation(self) -> Installation:
+        from wharfinger.systems.scheduling_policy.install import installation
+
+        return installation()
+
 
 system = SchedulingPolicySystem()
-
-
-def _policy() -> click.Command:
-    from wharfinger.systems.scheduling_policy.commands.policy import command
-
-    return command
-
-
-def _check() -> click.Command:
-    from wharfinger.systems.scheduling_policy.commands.policy import check
-
-    return check

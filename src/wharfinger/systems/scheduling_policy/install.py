@@ -7,16 +7,16 @@ from typing import Any
 
 from wharfinger.api.groups import SIGS
 from wharfinger.api.rights import RBAC, READ
-from wharfinger.contributions import EmbeddedAccess, InstallComponent, RoleRule
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule
 from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMENT_GROUP
 from wharfinger.systems.scheduling_policy.rules import shipped
 
-EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(SIGS, "*", f"patch update {READ}"),))
+_EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(SIGS, "*", f"patch update {READ}"),))
 
 
-def component() -> InstallComponent:
+def installation() -> Installation:
     roles, bindings = shipped.roles(), shipped.bindings()
-    return InstallComponent(
+    component = InstallComponent(
         "scheduling-policy",
         kinds=((SIGS, "schedulingpolicies"),),
         controllers=("schedulingpolicy",),
@@ -34,6 +34,7 @@ def component() -> InstallComponent:
         objects=(*roles, *bindings),
         is_shipped=shipped.is_shipped,
     )
+    return Installation(component, _EMBEDDED)
 
 
 def _names(documents: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -6,19 +6,24 @@ from importlib.resources import files
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.client.interface import Client
-from wharfinger.contributions import Sample, StatusPart
+from wharfinger.contributions import Sample, StatusPart, SystemReport
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.shipped import switches_on
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
-SAMPLE = Sample(files("wharfinger.systems.scheduling_policy").joinpath("samples"))
 
+class SchedulingPolicyReport(SystemReport):
+    status_key = "schedulingPolicies"
+    sample = Sample(files("wharfinger.systems.scheduling_policy").joinpath("samples"))
 
-async def status(client: Client, configuration: Configuration) -> StatusPart:
-    policies = (await client.list(SCHEDULING_POLICIES)).items
-    mode = configuration.of(SchedulingPolicySettings).mode
-    own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
-    enforced = mode == "enforce" or (mode == "auto" and bool(own))
-    because = f", since there is {', '.join(own)}" if mode == "auto" and own else ""
-    line = f"scheduling policies: {'enforced' if enforced else 'not enforced'} (mode {mode}{because})"
-    return StatusPart({"mode": mode, "enforced": enforced, "own": own}, line)
+    async def status(self, client: Client, configuration: Configuration) -> StatusPart:
+        policies = (await client.list(SCHEDULING_POLICIES)).items
+        mode = configuration.of(SchedulingPolicySettings).mode
+        own = sorted(policy["metadata"]["name"] for policy in policies if switches_on(policy))
+        enforced = mode == "enforce" or (mode == "auto" and bool(own))
+        because = f", since there is {', '.join(own)}" if mode == "auto" and own else ""
+        line = f"scheduling policies: {'enforced' if enforced else 'not enforced'} (mode {mode}{because})"
+        return StatusPart({"mode": mode, "enforced": enforced, "own": own}, line)
+
+    def startup_note(self, configuration: Configuration) -> str:
+        return f"scheduling policies: {configuration.of(SchedulingPolicySettings).mode}"

@@ -153,7 +153,7 @@ class PolicyCache:
             self.set_pod(None, after)
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
-        metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
+        metadata = (new or old).metadata  # type: ignore[union-attr]  # at least one is given
         if old is not None and new is not None and self._is_unchanged(old, new) and not self._is_resized(old, new):
             if not new.terminal:
                 self._pods[metadata.namespace][metadata.key] = new
@@ -267,7 +267,7 @@ class PolicyCache:
     # -- policies
 
     def set_policy(self, old: Document | None, new: Document | None) -> None:
-        metadata = (new or old)["metadata"]  # type: ignore[index]  # one of them is there
+        metadata = (new or old)["metadata"]  # type: ignore[index]  # at least one is given
         key = (metadata.get("namespace", ""), metadata["name"])
         self.dirty_policies.add(key)
         if old is not None and new is not None and old.get("spec") == new.get("spec"):
