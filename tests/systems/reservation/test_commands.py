@@ -70,7 +70,7 @@ def test_reserving_for_what_is_not_there_is_refused(stage: Stage) -> None:
     async def work() -> None:
         await reserving.reserve(stage.client, DEPLOYMENTS, "ghost", "default", print, replicas=1, name="")
 
-    with pytest.raises(reserving.Refused, match="Deployment default/ghost is not there"):
+    with pytest.raises(reserving.Refused, match="Deployment default/ghost not found"):
         run(stage, work)
 
 
@@ -87,7 +87,7 @@ def test_a_migration_is_followed_to_its_end(stage: Stage) -> None:
     assert run(stage, work) is True
     assert stage.pod("db-0")["spec"]["nodeName"] == "n2"
     assert said[-1] == "Succeeded: pod default/db-0 runs on node n2"
-    assert any("is evicted from node n1" in line for line in said)
+    assert any("evicted from node n1" in line for line in said)
 
 
 def bare(name: str, **metadata: Any) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def bare(name: str, **metadata: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "to", "why"),
     [
-        ("ghost", "", "is not there; give it as NAMESPACE/NAME"),
-        ("alone", "n1", "is on node n1 already"),
-        ("alone", "", "has no controller that makes it anew after its eviction; --force evicts"),
+        ("ghost", "", "not found; specify it as NAMESPACE/NAME"),
+        ("alone", "n1", "is already on node n1"),
+        ("alone", "", "has no controller that would recreate it after its eviction; use --force"),
         ("logs", "", "belongs to DaemonSet logs"),
         ("static", "", "is a static pod"),
-        ("web-0", "n9", "node n9 is not there; `kubectl get nodes`"),
+        ("web-0", "n9", "node n9 not found; list the nodes with `kubectl get nodes`"),
         ("web-0", "n2", "node n2 is cordoned; `kubectl uncordon n2`"),
     ],
 )

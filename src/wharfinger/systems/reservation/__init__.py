@@ -1,4 +1,4 @@
-"""Reservation: resources on nodes that belong to an owner before its pods exist. Start with the README in this folder."""
+"""Reservation: node resources held for their owners before the pods exist. Start with the README in this folder."""
 
 from __future__ import annotations
 

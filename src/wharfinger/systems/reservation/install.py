@@ -1,4 +1,4 @@
-"""What `wharf install` puts onto a real cluster for reservations, and what the embedded API server allows."""
+"""What `wharf install` adds to a cluster for reservations, and the permissions the embedded API server grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports tell about reservations."""
+"""Reservations in reports: the table of reservations and the state that comparisons use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReservationReport(SystemReport):
         return [ReportSection("Reservations", ("name", "phase", "node", "owners"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-        """Phase and node of each reservation."""
+        """The phase and node of each reservation."""
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(RESERVATIONS):
             status = document.get("status") or {}

@@ -1,5 +1,5 @@
-"""Reservations in scenarios: they are bound by their status, and on a real cluster what they take of a quota is an
-annotation."""
+"""Reservations in scenarios. A reservation is bound by a status patch; on a real cluster the quota it uses is recorded
+in an annotation on the ResourceQuota."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReservationScenario(ScenarioExtension):
 
 
 def with_reserved(document: Document) -> Document:
-    """A quota with what reservations take of it included in what is used, as an embedded API server counts it."""
+    """The quota with reserved resources added to `status.used`, as the embedded API server counts them."""
     text = ((document.get("metadata") or {}).get("annotations") or {}).get(RESERVED)
     if text is None:
         return document

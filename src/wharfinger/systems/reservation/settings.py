@@ -1,4 +1,4 @@
-"""The block of this system in the configuration document."""
+"""The `reservation` block of the configuration document."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from wharfinger.api.configuration import Block, Count, Positive
 
 
 class ReservationSettings(Block, frozen=True):
-    enable_preemption: bool = (
-        False  # reservations may preempt, and a preemptor gets a reservation for what its victims free
-    )
+    enable_preemption: bool = False  # reservations may preempt; room freed by victims is reserved for the preemptor
     charge_quota: bool = False
     honour_ignored_label: bool = False
-    gc_seconds: Count = 24 * 3600  # how long Succeeded and Expired ones are kept; 0 keeps them for ever
+    gc_seconds: Count = 24 * 3600  # how long succeeded and expired ones are kept; 0 keeps them forever
     gc_interval_seconds: Positive = 60

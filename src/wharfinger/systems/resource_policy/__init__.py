@@ -1,4 +1,4 @@
-"""ResourcePolicy: kinds of node in order, a maximum on each. Start with the README in this folder."""
+"""ResourcePolicy: fills groups of nodes in order of priority, each up to a limit. Start with the README in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `wharf install` puts onto a real cluster for resource policies, and what the embedded API server allows."""
+"""What `wharf install` adds to a cluster for resource policies, and the permissions the embedded API server grants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPONENT = InstallComponent(
         RoleRule("", "nodes", READ),
         RoleRule("", "pods", f"patch {READ}"),
         RoleRule("apps", "replicasets", READ),
-        # Reservations count towards a unit and carry the deletion cost of their pods.
+        # Reservations count towards a unit and carry the next-units annotation.
         RoleRule("scheduling.koordinator.sh", "reservations", f"patch {READ}"),
         RoleRule(SIGS, "resourcepolicies", READ),
         RoleRule(SIGS, "resourcepolicies/status", "patch update"),

@@ -1,4 +1,4 @@
-"""What reports tell about resource policies: the pods that each unit holds."""
+"""Resource policies in reports: the number of pods in each unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block of this system in the configuration document."""
+"""The `resourcePolicy` block of the configuration document."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from wharfinger.api.configuration import Block
 
 
 class ResourcePolicySettings(Block, frozen=True):
-    deletion_cost: bool = True  # whether the controller writes pod deletion costs
+    deletion_cost: bool = True  # the controller sets pod deletion costs

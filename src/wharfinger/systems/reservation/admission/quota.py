@@ -1,5 +1,5 @@
-"""Quota for reservations, where that is switched on: what is reserved and not in use is charged in the namespace of the
-template. Pods that come to use a reservation are charged instead of it, not beside it."""
+"""ResourceQuota for reservations, if enabled: unused reserved resources are charged to the namespace of the template.
+Once a pod uses a reservation, the pod is charged for its share instead."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def charged_namespace(reservation: Reservation) -> str:
 
 
 Find = Callable[[str, str], Pod | None]
-"""A pod by its namespace and name."""
+"""Looks up a pod by namespace and name."""
 
 
 def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, find: Find) -> Amounts:
-    """What reservations cost in a namespace, by quota names. `pods` are those of the namespace; pods of others that use
-    its reservations are found by what the reservations say of them."""
+    """Quota usage of the reservations in a namespace, by quota resource name. `pods` are the pods of the namespace;
+    consumers in other namespaces are looked up from the status of the reservation."""
     found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
     if not found:
         return {}
@@ -61,7 +61,7 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
         ]
         left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
         for pod in _owners_among(reservation, waiting):
-            # A pod is expected to use one reservation, so it stands for that much of it.
+            # An unscheduled owner is expected to use one reservation, so its requests are deducted from that one.
             waiting.remove(pod)
             for name, amount in requests_nano(pod).items():
                 if name in left:
@@ -75,7 +75,7 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
 
 
 def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
-    """What it holds, or is to hold as its template says now, and no pod uses."""
+    """What the reservation holds, or will hold according to its template, minus what pods use."""
     try:
         left = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
         for name, quantity in reservation.status.allocatable.items() if reservation.holds else ():
@@ -86,7 +86,7 @@ def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
         record = allocation_of(pod.metadata) if pod.spec.node_name else None
         if record is not None and record.uid == reservation.metadata.uid:
             if reservation.once:
-                return {}  # used up: what is left is about to be given back
+                return {}  # used up: the remainder is about to be released
             for name, amount in requests_nano(pod).items():
                 if name in left:
                     left[name] -= amount
@@ -102,7 +102,7 @@ def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _quota_names(amounts: Mapping[str, int]) -> Amounts:
-    """The names under which a pod with these requests is charged, apart from being a pod."""
+    """Amounts by the quota names that a pod with these requests is charged under, without the pod count."""
     requests = {name: f"{amount}n" for name, amount in amounts.items()}
     pod = Pod(
         spec=PodSpec(containers=(Container(name="reserved", resources=ResourceRequirements(requests=dict(requests))),))
@@ -111,7 +111,7 @@ def _quota_names(amounts: Mapping[str, int]) -> Amounts:
 
 
 class ReservedQuotaLookup(Protocol):
-    """What there is, as far as quota for reservations asks."""
+    """The objects that quota decisions for reservations depend on."""
 
     def reservations(self) -> Iterable[Reservation]: ...
 
@@ -123,7 +123,7 @@ class ReservedQuotaLookup(Protocol):
 
 
 class StoredReservedQuota:
-    """A world that is read from a store."""
+    """A lookup that reads from the store."""
 
     def __init__(self, objects: Reads) -> None:
         self._objects = objects
@@ -143,55 +143,55 @@ class StoredReservedQuota:
 
 
 class ReservationQuotaReviewer:
-    """Refuses reservations that go beyond a quota, and tells the reviewer of pods what is reserved."""
+    """Rejects reservations that exceed a quota, and reports reserved amounts to the quota reviewer for pods."""
 
-    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
-        self._world = world
+    def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
+        self._lookup = lookup
         self._now = now
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return (group, plural, subresource) == (RESERVATIONS.group, RESERVATIONS.plural, "")
 
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
-        """What is reserved in a namespace, when this pod has come."""
-        pods = _with(self._world.pods(namespace), pod)
-        return reserved(self._world.reservations(), pods, namespace, self._world.pod)
+        """Reserved amounts in a namespace, assuming that `pod` has been created."""
+        pods = _with(self._lookup.pods(namespace), pod)
+        return reserved(self._lookup.reservations(), pods, namespace, self._lookup.pod)
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
             return PASS
         new = view(request.object, Reservation)
         namespace = charged_namespace(new)
-        current, pods = list(self._world.reservations()), list(self._world.pods(namespace))
+        current, pods = list(self._lookup.reservations()), list(self._lookup.pods(namespace))
         others = [each for each in current if each.metadata.name != new.metadata.name]
-        after = reserved([*others, new], pods, namespace, self._world.pod)
-        before = reserved(current, pods, namespace, self._world.pod)
+        after = reserved([*others, new], pods, namespace, self._lookup.pod)
+        before = reserved(current, pods, namespace, self._lookup.pod)
         wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
         used = _pods_used(pods, self._now())
         rules.add(used, before)
-        why = _refusal(self._world.quotas(namespace), wanted, used)
+        why = _refusal(self._lookup.quotas(namespace), wanted, used)
         return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
 
 
 class ReservedRoomReviewer:
-    """For clusters whose own quota knows nothing of reservations: refuses new pods that would need what is reserved in
-    their namespace. What pods use of a quota among themselves is the cluster's own to judge."""
+    """Rejects new pods that would need quota reserved in their namespace, for clusters whose own quota ignores
+    reservations. The cluster's quota controller still checks the usage of the pods themselves."""
 
-    def __init__(self, world: ReservedQuotaLookup, now: Callable[[], float]) -> None:
-        self._world = world
+    def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
+        self._lookup = lookup
         self._now = now
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation != "CREATE" or request.subresource:
             return PASS
-        pod, pods = view(request.object, Pod), list(self._world.pods(request.namespace))
-        kept = reserved(self._world.reservations(), _with(pods, pod), request.namespace, self._world.pod)
+        pod, pods = view(request.object, Pod), list(self._lookup.pods(request.namespace))
+        kept = reserved(self._lookup.reservations(), _with(pods, pod), request.namespace, self._lookup.pod)
         wanted = {name: amount for name, amount in rules.pod_usage(pod, self._now()).items() if name in kept}
         if not wanted:
             return PASS
         used = _pods_used((each for each in pods if each.metadata.name != pod.metadata.name), self._now())
         rules.add(used, kept)
-        why = _refusal(self._world.quotas(request.namespace), wanted, used)
+        why = _refusal(self._lookup.quotas(request.namespace), wanted, used)
         return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
 
 
@@ -202,7 +202,7 @@ def _with(pods: Iterable[Pod], coming: Pod | None) -> list[Pod]:
 
 
 def _refusal(quotas: Iterable[ResourceQuota], wanted: Amounts, used: Amounts) -> str:
-    """Why no quota without scopes has room for what is wanted; empty if all have."""
+    """Why the request exceeds an unscoped quota; empty if it exceeds none."""
     for quota in quotas:
         limits = rules.hard(quota)
         over = sorted(
@@ -227,7 +227,7 @@ def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
 
 
 class ReservedQuota(QuotaExtension):
-    """Reserved resources that are not in use count in the namespace of the template."""
+    """Charges unused reserved resources to the namespace of the template."""
 
     def __init__(self, reviewer: ReservationQuotaReviewer) -> None:
         self._reviewer = reviewer
@@ -237,7 +237,7 @@ class ReservedQuota(QuotaExtension):
 
 
 def stored_reviewers(context: AdmissionContext) -> SystemReviewers | None:
-    """The reviewers over a store in process."""
+    """The quota reviewers for the embedded API server; None if reservations are not charged."""
     if not context.configuration.of(ReservationSettings).charge_quota:
         return None
     reviewer = ReservationQuotaReviewer(StoredReservedQuota(context.objects), context.now)

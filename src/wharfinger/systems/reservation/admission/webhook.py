@@ -1,5 +1,5 @@
-"""Quota for reservations on a real cluster, where that is switched on: what is reserved and not in use is kept from other
-pods. The cluster's own quota goes on to judge what pods use among themselves."""
+"""ResourceQuota for reservations on a real cluster, if enabled: keeps pods from using quota that is reserved. The
+cluster's own quota still limits what pods use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 
-LAG = 2.0  # seconds for which what passed counts though no watch has told of it yet: something else may have refused it
+WATCH_LAG_SECONDS = 2.0  # seconds an admitted object counts before a watch reports it; a later step may still reject it
 
 
 class WatchedReservedQuota:
-    """The world as the informers know it, and what passed here a moment ago."""
+    """A lookup over the informer caches and recently admitted objects that they do not contain yet."""
 
     def __init__(self, context: WebhookContext) -> None:
         self._pods = context.informers.of(PODS, Pod)
@@ -28,20 +28,20 @@ class WatchedReservedQuota:
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
-        self._passed: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
+        self._admitted: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
 
-    def passed(self, request: Request) -> None:
+    def admitted(self, request: Request) -> None:
         assert request.object is not None
         kind: type[Pod] | type[Reservation] = Pod if request.resource.plural == PODS.plural else Reservation
         key = (request.resource.plural, request.namespace, request.name)
-        self._passed[key] = (asyncio.get_running_loop().time() + LAG, view(request.object, kind))
+        self._admitted[key] = (asyncio.get_running_loop().time() + WATCH_LAG_SECONDS, view(request.object, kind))
 
     def _unseen(self, plural: str, namespace: str, seen: set[str]) -> Iterator[Pod | Reservation]:
         now = asyncio.get_running_loop().time()
-        self._passed = {key: item for key, item in self._passed.items() if item[0] > now}
-        for (each, space, name), (_, passed) in self._passed.items():
+        self._admitted = {key: item for key, item in self._admitted.items() if item[0] > now}
+        for (each, space, name), (_, admitted) in self._admitted.items():
             if each == plural and space == namespace and name not in seen:
-                yield passed
+                yield admitted
 
     def reservations(self) -> Iterable[Reservation]:
         known = list(self._reservations)
@@ -63,20 +63,20 @@ class WatchedReservedQuota:
 
 class ReservationQuotaHandler(WebhookHandler):
     name = "reservation-quota"
-    order = 200  # what others refuse needs no room
+    order = 200  # after the other handlers, as a rejected object uses no quota
     rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
 
     def __init__(self, context: WebhookContext) -> None:
-        self._world = WatchedReservedQuota(context)
+        self._lookup = WatchedReservedQuota(context)
         now = SystemClock().now
-        self._pods = ReservedRoomReviewer(self._world, now)
-        self._reservations = ReservationQuotaReviewer(self._world, now)
+        self._pods = ReservedRoomReviewer(self._lookup, now)
+        self._reservations = ReservationQuotaReviewer(self._lookup, now)
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
         reviewer = self._pods if request.resource.plural == PODS.plural else self._reservations
         review = reviewer.review(request)
         if review.denied is None and request.operation == "CREATE" and not request.dry_run and request.name:
-            self._world.passed(request)
+            self._lookup.admitted(request)
         return Answer(review)
 
 

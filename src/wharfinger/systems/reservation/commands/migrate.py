@@ -1,4 +1,4 @@
-"""`wharf migrate`: moves a pod to another node, its place reserved first."""
+"""`wharf migrate`: moves a pod to another node after reserving room there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.argument("words", metavar="pod [NAMESPACE/]NAME", nargs=-1, required=True)
 @cluster_options
 @click.option("-n", "--namespace", default="", help="The namespace of the pod.  [default: the context's]")
-@click.option("--to", metavar="NODE", default="", help="The node to go to.  [default: the best other one]")
+@click.option("--to", metavar="NODE", default="", help="The target node.  [default: chosen by the scheduler]")
 @click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
-@click.option("--directly", is_flag=True, help="Evict without reserving a place first.")
-@click.option("--force", is_flag=True, help="Evict even a pod that no controller makes anew.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to follow it to its end.")
+@click.option("--directly", is_flag=True, help="Evict without reserving room first.")
+@click.option("--force", is_flag=True, help="Migrate the pod even if no controller recreates it.")
+@click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="Whether to wait until the migration has ended."
+)
 def command(
     words: tuple[str, ...],
     kubeconfig: str | None,
@@ -27,9 +29,10 @@ def command(
     force: bool,
     wait: bool,
 ) -> None:
-    """Move a pod: reserve at the target, evict, let the replacement take its place.
+    """Move a pod to another node: reserve room there, evict the pod, and wait for the replacement.
 
-    Exits with 0 when the replacement runs there, with 1 when the migration failed; the pod then stays where it is.
+    Exits with 0 if the replacement runs on the target node and with 1 if the migration failed. A pod that has not been
+    evicted by then keeps running where it is.
 
     \b
     Examples:
@@ -45,7 +48,7 @@ def command(
 
     kind, target = words if len(words) == 2 else words[0].split("/", 1) if words[0].count("/") == 1 else ("", "")
     if len(words) > 2 or kind not in ("pod", "pods", "po") or not target:
-        raise click.UsageError("give the pod as pod NAMESPACE/NAME, or as pod/NAME with -n")
+        raise click.UsageError("specify the pod as `pod NAMESPACE/NAME`, or as `pod/NAME` with -n")
     space, _, name = target.rpartition("/")
     try:
         seconds = parse_duration(ttl) or 24 * 3600.0
@@ -69,7 +72,7 @@ def command(
                     force=force,
                 )
             )
-            # The job ends itself when its time is over; a little more lets it say so.
+            # The job times out by itself; wait slightly longer to report the reason.
             return await reserving.follow_job(client, made[0], click.echo, seconds + 30) if wait else True
         finally:
             await client.close()

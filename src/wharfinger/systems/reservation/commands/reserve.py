@@ -1,4 +1,4 @@
-"""`wharf reserve`: resources for pods that a workload will make."""
+"""`wharf reserve`: reserves resources for future pods of a workload."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.argument("workload", metavar="KIND/NAME")
 @cluster_options
 @click.option("-n", "--namespace", default="", help="The namespace of the workload.  [default: the context's]")
-@click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="How many pods.")
-@click.option("--ttl", default="24h", show_default=True, help="How long; 0 for ever.")
+@click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="The number of pods.")
+@click.option("--ttl", default="24h", show_default=True, help="How long the resources are reserved; 0 means forever.")
 @click.option("--name", default="", help="The name of the ReservationSet.  [default: NAMESPACE-NAME]")
-@click.option("--pre-allocate", is_flag=True, help="Take nodes that are still in use, and wait for what is freed.")
+@click.option(
+    "--pre-allocate", is_flag=True, help="Reserve on nodes without enough free resources and wait until they are freed."
+)
 @click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), help="The allocate policy.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Whether to wait until all are available.")
-@click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
+@click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="Whether to wait until all reservations are available."
+)
+@click.option("--timeout", default="5m", show_default=True, help="The maximum time to wait.")
 def command(
     workload: str,
     kubeconfig: str | None,
@@ -33,9 +37,9 @@ def command(
     wait: bool,
     timeout: str,
 ) -> None:
-    """Reserve resources for the pods of a scale-up to come.
+    """Reserve resources for future pods of a workload.
 
-    Exits with 0 when all are available, with 1 when that did not come about in time.
+    Exits with 0 once all reservations are available, and with 1 on timeout.
 
     \b
     Examples:
@@ -53,7 +57,7 @@ def command(
     kind_name, slash, target = workload.partition("/")
     kind = registry().find(kind_name)
     if not slash or not target or kind is None:
-        raise click.UsageError("give the workload as KIND/NAME, such as deployment/web")
+        raise click.UsageError("specify the workload as KIND/NAME, such as deployment/web")
     try:
         seconds = parse_duration(timeout)
         parse_duration(ttl)

@@ -1,6 +1,6 @@
-"""What `wharf reserve` and `wharf migrate` do with a cluster: make the object, follow it, and say how far it is.
+"""The work of `wharf reserve` and `wharf migrate`: create the object, follow it and report its progress.
 
-They take any client and a `say`, so that they run against a server and in virtual time alike.
+The functions take any client and a `say` callback, so they also run in tests with virtual time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _ENDED = ("Succeeded", "Failed", "Aborted")
 
 
 class Refused(Exception):
-    """What was asked for cannot be done; the message says why, and what to do about it."""
+    """The request cannot be carried out. The message gives the cause and the next step."""
 
 
 def set_for(workload: Document, *, name: str, replicas: int, **spec: Any) -> Document:
-    """A ReservationSet for the pods that a workload will make: its template, and its selector in its namespace."""
+    """A ReservationSet for future pods of a workload, with the workload's pod template, selector and namespace."""
     metadata, template = workload["metadata"], deepcopy(workload["spec"].get("template"))
     selector = workload["spec"].get("selector")
     if not template or not selector:
-        raise Refused(f"{workload['kind']} {metadata['name']} has no pod template with a selector")
+        raise Refused(f"{workload['kind']} {metadata['name']} has no pod template and selector")
     if "matchLabels" not in selector and "matchExpressions" not in selector:
-        selector = {"matchLabels": selector}  # a ReplicationController's plain map
+        selector = {"matchLabels": selector}  # a ReplicationController's selector is a plain map
     template.setdefault("metadata", {})["namespace"] = metadata["namespace"]
     return {
         "apiVersion": RESERVATION_SETS.api_version,
@@ -63,16 +63,16 @@ async def reserve(
     name: str,
     **spec: Any,
 ) -> str:
-    """Makes the set of reservations, or changes the one of that name; returns its name."""
+    """Create the ReservationSet, or update an existing one of the same name; returns its name."""
     try:
         found = await client.get(resource, workload, namespace)
     except NotFound:
         raise Refused(
-            f"{resource.kind} {namespace}/{workload} is not there; name another namespace with -n, or see "
+            f"{resource.kind} {namespace}/{workload} not found; select another namespace with -n, or run "
             f"`kubectl get {resource.plural} -A`"
         ) from None
     found.setdefault("kind", resource.kind)
-    # Reservations carry the name as a label, which has 63 characters at most.
+    # Reservations carry the set's name as a label value, which is limited to 63 characters.
     wanted = set_for(found, name=name or f"{namespace}-{workload}"[:63].rstrip("-."), replicas=replicas, **spec)
     name = wanted["metadata"]["name"]
     try:
@@ -83,7 +83,7 @@ async def reserve(
         return name
     current["spec"] = wanted["spec"]
     await client.update(RESERVATION_SETS, current)
-    say(f"reservationset {name} changed: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
+    say(f"reservationset {name} updated: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
     return name
 
 
@@ -92,13 +92,13 @@ async def _create(client: Client, resource: Resource, document: Document) -> Doc
         return await client.create(resource, document)
     except NotFound:
         raise Refused(
-            f"the cluster does not know {resource.plural}.{resource.group}; "
-            "`wharf install --components scheduler,reservation | kubectl apply --server-side -f -` brings them"
+            f"{resource.plural}.{resource.group} is not installed on the cluster; run "
+            "`wharf install --components scheduler,reservation | kubectl apply --server-side -f -`"
         ) from None
 
 
 async def follow_set(client: Client, name: str, say: Say, timeout: float) -> bool:
-    """Until all reservations are available or used; says what changes. False when time is up."""
+    """Report progress until all reservations are available or used. Returns False on timeout."""
     loop = asyncio.get_running_loop()
     end, said = loop.time() + timeout, ""
     while True:
@@ -113,7 +113,7 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
             return True
         if loop.time() >= end:
             if "observedGeneration" not in status:
-                say(f"no controller has looked at reservationset {name} yet; are `wharf controllers` running?")
+                say(f"reservationset {name} has not been reconciled yet; is `wharf controllers` running?")
             for why in await _why_not(client, name, status):
                 say(f"  {why}")
             say(set_hint(name))
@@ -122,18 +122,18 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
 
 
 def set_hint(name: str) -> str:
-    """What becomes of a set that nobody follows any more."""
+    """How to check on or delete a set that is no longer being followed."""
     return (
-        f"reservationset {name} stays and goes on by itself: see `kubectl get reservationset {name}`, "
-        f"or give it up with `kubectl delete reservationset {name}`"
+        f"reservationset {name} remains active: check it with `kubectl get reservationset {name}`, "
+        f"or cancel it with `kubectl delete reservationset {name}`"
     )
 
 
 def job_hint(name: str) -> str:
-    """What becomes of a job that nobody follows any more."""
+    """How to check on or abort a job that is no longer being followed."""
     return (
-        f"podmigrationjob {name} goes on by itself: see `kubectl get podmigrationjob {name}`, or stop it, as long as the "
-        f"pod is not evicted, with `kubectl annotate podmigrationjob {name} {ABORT}=true`"
+        f"podmigrationjob {name} continues: check it with `kubectl get podmigrationjob {name}`, or, before the pod is "
+        f"evicted, abort it with `kubectl annotate podmigrationjob {name} {ABORT}=true`"
     )
 
 
@@ -144,7 +144,7 @@ def _set_line(status: Document, wanted: int) -> str:
 
 
 async def _why_not(client: Client, name: str, status: Document) -> list[str]:
-    """Why reservations of a set are not there yet, each reason once."""
+    """Why reservations of a set are not available yet, with the number of reservations for each reason."""
     ready = find_condition(status.get("conditions") or (), "Ready") or {}
     refused = [str(ready.get("message"))] if ready.get("reason") == "Refused" else []
     page = await client.list(RESERVATIONS, label_selector=f"{SET_LABEL}={name}")
@@ -153,7 +153,7 @@ async def _why_not(client: Client, name: str, status: Document) -> list[str]:
         status = document.get("status") or {}
         if status.get("phase") in ("Pending", "Waiting"):
             conditions = [each for each in status.get("conditions") or () if each.get("status") == "False"]
-            for each in conditions or [{"message": "not looked at by a scheduler yet"}]:
+            for each in conditions or [{"message": "not processed by a scheduler yet"}]:
                 message = str(each.get("message"))
                 found[message] = found.get(message, 0) + 1
     return [*refused, *(f"{count}: {message}" for message, count in sorted(found.items()))]
@@ -170,24 +170,26 @@ async def migrate(
     directly: bool = False,
     force: bool = False,
 ) -> str:
-    """Makes a PodMigrationJob; returns its name. `force` is for pods that nothing would make anew."""
+    """Create a PodMigrationJob; returns its name. `force` allows pods without a controller to recreate them."""
     try:
         found = await client.get(PODS, pod, namespace)
     except NotFound:
         raise Refused(
-            f"pod {namespace}/{pod} is not there; give it as NAMESPACE/NAME, as `kubectl get pods -A` shows it"
+            f"pod {namespace}/{pod} not found; specify it as NAMESPACE/NAME, as listed by `kubectl get pods -A`"
         ) from None
     here = found["spec"].get("nodeName")
     if not here:
-        raise Refused(f"pod {namespace}/{pod} is on no node yet; `wharf explain pod {namespace}/{pod}` says why")
+        raise Refused(
+            f"pod {namespace}/{pod} is not scheduled yet; `wharf explain pod {namespace}/{pod}` shows the reason"
+        )
     if to and to == here:
-        raise Refused(f"pod {namespace}/{pod} is on node {to} already")
+        raise Refused(f"pod {namespace}/{pod} is already on node {to}")
     if reason := unmovable(found):
         raise Refused(f"pod {namespace}/{pod} {reason}")
     if not force and controller_of(found) is None:
         raise Refused(
-            f"pod {namespace}/{pod} has no controller that makes it anew after its eviction; --force evicts it all the "
-            "same, and its place is kept for a pod of that name"
+            f"pod {namespace}/{pod} has no controller that would recreate it after its eviction; use --force to evict it "
+            "anyway and reserve room for a pod of the same name"
         )
     if to:
         await _check_target(client, to)
@@ -206,7 +208,7 @@ async def migrate(
     }
     created = await _create(client, POD_MIGRATION_JOBS, job)
     name = str(created["metadata"]["name"])
-    say(f"podmigrationjob {name} created: pod {namespace}/{pod} leaves node {here}{f' for node {to}' if to else ''}")
+    say(f"podmigrationjob {name} created: pod {namespace}/{pod} moves from node {here}{f' to node {to}' if to else ''}")
     return name
 
 
@@ -214,20 +216,20 @@ async def _check_target(client: Client, node: str) -> None:
     try:
         found = await client.get(NODES, node)
     except NotFound:
-        raise Refused(f"node {node} is not there; `kubectl get nodes` shows those that are") from None
+        raise Refused(f"node {node} not found; list the nodes with `kubectl get nodes`") from None
     if found["spec"].get("unschedulable"):
-        raise Refused(f"node {node} is cordoned; `kubectl uncordon {node}` lets pods in again")
+        raise Refused(f"node {node} is cordoned; `kubectl uncordon {node}` makes it schedulable again")
 
 
 async def follow_job(client: Client, name: str, say: Say, timeout: float) -> bool:
-    """Until the job has ended; says every step. Whether it succeeded; time that is up raises Refused."""
+    """Report each step until the job has ended; returns whether it succeeded. Raises Refused on timeout."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     said: set[str] = set()
     while True:
         status = (await client.get(POD_MIGRATION_JOBS, name)).get("status") or {}
         phase = str(status.get("phase") or "Pending")
-        # Conditions keep the steps that went by between two looks.
+        # Conditions also record the steps completed between two polls.
         steps = [str(each.get("message")) for each in status.get("conditions") or () if each.get("type") != "Complete"]
         last = f"{phase}: {status['message']}" if status.get("message") and phase in _ENDED else ""
         for line in (*steps, last):
@@ -238,7 +240,7 @@ async def follow_job(client: Client, name: str, say: Say, timeout: float) -> boo
             return phase == "Succeeded"
         if loop.time() >= end:
             unseen = (
-                "" if status.get("conditions") else "no controller has looked at it; are `wharf controllers` running? "
+                "" if status.get("conditions") else "it has not been reconciled yet; is `wharf controllers` running? "
             )
-            raise Refused(f"not done in time; {unseen}{job_hint(name)}")
+            raise Refused(f"timed out; {unseen}{job_hint(name)}")
         await asyncio.sleep(POLL_SECONDS)

@@ -1,1 +1,1 @@
-"""Controllers of reservations: their status and end, sets of them, and the migration of pods through them."""
+"""Controllers for reservations: status and expiry, reservation sets, pod migration, and reserved quota."""

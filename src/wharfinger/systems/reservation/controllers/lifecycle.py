@@ -1,7 +1,7 @@
-"""The life of reservations after the scheduler found them a node: who uses them, expiry, lost nodes, garbage collection.
+"""The lifecycle of reservations after scheduling: consumers, expiry, lost nodes and garbage collection.
 
-The scheduler writes Pending, Waiting and Available; here they become Succeeded or Failed. Everything is derived from the
-API server, so a restart changes nothing.
+The scheduler sets the phases Pending, Waiting and Available; this controller sets Succeeded and Failed. All state is
+read from the API server, so the controller can be restarted at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)
 
-_SWEEP = ""  # the key under which garbage is collected; no reservation has an empty name
+_SWEEP = ""  # queue key of garbage collection; no reservation has an empty name
 
 
 class ReservationController(Controller[str]):
@@ -53,7 +53,7 @@ class ReservationController(Controller[str]):
             "preemptor", lambda each: [uid] if (uid := each.metadata.labels.get(PREEMPTOR)) else []
         )
         self._by_uid = self._reservations.index("uid", lambda each: [each.metadata.uid])
-        self._reservations.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._reservations.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
         self._nodes.add_handler(on_delete=self._node_gone)
 
@@ -61,9 +61,9 @@ class ReservationController(Controller[str]):
         if self._settings.gc_seconds > 0:
             self.queue.add_after(_SWEEP, self._settings.gc_interval_seconds, background=True)
 
-    # -- what concerns whom
+    # -- event handlers
 
-    def _seen(self, reservation: Reservation) -> None:
+    def _enqueue(self, reservation: Reservation) -> None:
         self.queue.add(reservation.metadata.name)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
@@ -80,7 +80,7 @@ class ReservationController(Controller[str]):
         for reservation in self._by_node.get(node.metadata.name):
             self.queue.add(reservation.metadata.name)
 
-    # -- one reservation
+    # -- reconciling a reservation
 
     async def reconcile(self, key: str) -> None:
         if key == _SWEEP:
@@ -90,9 +90,9 @@ class ReservationController(Controller[str]):
         reservation = self._reservations.get(key)
         if reservation is None or reservation.ended:
             return
-        if await self._expire(reservation) or await self._lose_node(reservation):
+        if await self._expire(reservation) or await self._fail_without_node(reservation):
             return
-        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_pointless(reservation):
+        if reservation.metadata.labels.get(PREEMPTOR) and await self._is_obsolete(reservation):
             await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
             return
         if reservation.phase == "Available":
@@ -108,13 +108,13 @@ class ReservationController(Controller[str]):
             return False
         now = self._context.now()
         if now <= moment:
-            # Expired only when the moment has passed, not when it has come.
+            # A reservation expires only after the deadline, not exactly at it.
             self.queue.add_after(reservation.metadata.name, moment - now + 0.001, background=True)
             return False
-        await self._fail(reservation, "the time of the reservation is over")
+        await self._fail(reservation, "reservation expired")
         return True
 
-    async def _lose_node(self, reservation: Reservation) -> bool:
+    async def _fail_without_node(self, reservation: Reservation) -> bool:
         node = reservation.status.node_name
         if not reservation.holds or self._nodes.get(node) is not None:
             return False
@@ -124,15 +124,15 @@ class ReservationController(Controller[str]):
         return True
 
     async def _is_missing(self, node: str) -> bool:
-        """Asked of the server: our copy may be behind one that just came."""
+        """Whether the node does not exist. Asks the API server, because the informer may lag behind a new node."""
         try:
             await self._client.get(NODES, node, view=Node)
         except NotFound:
             return True
         return False
 
-    async def _is_pointless(self, reservation: Reservation) -> bool:
-        """Whether the preemptor it is for is gone, or went elsewhere."""
+    async def _is_obsolete(self, reservation: Reservation) -> bool:
+        """Whether the preemptor of a guarantee is gone or was bound without using it."""
         uid = reservation.metadata.labels[PREEMPTOR]
         owner = next((each.object for each in reservation.spec.owners if each.object is not None), None)
         if owner is None:
@@ -157,7 +157,8 @@ class ReservationController(Controller[str]):
         if use.is_stated(reservation):
             return
         if reservation.once and not use.owners:
-            # It was made one for once while it was in use, and that use is over: it stays on record.
+            # allocateOnce was set while the reservation was in use, and its consumers have left since: keep them on
+            # record.
             use = ReservationUse.stated(reservation)
         names = ", ".join(f"{owner['namespace']}/{owner['name']}" for owner in use.owners)
         ended = probed_condition("Ready", False, SUCCEEDED, f"used by {names}", self._context.now())
@@ -166,7 +167,7 @@ class ReservationController(Controller[str]):
             self._context.recorder.event(RESERVATIONS, reservation, "Normal", SUCCEEDED, f"used by {names}")
 
     async def _write(self, reservation: Reservation, status: Document) -> None:
-        """Refused, and tried again from the newer object, when someone else wrote meanwhile."""
+        """Patch the status. Fails with a conflict if the reservation was modified; it is then reconciled again."""
         metadata = {
             "resourceVersion": reservation.metadata.resource_version,
             "uid": reservation.metadata.uid,
@@ -174,7 +175,7 @@ class ReservationController(Controller[str]):
         patch = {"metadata": metadata, "status": status}
         await self._client.patch(RESERVATIONS, reservation.metadata.name, patch, subresource="status")
 
-    # -- garbage
+    # -- garbage collection
 
     async def _sweep(self) -> None:
         now = self._context.now()

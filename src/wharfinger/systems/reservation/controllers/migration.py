@@ -1,7 +1,7 @@
-"""Carries out PodMigrationJobs: reserve at the target, wait until it is Available, evict, let the replacement take it.
+"""Runs PodMigrationJobs: reserve room, wait until the reservation is Available, evict the pod, await the replacement.
 
-Each look at a job takes the next step that is due and writes how far it is. A pod is evicted only while the reservation
-stands; whatever ends a job before that leaves the pod where it is and gives the reservation up.
+Each reconciliation takes the next step and records the progress. A pod is evicted only while its reservation is
+Available. A job that ends before the eviction leaves the pod running and deletes the reservation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from wharfinger.systems.reservation.rules.conditions import probed_condition, wi
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 10.0  # before an eviction that a budget stood against is tried again
+RETRY_SECONDS = 10.0  # delay before retrying an eviction blocked by a PodDisruptionBudget
 _EVICTION = "Eviction"
 
 Passed = tuple[str, str]
-"""A step that was waited for and is done: the type of its condition, and what to say."""
+"""A completed step: the type of its condition and the message."""
 
 
 class PodMigrationController(ContextController[str]):
@@ -37,31 +37,31 @@ class PodMigrationController(ContextController[str]):
         self._pods = context.informers.of(PODS, Pod)
         self._by_pod = self._jobs.index("pod", lambda job: [(job.spec.pod_ref.namespace, job.spec.pod_ref.name)])
         self._by_reservation = self._jobs.index("reservation", lambda job: [rules.reservation_name(job)])
-        self._jobs.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._jobs.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._reservations.add_handler(
             self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
         )
-        self._pods.add_handler(on_delete=self._pod_gone)
+        self._pods.add_handler(on_delete=self._pod_deleted)
 
-    def _seen(self, job: PodMigrationJob) -> None:
+    def _enqueue(self, job: PodMigrationJob) -> None:
         self.queue.add(job.metadata.name)
 
     def _reservation_changed(self, reservation: Reservation) -> None:
         for job in self._by_reservation.get(reservation.metadata.name):
             self.queue.add(job.metadata.name)
 
-    def _pod_gone(self, pod: Pod) -> None:
+    def _pod_deleted(self, pod: Pod) -> None:
         for job in self._by_pod.get(pod.metadata.key):
             self.queue.add(job.metadata.name)
 
-    # -- one job
+    # -- reconciling a job
 
     async def reconcile(self, key: str) -> None:
         known = self._jobs.get(key)
         if known is None or known.ended or known.metadata.deletion_timestamp:
             return
         try:
-            # What was written a moment ago decides what is next, so the server is asked.
+            # The next step depends on the last status written, which the informer may not have received yet.
             job = await self.client.get(POD_MIGRATION_JOBS, key, view=PodMigrationJob)
         except NotFound:
             return
@@ -74,15 +74,15 @@ class PodMigrationController(ContextController[str]):
         if await self._out_of_time(job, evicted):
             return
         if job.spec.paused:
-            if not job.status.phase:  # a real API server gives new objects no status
+            if not job.status.phase:  # a real API server does not set the status of new objects
                 await self._write(job, {"phase": "Pending"})
             return
         if job.spec.mode == "EvictDirectly":
-            await self._directly(job, evicted)
+            await self._evict_directly(job, evicted)
         elif evicted:
             await self._await_replacement(job)
         else:
-            await self._first_reserve(job)
+            await self._reserve_first(job)
 
     async def _out_of_time(self, job: PodMigrationJob, evicted: bool) -> bool:
         moment, now = rules.deadline(job), self.context.now()
@@ -91,26 +91,26 @@ class PodMigrationController(ContextController[str]):
         if now <= moment:
             self.queue.add_after(job.metadata.name, moment - now + 0.001, background=True)
             return False
-        waited = job.status.message or job.status.status or "nothing was done yet"
+        waited = job.status.message or job.status.status or "no step completed"
         if evicted:
-            waited = "the pod was evicted, but nothing took its reservation"
-        await self._end(job, "Failed", rules.TIMEOUT, f"not done after {job.spec.ttl}: {waited}", keep=evicted)
+            waited = "the pod was evicted, but no replacement used the reservation"
+        await self._end(job, "Failed", rules.TIMEOUT, f"timed out after {job.spec.ttl}: {waited}", keep=evicted)
         return True
 
-    async def _directly(self, job: PodMigrationJob, evicted: bool) -> None:
+    async def _evict_directly(self, job: PodMigrationJob, evicted: bool) -> None:
         pod = await self._pod(job)
         if evicted:
             if pod is None:
-                await self._end(job, "Succeeded", rules.EVICTED, "the pod is gone")
+                await self._end(job, "Succeeded", rules.EVICTED, "the pod was evicted")
         elif pod is None:
-            await self._end(job, "Failed", rules.NO_POD, "the pod is not there")
+            await self._end(job, "Failed", rules.NO_POD, "pod not found")
         else:
             await self._evict(job, pod, node="")
 
-    async def _first_reserve(self, job: PodMigrationJob) -> None:
+    async def _reserve_first(self, job: PodMigrationJob) -> None:
         pod = await self._pod(job)
         if pod is None or not pod["spec"].get("nodeName"):
-            await self._end(job, "Failed", rules.NO_POD, "the pod is not there, or not on a node")
+            await self._end(job, "Failed", rules.NO_POD, "pod not found or not scheduled")
             return
         if why := rules.unmovable(pod):
             await self._end(job, "Failed", rules.UNMOVABLE, f"the pod {why}")
@@ -128,10 +128,12 @@ class PodMigrationController(ContextController[str]):
         else:
             found = status.condition("Scheduled")
             why = (
-                found.message if found is not None and found.status != "True" else f"reservation {name} is being placed"
+                found.message
+                if found is not None and found.status != "True"
+                else f"reservation {name} is being scheduled"
             )
             if reservation.phase == "Waiting":
-                why = f"reservation {name} waits for resources on node {status.node_name}"
+                why = f"reservation {name} is waiting for resources on node {status.node_name}"
             await self._progress(
                 job, "WaitForReservationScheduled", why, condition_type="ReservationScheduled", node=status.node_name
             )
@@ -142,12 +144,12 @@ class PodMigrationController(ContextController[str]):
             return await self.client.get(RESERVATIONS, name, view=Reservation)
         except NotFound:
             if rules.uses_given(job) or job.status.condition("ReservationCreated") is not None:
-                await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} is not there")
+                await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} not found")
                 return None
         try:
             await self.client.create(RESERVATIONS, rules.reservation_for(job, pod))
         except AlreadyExists:
-            return None  # the next look finds it
+            return None  # the next reconciliation finds it
         except ApiError as error:
             if error.code >= 500 or error.code == 429:
                 raise
@@ -156,7 +158,7 @@ class PodMigrationController(ContextController[str]):
         await self._progress(
             job,
             "ReservationCreated",
-            f"reservation {name} is made",
+            f"reservation {name} created",
             condition_type="ReservationCreated",
             condition_status=True,
         )
@@ -168,7 +170,7 @@ class PodMigrationController(ContextController[str]):
         try:
             reservation = await self.client.get(RESERVATIONS, name, view=Reservation)
         except NotFound:
-            await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} went after the eviction")
+            await self._end(job, "Failed", rules.NO_RESERVATION, f"reservation {name} was deleted after the eviction")
             return
         taken = [owner for owner in reservation.status.current_owners if owner.uid != job.spec.pod_ref.uid]
         if taken:
@@ -183,12 +185,12 @@ class PodMigrationController(ContextController[str]):
             await self._progress(
                 job,
                 "WaitForPodBindReservation",
-                "the pod is evicted; its replacement is awaited",
+                "the pod was evicted; waiting for its replacement",
                 condition_type="ReservationBound",
                 node=reservation.status.node_name,
             )
 
-    # -- the eviction
+    # -- eviction
 
     async def _evict(self, job: PodMigrationJob, pod: Document, *, node: str) -> None:
         metadata = pod["metadata"]
@@ -212,8 +214,8 @@ class PodMigrationController(ContextController[str]):
             self.queue.add_after(job.metadata.name, max(RETRY_SECONDS, error.retry_after or 0.0))
             return
         reference = {"namespace": metadata["namespace"], "name": metadata["name"]}
-        message = f"pod {reference['namespace']}/{reference['name']} is evicted from node {pod['spec'].get('nodeName')}"
-        reserved = ("ReservationScheduled", f"reservation {rules.reservation_name(job)} keeps room on node {node}")
+        message = f"pod {reference['namespace']}/{reference['name']} evicted from node {pod['spec'].get('nodeName')}"
+        reserved = ("ReservationScheduled", f"reservation {rules.reservation_name(job)} is available on node {node}")
         await self._progress(
             job,
             "Evicting",
@@ -233,7 +235,7 @@ class PodMigrationController(ContextController[str]):
             return None
         return found if reference.uid in ("", found["metadata"]["uid"]) else None
 
-    # -- writing
+    # -- status updates
 
     async def _progress(
         self,
@@ -275,7 +277,7 @@ class PodMigrationController(ContextController[str]):
         keep: bool = False,
         passed: Passed | None = None,
     ) -> None:
-        """`keep` leaves the reservation to whoever it is for."""
+        """End the job. Unless `keep` is set, the reservation created for it is deleted."""
         if not keep and not rules.uses_given(job):
             await self._give_up_reservation(job)
         new = probed_condition("Complete", phase == "Succeeded", reason, message, self.context.now())

@@ -1,5 +1,5 @@
-"""What reservations take of ResourceQuotas, for clusters whose own quota controller does not count them: an annotation on
-each quota says it. Nothing is done unless reservations are charged (`reservation.chargeQuota`)."""
+"""Records the quota used by reservations in an annotation on each ResourceQuota, for clusters whose own quota
+controller does not count them. Inactive unless `reservation.chargeQuota` is set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 
 RESERVED = "wharfinger.dev/reserved"
-"""The annotation: JSON, amounts by the names that the quota limits."""
+"""The annotation: a JSON object of amounts by quota resource name."""
 
 
 class ReservedQuotaController(ContextController[ObjectKey]):
@@ -83,7 +83,7 @@ class ReservedQuotaController(ContextController[ObjectKey]):
 
 
 class WatchedReservations(QuotaExtension):
-    """Reserved resources that are not in use, for the ResourceQuota controller."""
+    """Charges unused reserved resources in the ResourceQuota controller."""
 
     def __init__(self, context: ControllerContext, changed: Callable[[str | None], None]) -> None:
         self._changed = changed
@@ -103,6 +103,6 @@ class WatchedReservations(QuotaExtension):
 
 
 def watched_quota(context: ControllerContext, changed: Callable[[str | None], None]) -> QuotaExtension | None:
-    """Nothing unless reservations are charged."""
+    """The quota extension for reservations; None if reservations are not charged."""
     charged = context.configuration.of(ReservationSettings).charge_quota
     return WatchedReservations(context, changed) if charged else None

@@ -1,4 +1,4 @@
-"""Keeps the reservations of a ReservationSet: numbered, so that making one twice is impossible."""
+"""Maintains the reservations of a ReservationSet. They are numbered, so that none is created twice."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from wharfinger.systems.reservation.kinds.views import Reservation, ReservationS
 from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
 
 SET_LABEL = "wharfinger.dev/reservation-set"
-_OWN = ("replicas", "replaceUsed", "ttl", "expires")  # of the set, not of each reservation
-_PASSED_ON = (INNER, RESTRICTED_OPTIONS)  # annotations of the set that are meant for its reservations
-AT_ONCE = 50  # reservations made before the status is written again
-RETRY = 30.0  # seconds until what was refused is tried again
-SOON = 1.0  # seconds until names that turned out to be taken are looked at again
+_SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
+_COPIED_ANNOTATIONS = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+CREATE_BATCH = 50  # reservations created before the status is updated
+REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
+CONFLICT_RETRY = 1.0  # seconds before a name conflict is checked again
 
 
 @dataclass(slots=True)
 class ReservationSetPlan:
-    """What is to be done, by numbers of reservations, and how many there are of each sort."""
+    """The reservations to create and delete, by number, and the number of reservations in each phase."""
 
     create: list[int] = field(default_factory=list)
     delete: list[int] = field(default_factory=list)
@@ -44,9 +44,9 @@ def plan(
     over: bool,
     taken: Callable[[int], bool] = lambda number: False,
 ) -> ReservationSetPlan:
-    """`over` says that the time of the set has passed: nothing is made any more. `taken` are the numbers whose names are
-    somebody else's."""
-    made = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
+    """Plan the next changes to a set. Nothing is created once the set has expired (`over`). `taken` tells whether the
+    name for a number belongs to an unrelated reservation."""
+    planned = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
     counted = number = 0
     for number in sorted(there):
         reservation = there[number]
@@ -54,24 +54,24 @@ def plan(
             continue
         if reservation.phase == "Failed":
             if not over:
-                made.delete.append(number)
+                planned.delete.append(number)
             continue
         if reservation.phase != "Succeeded" or not replace_used:
             counted += 1
-        made.counts[reservation.phase] += 1
+        planned.counts[reservation.phase] += 1
     if counted > wanted:
-        made.delete += _surplus(there, counted - wanted)
+        planned.delete += _surplus(there, counted - wanted)
     number = 0
     while counted < wanted and not over:
         if number not in there and not taken(number):
-            made.create.append(number)
+            planned.create.append(number)
             counted += 1
         number += 1
-    return made
+    return planned
 
 
 def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
-    """The least useful first: without a node, then unused; those in use or used up stay."""
+    """The reservations to delete, unscheduled ones first, then unused ones. Those in use or used up are kept."""
     rank = {"Pending": 0, "Waiting": 1, "Available": 2}
     candidates = [
         number
@@ -82,7 +82,7 @@ def _surplus(there: Mapping[int, Reservation], count: int) -> list[int]:
 
 
 def expiry(document: Document) -> tuple[str, float | None]:
-    """What each reservation gets as its end, as it is written and in seconds; empty and None for never."""
+    """The expiry time of each reservation, formatted and as a timestamp; empty and None if they never expire."""
     spec, created = document["spec"], parse_time(document["metadata"]["creationTimestamp"])
     moments = []
     if spec.get("ttl") is not None or not spec.get("expires"):
@@ -96,9 +96,9 @@ def expiry(document: Document) -> tuple[str, float | None]:
 
 
 def reservation_of(document: Document, number: int) -> Document:
-    """The reservation of that number."""
+    """The reservation with this number."""
     metadata, spec = document["metadata"], document["spec"]
-    body = {name: deepcopy(value) for name, value in spec.items() if name not in _OWN}
+    body = {name: deepcopy(value) for name, value in spec.items() if name not in _SET_FIELDS}
     expires, _ = expiry(document)
     body |= {"expires": expires} if expires else {"ttl": "0s"}
     annotations = metadata.get("annotations") or {}
@@ -108,7 +108,7 @@ def reservation_of(document: Document, number: int) -> Document:
         "metadata": {
             "name": f"{metadata['name']}-{number}",
             "labels": {**(metadata.get("labels") or {}), SET_LABEL: metadata["name"]},
-            "annotations": {name: annotations[name] for name in _PASSED_ON if name in annotations},
+            "annotations": {name: annotations[name] for name in _COPIED_ANNOTATIONS if name in annotations},
             "ownerReferences": [controller_reference(RESERVATION_SETS, view(metadata, ObjectMeta))],
         },
         "spec": body,
@@ -123,12 +123,12 @@ class ReservationSetController(ContextController[str]):
         self._sets = context.documents(RESERVATION_SETS)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._by_owner = self._reservations.index("controller", _owner_uid)
-        self._sets.add_handler(self._seen, lambda old, new: self._seen(new))
+        self._sets.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self._reservations.add_handler(
             self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
         )
 
-    def _seen(self, document: Document) -> None:
+    def _enqueue(self, document: Document) -> None:
         self.queue.add(document["metadata"]["name"])
 
     def _reservation_changed(self, reservation: Reservation) -> None:
@@ -143,39 +143,41 @@ class ReservationSetController(ContextController[str]):
         there = self._numbered(document)
         spec, now = document["spec"], self.context.now()
         _, end = expiry(document)
-        made = plan(
+        planned = plan(
             spec.get("replicas", 1),
             there,
             replace_used=bool(spec.get("replaceUsed")),
             over=end is not None and now > end,
             taken=lambda number: number not in there and self._reservations.get(f"{key}-{number}") is not None,
         )
-        for number in made.delete:
+        for number in planned.delete:
             await self._delete(there[number])
-        refusal = await self._create(key, [reservation_of(document, number) for number in made.create[:AT_ONCE]])
-        if len(made.create) > AT_ONCE and not refusal:
-            self.queue.add(key)  # how far it is shall be seen on the way
+        refusal = await self._create(
+            key, [reservation_of(document, number) for number in planned.create[:CREATE_BATCH]]
+        )
+        if len(planned.create) > CREATE_BATCH and not refusal:
+            self.queue.add(key)  # update the status before creating the rest
         for number, reservation in there.items():
-            if number not in made.delete and not reservation.ended:
+            if number not in planned.delete and not reservation.ended:
                 await self._update(document, number, reservation)
-        await self._tell(document, made, refusal)
+        await self._write_status(document, planned, refusal)
 
     async def _create(self, key: str, documents: list[Document]) -> str:
-        """Makes reservations; says what stands against it where that may pass, such as a quota."""
+        """Create reservations; returns the reason if they were rejected for now, for example by a quota."""
         outcomes = await asyncio.gather(
             *(self.client.create(RESERVATIONS, document) for document in documents), return_exceptions=True
         )
         refusal = ""
         for outcome in outcomes:
             if isinstance(outcome, AlreadyExists):
-                # Made before, and not seen yet; or somebody else's.
-                self.queue.add_after(key, SOON)
+                # Either our own, not yet in the informer, or an unrelated reservation with the same name.
+                self.queue.add_after(key, CONFLICT_RETRY)
             elif isinstance(outcome, ApiError) and outcome.code in (403, 422):
                 refusal = str(outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
         if refusal:
-            self.queue.add_after(key, RETRY, background=True)
+            self.queue.add_after(key, REJECTION_RETRY, background=True)
         return refusal
 
     def _numbered(self, document: Document) -> dict[int, Reservation]:
@@ -194,32 +196,36 @@ class ReservationSetController(ContextController[str]):
             return
 
     async def _update(self, document: Document, number: int, reservation: Reservation) -> None:
-        """A changed set changes its reservations; the scheduler resizes them."""
+        """Apply changes of the set to a reservation; the scheduler resizes it."""
         wanted = reservation_of(document, number)
         labels, annotations = wanted["metadata"]["labels"], wanted["metadata"]["annotations"]
-        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has(reservation.metadata, wanted["metadata"]):
+        if view(wanted["spec"], ReservationSpec) == reservation.spec and _has_metadata(
+            reservation.metadata, wanted["metadata"]
+        ):
             return
         try:
             current = await self.client.get(RESERVATIONS, reservation.metadata.name)
-            # A merge patch would keep what the new spec leaves out.
+            # Not a merge patch, which would keep fields that the new spec omits.
             current["spec"] = wanted["spec"]
             metadata = current["metadata"]
             metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
             others = {
-                name: text for name, text in (metadata.get("annotations") or {}).items() if name not in _PASSED_ON
+                name: text
+                for name, text in (metadata.get("annotations") or {}).items()
+                if name not in _COPIED_ANNOTATIONS
             }
             metadata["annotations"] = {**others, **annotations}
             await self.client.update(RESERVATIONS, current)
         except NotFound:
             return
 
-    async def _tell(self, document: Document, made: ReservationSetPlan, refusal: str) -> None:
-        counts, wanted = made.counts, document["spec"].get("replicas", 1)
+    async def _write_status(self, document: Document, planned: ReservationSetPlan, refusal: str) -> None:
+        counts, wanted = planned.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
-        message = f"{counts['Available']} available and {counts['Succeeded']} used of {wanted}"
+        message = f"{counts['Available']} available and {counts['Succeeded']} used out of {wanted}"
         reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
         if refusal:
-            message = f"{message}; no more can be made: {refusal}"
+            message = f"{message}; creation was rejected: {refusal}"
         conditions = set_condition(
             (document.get("status") or {}).get("conditions") or (),
             new_condition("Ready", ready, reason, message, self.context.now()),
@@ -241,7 +247,7 @@ def _owner_uid(reservation: Reservation) -> list[str]:
     return [owner.uid] if owner is not None and owner.kind == RESERVATION_SETS.kind else []
 
 
-def _has(metadata: ObjectMeta, wanted: Document) -> bool:
-    """Whether labels and annotations are as the set would have them; others may be there as well."""
-    passed_on = {name: text for name, text in metadata.annotations.items() if name in _PASSED_ON}
+def _has_metadata(metadata: ObjectMeta, wanted: Document) -> bool:
+    """Whether the labels and annotations of the set are applied. Additional ones are allowed."""
+    passed_on = {name: text for name, text in metadata.annotations.items() if name in _COPIED_ANNOTATIONS}
     return dict(metadata.labels) | wanted["labels"] == metadata.labels and passed_on == dict(wanted["annotations"])

@@ -1,4 +1,5 @@
-"""What becomes of a reservation, from what the cluster holds: its consumers, its end, and when it may be deleted. Pure."""
+"""Computes the status of a reservation from the cluster state: its consumers, its end, and when it may be deleted.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ SUCCEEDED, EXPIRED = "Succeeded", "Expired"
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Who uses a reservation, and how much of what it holds, as its status states it."""
+    """The consumers of a reservation and what they use of it, in the form of its status."""
 
     owners: list[dict[str, str]]
     allocated: Mapping[str, str | int | float]
 
     @classmethod
     def stated(cls, reservation: Reservation) -> ReservationUse:
-        """What its status says now."""
+        """The use recorded in the status."""
         owners = [
             {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid}
             for owner in reservation.status.current_owners
@@ -53,7 +54,7 @@ def use_of(reservation: Reservation, consumers: Iterable[Pod]) -> ReservationUse
 
 
 def used(reservation: Reservation, use: ReservationUse, conditions: Sequence[Document]) -> Document:
-    """The members of the status that a changed use writes; the first use of one that is for once uses it up."""
+    """The status fields to write when the use changed. With allocateOnce, the first use ends the reservation."""
     gone: Document = {name: None for name in reservation.status.allocated if name not in use.allocated}
     status: Document = {"currentOwners": use.owners, "allocated": {**gone, **use.allocated}}
     if reservation.once:
@@ -62,7 +63,8 @@ def used(reservation: Reservation, use: ReservationUse, conditions: Sequence[Doc
 
 
 def deletable_at(reservation: Reservation, keep_seconds: float, *, node_missing: bool) -> float | None:
-    """When garbage collection may take it: some time after it succeeded or expired, at once when its node is missing."""
+    """When garbage collection may delete it: `keep_seconds` after it succeeded or expired, or immediately if its node
+    is gone. None if it must be kept."""
     ready = reservation.status.condition("Ready")
     if not reservation.ended or ready is None or ready.status != "False" or ready.reason not in (SUCCEEDED, EXPIRED):
         return None

@@ -1,1 +1,1 @@
-"""The kinds of this system: names, schemas, defaults and validation; `views` are what decisions read of them."""
+"""The kinds of this system: names, schemas, defaults and validation. `views` holds the typed views that decisions read."""

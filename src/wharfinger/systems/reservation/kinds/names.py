@@ -1,4 +1,4 @@
-"""The names of the kinds of this system: a `Resource` for each, in its storage version."""
+"""The resources of this system, each in its storage version."""
 
 from __future__ import annotations
 

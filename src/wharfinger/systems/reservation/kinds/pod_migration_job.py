@@ -1,4 +1,4 @@
-"""PodMigrationJob: moves a pod to another node, reserving its place there first."""
+"""PodMigrationJob: moves a pod to another node after reserving room for its replacement."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from wharfinger.systems.reservation.kinds.reservation import ObjectReferenceMode
 
 
 class ReservationOptionsModel(Model):
-    """Which reservation to use."""
+    """The reservation used for the migration."""
 
-    reservation_ref: Annotated[ObjectReferenceModel, doc("One that is there already.")] | None = None
+    reservation_ref: Annotated[ObjectReferenceModel, doc("An existing reservation to use.")] | None = None
     template: (
-        Annotated[dict[str, Any], PRESERVED, doc("Metadata and parts of the spec of the one that is made.")] | None
+        Annotated[dict[str, Any], PRESERVED, doc("Metadata and spec fields for the reservation that is created.")]
+        | None
     ) = None
-    preemption_options: Annotated[dict[str, Any], PRESERVED, doc("Accepted, without effect.")] | None = None
+    preemption_options: Annotated[dict[str, Any], PRESERVED, doc("Accepted but ignored.")] | None = None
 
 
 class PodMigrationJobSpecModel(Model):
-    """Which pod, and how."""
+    """The pod to migrate and how to migrate it."""
 
-    pod_ref: Annotated[ObjectReferenceModel, doc("The pod to move.")]
-    paused: Annotated[bool, doc("Do nothing more until this is false.")] = False
-    ttl: Annotated[str, doc("How long it may take; 0 for as long as it takes.")] = "5m"
+    pod_ref: Annotated[ObjectReferenceModel, doc("The pod to migrate.")]
+    paused: Annotated[bool, doc("Suspends the migration until set to false.")] = False
+    ttl: Annotated[str, doc("How long the migration may take; 0 means no limit.")] = "5m"
     mode: Annotated[
-        Literal["ReservationFirst", "EvictDirectly"], doc("Whether the new place is reserved before the eviction.")
+        Literal["ReservationFirst", "EvictDirectly"], doc("Whether room is reserved before the pod is evicted.")
     ] = "ReservationFirst"
     reservation_options: ReservationOptionsModel | None = None
-    delete_options: Annotated[dict[str, Any], PRESERVED, doc("Options of the eviction.")] | None = None
+    delete_options: Annotated[dict[str, Any], PRESERVED, doc("Delete options for the eviction.")] | None = None
 
 
 class PodMigrationJobStatusModel(Model):
-    """How far it has come."""
+    """The progress of the migration."""
 
     phase: Annotated[str, doc("Pending, Running, Succeeded, Failed or Aborted.")] = "Pending"
-    status: Annotated[str, doc("What is being waited for.")] = ""
+    status: Annotated[str, doc("The current step.")] = ""
     reason: str = ""
     message: str = ""
     conditions: Annotated[list[ReservationConditionModel], ATOMIC] = field(default_factory=list)
-    pod_ref: Annotated[ObjectReferenceModel, doc("The pod that came in its place.")] | None = None
-    node_name: Annotated[str, doc("The node it goes to.")] = ""
+    pod_ref: Annotated[ObjectReferenceModel, doc("The replacement pod.")] | None = None
+    node_name: Annotated[str, doc("The target node.")] = ""
 
 
 class PodMigrationJobModel(Model):
-    """Moves a pod: reserves at the target, evicts, and lets the replacement take the reservation."""
+    """Migrates a pod: reserves room on the target node, evicts the pod, and lets the replacement use the reservation."""
 
     spec: PodMigrationJobSpecModel
     status: PodMigrationJobStatusModel | None = None

@@ -1,4 +1,4 @@
-"""Reservation: resources with an owner before the pod exists. The template is kept as sent, whatever is in it."""
+"""Reservation: node resources held for an owner before its pods exist. The pod template is stored exactly as submitted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from wharfinger.systems.reservation.rules.reservations import (
 
 
 class ObjectReferenceModel(Model):
-    """One pod; what is left out is not asked for."""
+    """A reference to one pod. Empty fields match anything."""
 
     api_version: str = ""
     field_path: str = ""
@@ -56,7 +56,7 @@ class ObjectReferenceModel(Model):
 
 
 class ControllerReferenceModel(Model):
-    """Pods of one controller; what is left out is not asked for."""
+    """A reference to the controller of the pods. Empty fields match anything."""
 
     api_version: str = ""
     block_owner_deletion: bool | None = None
@@ -68,17 +68,19 @@ class ControllerReferenceModel(Model):
 
 
 class OwnerModel(Model):
-    """Who may take what is reserved: all members that are given must match."""
+    """Pods that may use the reservation. All fields that are set must match."""
 
     schema_extra = {"minProperties": 1}
 
     object: ObjectReferenceModel | None = None
     controller: ControllerReferenceModel | None = None
-    label_selector: Annotated[LabelSelector, doc("Pods of any namespace; an empty selector matches all.")] | None = None
+    label_selector: (
+        Annotated[LabelSelector, doc("Matches pods in all namespaces; an empty selector matches every pod.")] | None
+    ) = None
 
 
 class TaintModel(Model):
-    """Keeps pods away whose reservation affinity does not tolerate it. It evicts nobody."""
+    """Keeps out pods whose reservation affinity does not tolerate the taint. Pods are never evicted."""
 
     key: Annotated[str, Meta(min_length=1)]
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -87,44 +89,51 @@ class TaintModel(Model):
 
 
 class PreAllocationPolicyModel(Model):
-    """Which running pods a pre-allocation may take over."""
+    """The running pods that a pre-allocation may take over."""
 
     mode: Annotated[
         Literal["Default", "Cluster"],
-        doc("Default: pods that match an owner; Cluster: pods labelled pod.koordinator.sh/is-pre-allocatable=true."),
+        doc("Default: pods that match an owner. Cluster: pods labelled pod.koordinator.sh/is-pre-allocatable=true."),
     ] = "Default"
-    enable_multiple: Annotated[bool, doc("Take over several pods.")] = False
+    enable_multiple: Annotated[bool, doc("Whether several pods may be taken over.")] = False
 
 
 class ReservationSpecModel(Model):
-    """What to reserve, for whom and for how long."""
+    """What to reserve, for which pods, and for how long."""
 
     template: Annotated[
-        dict[str, Any], PRESERVED, doc("What the scheduler places, as if it were a pod; nodeName pins the node.")
+        dict[str, Any],
+        PRESERVED,
+        doc("The pod template that is scheduled. If nodeName is set, only that node is used."),
     ]
-    owners: Annotated[list[OwnerModel], Meta(min_length=1), ATOMIC, doc("Who may use it; one match is enough.")]
+    owners: Annotated[
+        list[OwnerModel],
+        Meta(min_length=1),
+        ATOMIC,
+        doc("The pods that may use the reservation; a pod must match at least one entry."),
+    ]
     ttl: (
-        Annotated[str, doc("How long from creation, 24h unless expires is given; 0 switches all expiry off.")] | None
+        Annotated[str, doc("Lifetime from creation; defaults to 24h if expires is not set. 0 disables expiry.")] | None
     ) = None
-    expires: Annotated[Time, doc("When it ends; with ttl, whichever comes first.")] | None = None
-    pre_allocation: Annotated[
-        bool, doc("Take a node even where resources are still short, and wait until they are there.")
-    ] = False
+    expires: Annotated[Time, doc("Expiry time; if ttl is also set, the earlier one applies.")] | None = None
+    pre_allocation: Annotated[bool, doc("Bind to a node that lacks free resources and wait until they are freed.")] = (
+        False
+    )
     pre_allocation_policy: PreAllocationPolicyModel | None = None
-    allocate_once: Annotated[bool, doc("The first pod that uses it uses it up.")] = True
+    allocate_once: Annotated[bool, doc("Whether the first pod that uses the reservation uses it up.")] = True
     allocate_policy: (
         Annotated[
             Literal["Aligned", "Restricted"],
-            doc("Aligned: the rest may come from the node. Restricted: what is reserved must suffice."),
+            doc("Aligned: pods may use more than is reserved if the node has room. Restricted: they may not."),
         ]
         | None
     ) = None
-    unschedulable: Annotated[bool, doc("No new pods; those that use it stay.")] = False
+    unschedulable: Annotated[bool, doc("Keeps out new pods; pods that already use it are unaffected.")] = False
     taints: Annotated[list[TaintModel], ATOMIC] = field(default_factory=list)
 
 
 class ReservationConditionModel(Model):
-    """One aspect of the state: Scheduled or Ready."""
+    """One condition of the reservation, such as Scheduled or Ready."""
 
     type: str = ""
     status: str = ""
@@ -135,22 +144,22 @@ class ReservationConditionModel(Model):
 
 
 class ReservationStatusModel(Model):
-    """What became of it."""
+    """The observed state of the reservation."""
 
     phase: Annotated[str, doc("Pending, Available, Waiting, Succeeded or Failed.")] = "Pending"
     conditions: Annotated[list[ReservationConditionModel], ATOMIC] = field(default_factory=list)
-    node_name: Annotated[str, doc("The node it is on.")] = ""
-    allocatable: Annotated[dict[str, Quantity], doc("What is reserved.")] = field(default_factory=dict)
-    allocated: Annotated[dict[str, Quantity], doc("What its pods ask for, of the resources that are reserved.")] = (
-        field(default_factory=dict)
+    node_name: Annotated[str, doc("The node that holds the resources.")] = ""
+    allocatable: Annotated[dict[str, Quantity], doc("The reserved resources.")] = field(default_factory=dict)
+    allocated: Annotated[dict[str, Quantity], doc("The reserved resources requested by its consumers.")] = field(
+        default_factory=dict
     )
-    current_owners: Annotated[list[ObjectReferenceModel], ATOMIC, doc("The pods that use it.")] = field(
+    current_owners: Annotated[list[ObjectReferenceModel], ATOMIC, doc("The pods that use the reservation.")] = field(
         default_factory=list
     )
 
 
 class ReservationModel(Model):
-    """Resources of a node, kept for pods that may not exist yet."""
+    """Node resources reserved for pods that may not exist yet."""
 
     spec: ReservationSpecModel
     status: ReservationStatusModel | None = None
@@ -158,7 +167,7 @@ class ReservationModel(Model):
 
 def fill(document: Document) -> None:
     spec = document.get("spec")
-    # A ttl beside `expires` would end it early, so it has a default only where nothing else says how long.
+    # `expires` and `ttl` both apply if both are set, so the default ttl is added only if neither is set.
     if isinstance(spec, dict) and spec.get("ttl") is None and spec.get("expires") is None:
         spec["ttl"] = DEFAULT_TTL
 
@@ -173,7 +182,7 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
 
 
 def reservation_spec_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
-    """What a schema cannot say of the spec of a reservation, here or inside another kind."""
+    """Faults in a reservation spec that its schema cannot express. Also used for the spec of a ReservationSet."""
     if not spec["template"]:
         yield required(f"{path}.template")
     yield from _template_faults(spec, f"{path}.template")
@@ -234,16 +243,16 @@ KIND = Kind(
     RESERVATIONS.kind,
     RESERVATIONS.plural,
     pod_template="spec.template",
-    pod_template_identity="requester",  # nobody runs as the template's account yet
+    pod_template_identity="requester",  # no pod runs under the template's service account yet
     versions=("v1alpha1",),
     namespaced=False,
     status=True,
     columns=(
         Column("Phase", "status.phase", description="The phase of the reservation."),
         Column("Age", "metadata.creationTimestamp", type="date"),
-        Column("Node", "status.nodeName", description="The node it is on."),
-        Column("TTL", "spec.ttl", description="How long it lives from its creation."),
-        Column("Expires", "spec.expires", description="When it ends."),
+        Column("Node", "status.nodeName", description="The node that holds the resources."),
+        Column("TTL", "spec.ttl", description="Lifetime from creation."),
+        Column("Expires", "spec.expires", description="Expiry time."),
     ),
     default=defaulter(ReservationModel, fill),
     prepare_create=_begin,

@@ -1,4 +1,4 @@
-"""ReservationSet: so many reservations of one kind, kept until they are used or their time is over."""
+"""ReservationSet: a number of identical reservations, kept until they are used or expire."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from wharfinger.systems.reservation.kinds.reservation import ReservationSpecMode
 
 
 class ReservationSetSpecModel(ReservationSpecModel):
-    """What each reservation is like, and how many there shall be. Times count from the creation of the set."""
+    """The reservations to create and how many. `ttl` counts from the creation of the set."""
 
-    replicas: Annotated[Int32, Meta(ge=0, le=10000), doc("How many reservations.")] = 1
-    replace_used: Annotated[bool, doc("Make another one for each that is used up. Otherwise those count as done.")] = (
-        False
-    )
+    replicas: Annotated[Int32, Meta(ge=0, le=10000), doc("The number of reservations.")] = 1
+    replace_used: Annotated[
+        bool, doc("Whether used reservations are replaced. Otherwise they count towards replicas.")
+    ] = False
 
 
 class ReservationSetStatusModel(Model):
-    """How many there are, by what became of them."""
+    """The number of reservations in each phase."""
 
-    replicas: Annotated[Int32, doc("Reservations that count: held, waiting for something, or used.")] = 0
+    replicas: Annotated[Int32, doc("Reservations that are available, waiting, pending or used.")] = 0
     available: Int32 = 0
     waiting: Int32 = 0
     pending: Int32 = 0
-    used: Annotated[Int32, doc("Reservations that were used up.")] = 0
+    used: Annotated[Int32, doc("Reservations that have been used up.")] = 0
     observed_generation: Int64 = 0
     conditions: Conditions = field(default_factory=list)
 
 
 class ReservationSetModel(Model):
-    """Keeps a number of reservations of one kind, for the pods of a scale-up to come."""
+    """Maintains a number of identical reservations, for example ahead of a scale-up."""
 
     spec: ReservationSetSpecModel
     status: ReservationSetStatusModel | None = None

@@ -1,4 +1,4 @@
-"""Views of a Reservation, of a set of them, and of a pod migration job."""
+"""Typed views of Reservation and PodMigrationJob, and of the reservation affinity annotation on pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PodTemplate(ObjectView, frozen=True):
 
 
 class ControllerReference(View, frozen=True):
-    """An owner reference with the namespace of the pods it speaks of; what is empty is not asked for."""
+    """An owner reference plus the namespace of the pods. Empty fields match anything."""
 
     api_version: str = ""
     kind: str = ""
@@ -30,7 +30,7 @@ class ControllerReference(View, frozen=True):
 
 
 class ReservationOwner(View, frozen=True):
-    """Who may take what is reserved: all members that are given must match."""
+    """Pods that may use the reservation. All fields that are set must match."""
 
     object: ObjectReference | None = None
     controller: ControllerReference | None = None
@@ -43,9 +43,7 @@ class PreAllocationPolicy(View, frozen=True):
 
 
 class ReservationSpec(View, frozen=True):
-    template: dict[str, Any] | None = (
-        None  # of any shape: see `wharfinger.systems.reservation.rules.reservations.template_of`
-    )
+    template: dict[str, Any] | None = None  # unvalidated; see `rules.reservations.template_of`
     owners: tuple[ReservationOwner, ...] = ()
     ttl: str | None = None
     expires: str | None = None
@@ -85,12 +83,12 @@ class Reservation(ObjectView, frozen=True):
 
     @property
     def ended(self) -> bool:
-        """Succeeded or Failed: nothing changes it any more."""
+        """Whether the reservation is in a final phase, Succeeded or Failed."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def holds(self) -> bool:
-        """Whether it keeps resources of a node."""
+        """Whether it holds resources on a node."""
         return bool(self.status.node_name) and self.phase in ("Available", "Waiting")
 
     @property
@@ -108,7 +106,8 @@ class ReservationSelectorTerms(View, frozen=True):
 
 
 class ReservationAffinity(View, frozen=True):
-    """What a pod's annotation asks of reservations; its mere presence demands one."""
+    """The reservation affinity annotation of a pod. A pod that has the annotation, even an empty one, requires a
+    reservation."""
 
     name: str = ""
     reservation_selector: dict[str, str] = field(default_factory=dict)

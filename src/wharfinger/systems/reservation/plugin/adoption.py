@@ -1,4 +1,4 @@
-"""Pre-allocation by adoption, as Koordinator has it: a reservation takes over running pods, and is available at once."""
+"""Pre-allocation by adoption, as in Koordinator: a reservation takes over running pods and is available immediately."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def adopts(reservation: Reservation) -> bool:
 
 
 class Adopting(Placing):
-    """For the stand-in of a reservation that takes over running pods; free space will do unless that is forbidden."""
+    """For the stand-in of a reservation that takes over running pods. It may also use free room, unless adoption is
+    required."""
 
     def __init__(
         self, tables: Tables, ledger: ReservationLedger, shape: Shape, pinned: str, reservation: Reservation
@@ -50,12 +51,12 @@ class Adopting(Placing):
         self._several = policy.enable_multiple
         self._only = reservation.metadata.labels.get(PRE_ALLOCATION_REQUIRED) == "true"
         self._owners: tuple[CompiledOwner, ...] = ()
-        with suppress(BadSelector):  # then nobody can own it
+        with suppress(BadSelector):  # an invalid selector matches no pod
             self._owners = tuple(each for each in compile_owners(reservation.spec.owners) if each.labels is not None)
         self._none = self.refuse(NONE_TO_ADOPT)
 
     def adoptees(self, row: int) -> Sequence[PodOnNode]:
-        """The pods it would take over on a row; none where it would not."""
+        """The pods the reservation would take over on a row; empty if they would not make enough room."""
         taken: list[PodOnNode] = []
         together: dict[int, int] = {}
         for pod in self._candidates(row):
@@ -106,7 +107,7 @@ class Adopting(Placing):
         return self._none
 
     def score(self, rows: Rows) -> Ints:
-        """Nodes with pods to take over come before those with free space."""
+        """Prefer nodes with pods to take over to nodes with free room."""
         scores = (MAX_SCORE if self.adoptees(row) else 0 for row in rows.tolist())
         return np.fromiter(scores, dtype=np.int64, count=len(rows))
 

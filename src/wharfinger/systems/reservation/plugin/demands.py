@@ -1,4 +1,4 @@
-"""What a pod asks of reservations by its annotations: reservation affinity and exact match. Pure."""
+"""What a pod requires of reservations through its annotations: reservation affinity and exact match. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UNSCHEDULABLE_TAINT = Taint(key=UNSCHEDULABLE, effect=NO_SCHEDULE)
 
 
 class BadDemand(ValueError):
-    """An annotation of the pod cannot be read."""
+    """An annotation of the pod is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a required affinity: labels, and fields of which there is only the reservation's name."""
+    """One term of a required affinity: label requirements, and field requirements on the reservation's name."""
 
     labels: tuple[Requirement, ...]
     names: tuple[Requirement, ...]
@@ -35,7 +35,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """`required` is whether the pod must use a reservation at all; `terms` is None where none are given."""
+    """`required`: the pod must use a reservation. `terms` is None if the affinity has no required terms."""
 
     required: bool = False
     name: str = ""
@@ -49,9 +49,10 @@ class Demands:
         return not self.name and bool(self.selector or self.terms is not None)
 
     def accepts(self, reservation: Reservation, node_labels: Mapping[str, str]) -> bool:
-        """Whether a reservation whose owners match is one the pod may and wants to use; sizes are another matter."""
+        """Whether the pod may use a reservation that it owns. Does not check sizes."""
         if self.name:
-            # Naming one is an administrator's or owner's explicit choice: nothing but owners and sizes stands against it.
+            # A reservation selected by name is accepted even if tainted or unschedulable; only owners and sizes are
+            # checked.
             return reservation.metadata.name == self.name
         if (reservation.spec.unschedulable or reservation.terminating) and not any_tolerates(
             self.tolerations, UNSCHEDULABLE_TAINT
@@ -71,7 +72,7 @@ NOTHING = Demands()
 
 
 def demands_of(metadata: ObjectMeta) -> Demands:
-    """Raises BadDemand."""
+    """The demands in the pod's annotations. Raises BadDemand."""
     affinity, exact_match = metadata.annotations.get(AFFINITY), metadata.annotations.get(EXACT_MATCH)
     if affinity is None and not exact_match:
         return NOTHING

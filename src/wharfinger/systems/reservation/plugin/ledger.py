@@ -1,8 +1,9 @@
-"""The ledger of reservations: what is kept on which row for whom, and who uses how much of it.
+"""The ledger of reservations: what is reserved on each row, for which owners, and how much of it is in use.
 
-A reservation that holds a node is in the tables as a stand-in that takes what its consumers leave over,
-`max(R - A, 0)` of each resource. So the tables show every other pod `O + Σ max(R, A)` without further ado; only pods that
-may use a reservation see more (`wharfinger.systems.reservation.plugin.reservation`). One ledger serves all profiles of an engine.
+A reservation that holds a node is in the tables as a stand-in that requests what its consumers do not use: of each
+resource `max(R - A, 0)`, where R is reserved and A is allocated to consumers. Other pods therefore see
+`O + Σ max(R, A)` as requested (O: requests of pods outside reservations) without special handling. Only pods that may
+use a reservation see more room (`plugin.reservation`). One ledger serves all profiles of an engine.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from wharfinger.systems.reservation.rules.reservations import (
 from wharfinger.systems.reservation.rules.resizing import Resizing, plan
 
 Numbers = dict[int, int]
-"""Resource number to amount."""
+"""Amounts by resource number."""
 
 _SHARED = "reservations"
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationPlacement:
-    """What binding a reservation to its node writes besides the node."""
+    """What binding a reservation writes in addition to the node name."""
 
-    waiting: bool = False  # it has to wait until the node has room
-    adopted: tuple[ObjectMeta, ...] = ()  # running pods that it takes over
+    waiting: bool = False  # the node does not have enough room yet
+    adopted: tuple[ObjectMeta, ...] = ()  # running pods that the reservation takes over
 
     @property
     def phase(self) -> str:
@@ -60,14 +61,14 @@ class ReservationPlacement:
 
 
 class ReservationHolding:
-    """A reservation that holds a node. `reserved`, `inner` and `allocated` go by resource number."""
+    """A reservation that holds a node. `reserved`, `inner` and `allocated` are keyed by resource number."""
 
     __slots__ = (
         "allocated",
+        "consumer_limit",
         "consumers",
         "created",
         "inner",
-        "most",
         "names",
         "number",
         "once",
@@ -86,29 +87,27 @@ class ReservationHolding:
     def __init__(
         self, tables: Tables, reservation: Reservation, quantities: Quantities, owners: int | None, number: int
     ) -> None:
-        """`quantities` is what it holds: what its status says, or what it is just being given."""
+        """`quantities` is what it holds: `status.allocatable`, or the larger size that is being written."""
         self.reservation = reservation
-        self.owners = owners  # the owner class; None when nobody can match
-        self.number = number  # a stable tie-break: when it was first seen
+        self.owners = owners  # owner class; None if no pod can match
+        self.number = number  # sequence number in the order first seen
         self.once = reservation.once
         self.waiting = reservation.phase == "Waiting"
         self.order = order_of(reservation)
         self.created = _created(reservation)
         self.quantities = quantities
-        self.names = amounts(quantities)  # R by name, in the scheduler's units
+        self.names = amounts(quantities)  # reserved amounts by name, in the scheduler's units
         self.reserved: Numbers = dict(_numbered(tables, self.names))
         self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
-        self.most: Numbers = self.reserved  # what consumers may have where it is restricted
+        self.consumer_limit: Numbers = self.reserved  # upper bound for consumers if it is restricted
         self.pods_limit = self.names.get(PODS)
-        self.restricted: frozenset[int] | None = (
-            None  # numbers that must come from it alone; None: it is not restricted
-        )
+        self.restricted: frozenset[int] | None = None  # resources that must come from it alone; None: not restricted
         if reservation.spec.allocate_policy == "Restricted":
             wanted = [tables.resource(name) for name in _restricted_names(reservation) if name in self.names]
             self.restricted = frozenset(wanted or self.reserved)
         self.consumers: dict[ObjectKey, Numbers] = {}
         self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
-        self.scored = (0, 0)  # what consumers count as in scores, cpu and memory
+        self.scored = (0, 0)  # CPU and memory that consumers count for in scores
         self.stand_in = _stand_in(tables, reservation, quantities)
 
     @property
@@ -128,20 +127,20 @@ class ReservationHolding:
         return self.reservation.spec.allocate_policy
 
     def limit_to(self, tables: Tables, smaller: Quantities | None) -> None:
-        """It is about to shrink: consumers that come now must do with what will be left."""
+        """Limit new consumers to the smaller size that is being written."""
         if smaller is not None:
             wanted = amounts(smaller)
-            self.most = {
+            self.consumer_limit = {
                 number: min(amount, wanted.get(tables.resource_names[number], 0))
                 for number, amount in self.reserved.items()
             }
 
     def usable(self) -> bool:
-        """Whether a pod more may use it, sizes apart."""
+        """Whether it accepts another consumer, regardless of size."""
         return not (self.waiting or self.reservation.terminating or (self.once and self.consumers))
 
     def charge(self) -> Charge:
-        """What the stand-in takes: what consumers leave over."""
+        """What the stand-in requests: the part that consumers do not use."""
         allocated = self.allocated
         return tuple(
             (number, amount - allocated[number])
@@ -150,12 +149,12 @@ class ReservationHolding:
         )
 
     def nonzero(self) -> tuple[int, int]:
-        """What the stand-in counts as in scores."""
+        """What the stand-in counts for in scores, CPU and memory."""
         cpu, memory = self.stand_in.shape.nonzero
         return max(cpu - self.scored[0], 0), max(memory - self.scored[1], 0)
 
     def held(self, number: int) -> int:
-        """What it and its consumers take of the node together."""
+        """What the reservation and its consumers take of the node together."""
         return max(self.reserved.get(number, 0), self.allocated.get(number, 0))
 
 
@@ -190,7 +189,7 @@ def _stand_in(tables: Tables, reservation: Reservation, quantities: Quantities) 
     try:
         pod = stand_in(reservation)
     except BadReservation:
-        # What is reserved stays reserved even if the rest of the template has become unreadable.
+        # Reserved resources stay reserved even if the template has become invalid.
         metadata = reservation.metadata
         container = Container(name="reserved", resources=ResourceRequirements(requests=reservation.status.allocatable))
         pod = StandIn(
@@ -205,33 +204,31 @@ def _stand_in(tables: Tables, reservation: Reservation, quantities: Quantities) 
 class ReservationLedger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self.reservations: dict[str, Reservation] = {}  # by uid, whatever their phase
+        self.reservations: dict[str, Reservation] = {}  # by uid, in any phase
         self.holdings: dict[str, ReservationHolding] = {}
         self.classes = OwnerClasses()
-        self.of_class: dict[int, dict[str, ReservationHolding]] = {}  # owner class to its holdings, by uid
-        self.stand_ins_on: dict[int, dict[str, PodOnNode]] = {}  # row to stand-ins by uid, assumed ones included
+        self.of_class: dict[int, dict[str, ReservationHolding]] = {}  # by owner class and uid
+        self.stand_ins_on: dict[int, dict[str, PodOnNode]] = {}  # by row and uid, including assumed ones
         self.by_number: dict[int, ReservationHolding] = {}
-        self.log = Log()  # numbers of holdings that came, changed or went
-        self.waiting_rows: set[int] = set()  # rows to look at for Waiting ones that have room now
-        self.placements: dict[
-            ObjectKey, ReservationPlacement
-        ] = {}  # of stand-ins that are assumed, until they are bound
-        self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by uid of the reservation, known or not
+        self.log = Log()  # numbers of holdings that were added, changed or removed
+        self.waiting_rows: set[int] = set()  # rows to check for Waiting reservations that fit now
+        self.placements: dict[ObjectKey, ReservationPlacement] = {}  # of assumed stand-ins, until they are bound
+        self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by reservation uid, known or not
         self._uses = tables.stand_in_users.on_nodes
         self._assumed = tables.stand_in_users.assumed
-        self._promised: dict[str, Quantities] = {}  # by uid: a new size that is being written
+        self._promised: dict[str, Quantities] = {}  # by uid: new sizes being written
         self._first_seen = 0
         self._node_position = 0
-        self._needed = False  # whether there ever were reservations
+        self._needed = False  # whether there has ever been a reservation
         tables.listen(self, first=True)
 
     # -- reservations
 
     def set(self, reservation: Reservation) -> None:
-        """A reservation came or changed."""
+        """Add or update a reservation."""
         uid = reservation.metadata.uid
         if self.reservations.get(uid) is reservation:
-            return  # each profile's plugin tells us
+            return  # already reported by another profile's plugin
         if not self._needed:
             self._needed = True
             self._tables.changed(listeners=True)
@@ -268,7 +265,7 @@ class ReservationLedger:
             self._release(holding)
 
     def _release(self, holding: ReservationHolding) -> None:
-        """It keeps nothing any more; its consumers stay as ordinary pods."""
+        """The reservation no longer holds its node; its consumers become ordinary pods."""
         del self.holdings[holding.uid], self.by_number[holding.number]
         self._leave_class(holding)
         self._tables.changed(keys=True)
@@ -286,7 +283,7 @@ class ReservationLedger:
     # -- resizing
 
     def resizing(self, holding: ReservationHolding) -> Resizing:
-        """What becomes of the template's wish. Raises BadReservation."""
+        """How far the reservation can be resized to match its template. Raises BadReservation."""
         tables, row = self._tables, holding.row
         wanted = wanted_quantities(holding.reservation)
         names = {*holding.names, *wanted}
@@ -300,7 +297,7 @@ class ReservationLedger:
             elif name == PODS:
                 used[name], free[name] = len(holding.consumers), 1 << 31
         if holding.waiting and row >= 0:
-            # It waits for running pods anyway: only what reservations hold stands against it.
+            # A Waiting reservation waits for running pods anyway, so only other reservations limit its growth.
             held = self.held_on(row, without=holding.uid)
             for name in names & set(tables.resources):
                 number = tables.resources[name]
@@ -310,24 +307,24 @@ class ReservationLedger:
         return plan(holding.quantities, wanted, used, free)
 
     def promise(self, uid: str, quantities: Quantities) -> None:
-        """A new size that is being written. To others what grows counts from now on, and what shrinks until that is
-        known; consumers are held to the smaller."""
+        """Record a new size that is being written. Until the update arrives, other pods see the larger of both sizes
+        and consumers are limited to the smaller."""
         self._promised[uid] = quantities
-        self._again(uid)
+        self._reapply(uid)
 
     def forget_promise(self, uid: str, quantities: Quantities) -> None:
-        """It was not written; a newer promise stands."""
+        """Drop a promise whose write failed, unless a newer one has replaced it."""
         if self._promised.get(uid) is quantities:
             del self._promised[uid]
-            self._again(uid)
+            self._reapply(uid)
 
-    def _again(self, uid: str) -> None:
+    def _reapply(self, uid: str) -> None:
         reservation = self.reservations.pop(uid, None)
         if reservation is not None:
             self.set(reservation)
 
     def _quantities(self, reservation: Reservation) -> Quantities:
-        """What the status says, or more where that is just being written."""
+        """`status.allocatable`, raised to the promised size where that is larger."""
         stated = reservation.status.allocatable
         promised = self._promised.get(reservation.metadata.uid)
         if promised is None:
@@ -338,10 +335,10 @@ class ReservationLedger:
             return stated
         return {**stated, **{name: promised[name] for name in promised if more[name] > has.get(name, 0)}}
 
-    # -- pods on nodes
+    # -- pods on nodes, assumed ones included
 
     def assume(self, key: ObjectKey, uid: str) -> None:
-        """A pod that is about to be put on a node uses a reservation."""
+        """Record that a pod about to be assumed uses a reservation."""
         self._assumed[key] = uid
 
     def unassume(self, key: ObjectKey) -> None:
@@ -351,7 +348,7 @@ class ReservationLedger:
         return self.holdings.get(self._assumed.get(key, ""))
 
     def use(self, key: ObjectKey) -> ReservationHolding | None:
-        """The reservation that a pod on a node uses."""
+        """The holding that a pod on a node uses."""
         return self.holdings.get(self._uses.get(key, ""))
 
     def reservation_of(self, key: ObjectKey) -> str | None:
@@ -401,7 +398,7 @@ class ReservationLedger:
     def _uid_of(self, pod: PodOnNode) -> str | None:
         if pod.assumed:
             return self._assumed.get(pod.key)
-        self._assumed.pop(pod.key, None)  # bound: from here on its annotation says so
+        self._assumed.pop(pod.key, None)  # bound: its annotation is authoritative from now on
         allocation = allocation_of(pod.pod.metadata)
         return None if allocation is None else allocation.uid
 
@@ -430,7 +427,8 @@ class ReservationLedger:
             self._recharge(holding)
 
     def _count(self, holding: ReservationHolding, pod: PodOnNode) -> None:
-        """Restricted to what is reserved; a pod elsewhere uses nothing of it, whatever its annotation says."""
+        """Count a consumer, for the reserved resources only. A pod on another node is ignored, whatever its annotation
+        says."""
         if pod.node_name != holding.reservation.status.node_name:
             return
         taken = {number: amount for number, amount in pod.charge if number in holding.reserved}
@@ -443,10 +441,10 @@ class ReservationLedger:
         self._tables.recharge(holding.stand_in, holding.charge(), holding.nonzero())
         self.log.append(holding.number)
 
-    # -- questions
+    # -- queries
 
     def held_on(self, row: int, *, without: str = "") -> Numbers:
-        """Per resource what the row's reservations, but one, hold together with their consumers."""
+        """What the reservations on a row, except one, hold together with their consumers."""
         total: Numbers = {}
         for uid, each in self.stand_ins_on.get(row, {}).items():
             if uid == without:
@@ -457,7 +455,7 @@ class ReservationLedger:
         return total
 
     def fits_beside(self, row: int, asked: Mapping[str, int]) -> bool:
-        """Whether the row has room for this beside all reservations on it, whatever other pods run there."""
+        """Whether the amounts fit next to all reservations on the row, ignoring pods outside reservations."""
         tables, held = self._tables, self.held_on(row)
         return all(
             amount + held.get(number, 0) <= tables.allocatable[number].cells[row]
@@ -471,7 +469,7 @@ class ReservationLedger:
                 yield reservation.spec.allocate_policy
 
     def ready(self) -> list[ReservationHolding]:
-        """The Waiting ones that have room now, looking at rows where something left since the last time."""
+        """The Waiting reservations that fit now. Checks only rows that changed since the last call."""
         found = []
         rows, self.waiting_rows = self.waiting_rows, set()
         changed = self._tables.node_log.since(self._node_position)
@@ -487,11 +485,11 @@ class ReservationLedger:
         return found
 
     def _ready_on(self, row: int, waiting: list[ReservationHolding]) -> list[ReservationHolding]:
-        """In order, up to the first that does not fit; each is weighed against all but the ones that wait behind it."""
+        """The reservations that fit, in order, up to the first that does not. Each is checked without those behind it."""
         tables = self._tables
         if not tables.alive[row]:
             return []
-        # What the row's tables say, without all that wait.
+        # What is requested on the row without the Waiting reservations.
         used = {number: tables.requested[number].cells[row] for holding in waiting for number in holding.reserved}
         pods = tables.pod_count.cells[row] - len(waiting)
         for holding in waiting:
@@ -519,7 +517,7 @@ def _waiting_order(holding: ReservationHolding) -> tuple[Any, ...]:
 
 
 def ledger_of(tables: Tables) -> ReservationLedger:
-    """The ledger of an engine, made at the first call."""
+    """The ledger of an engine, created on first use."""
     found: ReservationLedger | None = tables.shared.get(_SHARED)
     if found is None:
         found = tables.shared[_SHARED] = ReservationLedger(tables)

@@ -1,4 +1,4 @@
-"""Where a reservation itself may go: its pinned node, allocate policies that do not mix, and pre-allocation."""
+"""Where a reservation itself may be placed: pinned node, compatible allocate policies, and pre-allocation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _WITH_VICTIMS = ("InterPodAffinity", "resourcepolicy")
 
 
 class Placing(Prepared):
-    """For the stand-in of a reservation. A pre-allocation is not held to what is free now but to what reservations leave of the node; it
-    prefers the node that has to wait least."""
+    """For the stand-in of a reservation.
+
+    A pre-allocation does not need free room now: it is limited only by the other reservations on the node, and prefers
+    nodes where most of what it requests is free already.
+    """
 
     scope = Scope.ROW
     filters = True
@@ -46,7 +49,7 @@ class Placing(Prepared):
         self._conflict = self.refuse(POLICY_CONFLICT)
         self._too_many = self.refuse(TOO_MANY)
         if pre_allocation:
-            # What keeps a preemptor away as long as its victims are there does not keep its guarantee away.
+            # Constraints that keep the preemptor off the node while its victims run do not apply to its guarantee.
             self.replaces = frozenset({"NodeResourcesFit", *(_WITH_VICTIMS if guarantees else ())})
 
     def filter(self, rows: Rows) -> Ints:
@@ -57,15 +60,15 @@ class Placing(Prepared):
         taken = self._ledger.stand_ins_on
         for index, row in enumerate(rows.tolist()):
             if not codes[index] and (self._pre_allocation or row in taken):
-                codes[index] = self._other(row)
+                codes[index] = self._check_row(row)
         return codes
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         if self._pinned and self._tables.row_of.get(self._pinned, -1) != row:
             return self._not_pinned
-        return self._other(row)
+        return self._check_row(row)
 
-    def _other(self, row: int) -> int:
+    def _check_row(self, row: int) -> int:
         for policy in self._ledger.policies_on(row):
             if bool(policy) is not bool(self._policy):
                 return self._conflict
@@ -84,7 +87,7 @@ class Placing(Prepared):
         return self.refuse(unresolvable(*(f"Insufficient {name}" for name in short))) if short else 0
 
     def short(self, row: int) -> bool:
-        """Whether the row has not enough free yet."""
+        """Whether a pre-allocation would have to wait for room on the row."""
         tables = self._tables
         return self._pre_allocation and (
             tables.pod_count.cells[row] >= tables.pod_limit.cells[row]
@@ -95,7 +98,7 @@ class Placing(Prepared):
         )
 
     def score(self, rows: Rows) -> Ints:
-        """The share of what is wanted that is free now, averaged over resources."""
+        """The share of the requested resources that is free now, averaged over resources."""
         if not self._wanted:
             return np.full(len(rows), MAX_SCORE, dtype=np.int64)
         total = np.zeros(len(rows), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Reservation: owners see what is reserved for them, everyone else sees it taken; and reservations find their node.
+"""Reservation: owners may use what is reserved for them, other pods see it as taken, and reservations are scheduled.
 
-The accounts are the ledger's. Here stand the verdicts: which reservations a pod matches, which of them it would use on a
-row (`nominate`), what it may imagine there, and which rows a reservation itself may go to. Upstream's plugin of the same
-name is Koordinator's; its reasons are used word for word.
+The accounting is in the ledger. This module decides which reservations a pod matches, which of them it would use on a
+row (`nominate`), how much room it sees there, and on which rows a reservation itself may be placed. The plugin
+corresponds to Koordinator's plugin of the same name and uses the same failure messages.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class ReservationArgs(Args, frozen=True):
 
 
 class ReservationKey(NamedTuple):
-    """What this plugin reads of a pod."""
+    """What this plugin reads from a pod."""
 
     classes: tuple[int, ...] = ()
     affinity: str | None = None
     exact: str | None = None
     ignoring: bool = False
     stand_in: tuple[str, str, bool, bool] | None = (
-        None  # pinned node, policy, pre-allocation, guarantee of a preemption
+        None  # pinned node, allocate policy, pre-allocation, preemption guarantee
     )
-    adopting: str = ""  # the uid of a reservation that takes over pods: no two are alike
+    adopting: str = ""  # uid of a reservation that takes over pods; makes the shape unique
 
 
 class ReservationPlugin(Plugin):
     name = RESERVATION
     points = frozenset({"preFilter", "filter", "preScore", "score", "reserve", "preBind"})
     reserves_prepared = True
-    position = 85  # after resources: its own reasons are about what is left inside reservations
+    position = 85  # after resources: its reasons concern the room left inside reservations
     weight = 5000
     ours = True
     args_type = ReservationArgs
@@ -69,7 +69,7 @@ class ReservationPlugin(Plugin):
         super().__init__(tables, args)
         self.ledger = ledger_of(tables)
 
-    # -- what happens in the cluster
+    # -- cluster events
 
     def observe(self, kind: str, old: Reservation | None, new: Reservation | None) -> None:
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
@@ -86,11 +86,11 @@ class ReservationPlugin(Plugin):
         )
 
     def _may_be_adopted(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
-        """Whether a pod that came to a node, or has other labels now, is something to take over."""
+        """Whether the added or relabelled pod may be a candidate for adoption by this reservation."""
         reservation = self.ledger.reservations.get(pod.metadata.uid) if is_reservation(pod) else None
         return reservation is not None and adopts(reservation)
 
-    # -- the way of a pod
+    # -- scheduling cycle
 
     def shape_key(self, pod: Pod) -> Hashable:
         if is_reservation(pod):
@@ -113,7 +113,7 @@ class ReservationPlugin(Plugin):
         return ReservationKey(classes, affinity, exact)
 
     def key_is_shared(self, shape: Shape) -> bool:
-        # Stand-ins have annotations; labels are part of every shape.
+        # Stand-ins have annotations, and labels are part of every shape.
         return self.ledger.classes.told_by_labels
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
@@ -142,7 +142,8 @@ class ReservationPlugin(Plugin):
         holding = self.ledger.use(victim.key)
         if holding is None:
             return True
-        # What a consumer leaves goes back to its reservation, so only others who may use that one gain by its eviction.
+        # What an evicted consumer frees goes back to its reservation, so only pods that may use that reservation
+        # benefit.
         return (
             self.args.enable_preemption
             and not holding.once
@@ -177,5 +178,5 @@ class ReservationPlugin(Plugin):
         holding = self.ledger.assumed(pod.metadata.key)
         if holding is not None:
             return {ALLOCATED: allocation_text(holding.name, holding.uid)}
-        # An annotation that nobody but a scheduler may give is voided where it came with the pod.
+        # Only the scheduler may set this annotation; clear it if the pod was created with one.
         return {ALLOCATED: ""} if pod.metadata.annotations.get(ALLOCATED) else {}

@@ -1,4 +1,4 @@
-"""How a pod uses reservations: which it matches on a row, which one it would take, and what it may imagine there."""
+"""How a pod uses reservations: which ones it matches on a row, which one it would use, and the room it sees there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from wharfinger.systems.reservation.plugin.ledger import Numbers, ReservationHol
 NO_MATCH = "node(s) no reservations match reservation affinity"
 NOT_MET = "node(s) no reservation(s) to meet the requirements"
 PREFERRED = 1000
-"""The raw score of the node whose reservations carry the smallest order."""
+"""Raw score of the node that has the reservation with the lowest order."""
 
 
 def score_of(reserved: dict[str, int], allocated: dict[str, int], requests: dict[str, int]) -> int:
-    """How well a pod fills a reservation: the average share in use afterwards, 0 for what would not fit."""
+    """How well the pod fills the reservation: average utilization afterwards, where a resource that does not fit counts
+    0."""
     shares = []
     for name, amount in reserved.items():
         if amount > 0:
@@ -33,18 +34,19 @@ def score_of(reserved: dict[str, int], allocated: dict[str, int], requests: dict
 
 
 class Imagined:
-    """What one look at a row assumes: the reservation that is opened, and what of it evictions have freed."""
+    """State of a simulation on a row: the reservation the pod would use, and what simulated evictions free inside
+    reservations."""
 
     __slots__ = ("candidate", "freed", "leaving")
 
     def __init__(self, candidate: ReservationHolding | None) -> None:
         self.candidate = candidate
         self.freed: dict[str, Numbers] = {}  # by uid of the reservation
-        self.leaving = 0  # consumers of the candidate that are imagined away
+        self.leaving = 0  # consumers of the candidate evicted in the simulation
 
 
 class Using(Prepared, Overlays):
-    """For pods that may use reservations, or must. Rows without a match stay as the tables have them."""
+    """For pods that may or must use reservations. Rows without a matching reservation are left unchanged."""
 
     scope = Scope.ROW
     filters = scores = normalizes = True
@@ -68,15 +70,15 @@ class Using(Prepared, Overlays):
         self._wanted = tables.charge(shape)
         self._no_match = self.refuse(unresolvable(NO_MATCH))
         self._not_met = self.refuse(unschedulable(NOT_MET))
-        self._matched: dict[int, dict[int, ReservationHolding]] = {}  # row to holdings by their numbers
-        self._row_of: dict[int, int] = {}  # holding's number to its row
+        self._matched: dict[int, dict[int, ReservationHolding]] = {}  # by row and holding number
+        self._row_of: dict[int, int] = {}  # row by holding number
         self._nominated: dict[int, ReservationHolding | None] = {}
-        self._orders: dict[int, int] = {}  # row to its smallest order
+        self._orders: dict[int, int] = {}  # lowest order by row
         self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
         self._log_position = self._node_position = self._pod_position = -1
         self._positions = (-1, -1, -1)
 
-    # -- what matches
+    # -- matching
 
     def _catch_up(self) -> None:
         tables, ledger = self._tables, self._ledger
@@ -140,7 +142,7 @@ class Using(Prepared, Overlays):
                 self._orders.pop(row, None)
 
     def _matches(self, holding: ReservationHolding, row: int) -> bool:
-        """Sizes are no matter, except where an exact match is demanded."""
+        """Whether the pod may use the holding. Sizes are checked only for an exact match."""
         if holding.waiting or (holding.once and holding.consumers):
             return False
         demands = self._demands
@@ -154,12 +156,12 @@ class Using(Prepared, Overlays):
         return demands.accepts(holding.reservation, node.metadata.labels)
 
     def _shares(self, holding: ReservationHolding) -> bool:
-        """Whether it holds something the pod asks for; a pod that asks for nothing may use one that holds nothing."""
+        """Whether it holds a resource that the pod requests. A pod without requests may use one that holds nothing."""
         if not self._wanted:
             return not holding.reserved
         return any(self._requests.get(name) for name in holding.names if name != PODS)
 
-    # -- which one
+    # -- nomination
 
     def nominate(self, row: int) -> ReservationHolding | None:
         """The reservation the pod would use on a row."""
@@ -186,7 +188,7 @@ class Using(Prepared, Overlays):
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
         for number, amount in self._wanted:
             if tables.resource_names[number] in tables.handled:
-                continue  # another plugin judges it, with the reservation opened
+                continue  # checked by the plugin that handles the resource
             used = tables.requested[number].cells[row]
             if number in reserved:
                 used += inner.get(number, 0) - max(0, reserved[number] - allocated[number])
@@ -195,7 +197,7 @@ class Using(Prepared, Overlays):
         return True
 
     def _short_inside(self, holding: ReservationHolding, imagined: Imagined | None) -> list[str]:
-        """What a restricted reservation lacks, in words."""
+        """The failure reasons of a restricted reservation that lacks room."""
         if holding.restricted is None:
             return []
         reasons = []
@@ -206,7 +208,7 @@ class Using(Prepared, Overlays):
         for number, amount in self._wanted:
             if number in holding.restricted and number in holding.reserved:
                 used = holding.allocated[number] - freed.get(number, 0) + holding.inner.get(number, 0)
-                if amount > max(0, holding.most[number] - used):
+                if amount > max(0, holding.consumer_limit[number] - used):
                     reasons.append(f"Reservation(s) Insufficient {self._tables.resource_names[number]}")
         return reasons
 
@@ -240,7 +242,7 @@ class Using(Prepared, Overlays):
         elif nominated is not None:
             opened = (nominated,)
         else:
-            # None fits; where one is demanded, the first tells why.
+            # None fits; if a reservation is required, the first one gives the reason.
             opened = list(matched.values())[:1] if self.required else ()
         found = [self._opening(holding, list(matched.values())) for holding in opened]
         if not self.required:
@@ -248,7 +250,8 @@ class Using(Prepared, Overlays):
         return found
 
     def _opening(self, candidate: ReservationHolding, matched: Sequence[ReservationHolding]) -> Overlay:
-        """One reservation opened. All that match are out of the way for whatever is not a resource."""
+        """The row as seen by a pod that uses the candidate. The stand-ins of all matching reservations are removed; the
+        resources of the other ones stay charged."""
 
         def imagine(simulation: Simulation) -> None:
             simulation.state[self] = Imagined(candidate)
@@ -268,7 +271,7 @@ class Using(Prepared, Overlays):
         return imagine
 
     def _closed(self, simulation: Simulation) -> None:
-        """The row as it is: the pod would stay outside all reservations."""
+        """The row unchanged, for a pod that uses no reservation."""
         simulation.state[self] = Imagined(None)
         simulation.opened = ""
 
@@ -279,7 +282,7 @@ class Using(Prepared, Overlays):
         return {port for port, count in users.items() if count > 0}
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        """What a consumer leaves or takes belongs to its reservation, not to the row."""
+        """What a consumer frees or takes is accounted to its reservation, not to the row."""
         holding = self._ledger.use(pod.key)
         if holding is None or pod.key not in holding.consumers:
             return
@@ -313,21 +316,21 @@ class Using(Prepared, Overlays):
             return self._no_match if self.required else 0
         imagined = simulation.state.get(self) if simulation is not None else None
         if imagined is None:
-            # Without evictions in mind: whether anything on the row would do.
-            return 0 if not self.required or self.nominate(row) is not None else self._why_not(row)
+            # Not part of a preemption simulation: any reservation on the row will do.
+            return 0 if not self.required or self.nominate(row) is not None else self._refusal(row)
         candidate = imagined.candidate
         if candidate is None:
-            return self._why_not(row) if self.required else 0
+            return self._refusal(row) if self.required else 0
         reasons = self._short_inside(candidate, imagined)
         if reasons:
             return self.refuse(unschedulable(*reasons))
         return 0 if candidate.usable() else self._not_met
 
     def row_functions(self) -> RowFunctions:
-        # Where no reservation is demanded, no row is refused as it is.
+        # If no reservation is required, this filter rejects no row.
         return RowFunctions(self.filter_row, self.score_row, None if self.required else ())
 
-    def _why_not(self, row: int) -> int:
+    def _refusal(self, row: int) -> int:
         reasons: dict[str, None] = {}
         for holding in self._matched[row].values():
             reasons.update(dict.fromkeys(self._short_inside(holding, None)))
@@ -353,7 +356,7 @@ class Using(Prepared, Overlays):
         return normalize_by_max(scores)
 
     def _with_order(self, scores: Ints, rows: Rows) -> Ints:
-        """The one row with the smallest order comes before all; among equals the one that fits best, then by name."""
+        """Put the row with the lowest order first; ties are broken by score, then by node name."""
         name: Callable[[int], str] = self._tables.name
         ranked = [
             (self._orders[row], -score, name(row), index)
@@ -368,7 +371,7 @@ class Using(Prepared, Overlays):
 
 
 class Ignoring(Prepared, Overlays):
-    """For pods that may ignore reservations: everything reserved and not in use looks free to them."""
+    """For pods that may ignore reservations: unused reserved resources look free to them."""
 
     def __init__(self, ledger: ReservationLedger) -> None:
         super().__init__()

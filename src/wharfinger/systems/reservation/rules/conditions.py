@@ -1,4 +1,4 @@
-"""Conditions of reservations and migration jobs, in Koordinator's form: with a probe time."""
+"""Conditions of reservations and migration jobs. Like Koordinator's, they have a probe time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def probed_condition(type: str, status: bool, reason: str, message: str, now: fl
 
 
 def with_condition(conditions: Iterable[Condition], condition: Document) -> list[Document]:
-    """The conditions with one replaced. A new reason counts as a transition: an expired or used reservation is kept for
-    some time after that, whether it was ready before or not."""
+    """The conditions with one added or replaced.
+
+    A changed reason also updates the transition time, because garbage collection counts from the moment a reservation
+    expired or was used, whether or not it was ready before.
+    """
     present = map(condition_document, conditions)
     return set_condition(present, condition, append=True, reason_is_transition=True)

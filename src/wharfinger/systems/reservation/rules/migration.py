@@ -1,4 +1,4 @@
-"""What a migration asks for: the reservation at the target, made from the pod and from what the job says. Pure."""
+"""Builds the reservation for a migrated pod from the pod and the PodMigrationJob. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESER
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
 from wharfinger.systems.reservation.rules.reservations import ORDER
 
-FIRST = "1"  # the smallest order that a label can state
+LOWEST_ORDER = "1"  # the lowest valid value of the order label
 ABORT = "wharfinger.dev/abort"
 JOB_LABEL = "wharfinger.dev/pod-migration-job"
 NO_POD, NO_RESERVATION, TIMEOUT = "MissingPod", "MissingReservation", "Timeout"
-MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
+MIRROR = "kubernetes.io/config.mirror"  # set on the mirror pods of static pods
 UNMOVABLE = "UnmovablePod"
 EXPIRED, TAKEN, EVICTED = "ReservationExpired", "ReservationTaken", "EvictComplete"
 
@@ -36,12 +36,13 @@ def reservation_name(job: PodMigrationJob) -> str:
 
 
 def uses_given(job: PodMigrationJob) -> bool:
-    """Whether the reservation was there before: it is neither made nor deleted by us."""
+    """Whether the job names an existing reservation, which the controller neither creates nor deletes."""
     return bool(((job.spec.reservation_options or {}).get("reservationRef") or {}).get("name"))
 
 
 def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
-    """The template is the pod without its node, kept off that node; owners are whoever comes in its place."""
+    """The reservation for the replacement of a pod. Its template is the pod without its node name and with node
+    affinity that excludes the current node; its owner is the controller that creates the replacement."""
     given = deepcopy((job.spec.reservation_options or {}).get("template") or {})
     spec: Document = given.get("spec") or {}
     metadata: Document = given.get("metadata") or {}
@@ -61,7 +62,7 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
     spec.setdefault("owners", owners_of(pod))
     spec.setdefault("allocateOnce", True)
     if not spec.get("expires"):
-        # Room to spare: the job's own end comes first and says why.
+        # The reservation outlives the job, so that the job times out first and reports the reason.
         spec.setdefault(
             "ttl", "0s" if parse_duration(job.spec.ttl) == 0 else f"{int(parse_duration(job.spec.ttl)) + 60}s"
         )
@@ -71,8 +72,8 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
         "metadata": {
             **metadata,
             "name": reservation_name(job),
-            # The replacement may match other reservations, too: this one is to come first.
-            "labels": {ORDER: FIRST, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            # The replacement may match other reservations as well; the order label makes it prefer this one.
+            "labels": {ORDER: LOWEST_ORDER, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,
@@ -80,17 +81,17 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
 
 
 def unmovable(pod: Document) -> str:
-    """Why a pod cannot be moved at all; empty where it can."""
+    """Why the pod cannot be migrated; empty if it can be."""
     controller = controller_of(pod)
     if controller is not None and controller["kind"] == "DaemonSet":
-        return f"belongs to DaemonSet {controller['name']}, which has one on every node and makes it anew where it was"
+        return f"belongs to DaemonSet {controller['name']}, which would recreate it on the same node"
     if MIRROR in (pod["metadata"].get("annotations") or {}):
-        return "is a static pod of its node's kubelet, which alone starts and stops it"
+        return "is a static pod, which only the kubelet of its node starts and stops"
     return ""
 
 
 def owners_of(pod: Document) -> list[Document]:
-    """The pod's controller makes the replacement; without one, a pod of the same name is it."""
+    """The owners of the reservation: the pod's controller or, without one, a pod with the same name."""
     metadata, controller = pod["metadata"], controller_of(pod)
     if controller is None:
         return [{"object": {"namespace": metadata["namespace"], "name": metadata["name"]}}]
@@ -99,7 +100,7 @@ def owners_of(pod: Document) -> list[Document]:
 
 
 def _keep_off(spec: Document, node: str) -> None:
-    """Adds to the required node affinity, term by term, that it is not this node."""
+    """Exclude the node in every term of the required node affinity."""
     other = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
     affinity = spec.setdefault("affinity", {})
     node_affinity = affinity.setdefault("nodeAffinity", {})

@@ -1,6 +1,6 @@
-"""Whose a reservation is: owners compiled, matched against pods, and indexed so that a pod finds its reservations at once.
+"""Reservation owners: compiled, matched against pods, and indexed so that the reservations of a pod are found quickly.
 
-Reservations with equal owners share one *owner class*; a pod's classes are part of its shape.
+Reservations with equal owners share one *owner class*. The owner classes of a pod are part of its shape.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from wharfinger.api.views.core import ObjectReference
 from wharfinger.systems.reservation.kinds.views import ControllerReference, ReservationOwner
 
 Feature = tuple[str, Hashable]
-"""Something of a pod that an index can look up."""
+"""A property of a pod that the index can look up."""
 
 _ANY: Feature = ("any", "")
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledOwner:
-    """One owner; members that are None match every pod."""
+    """One compiled owner. Fields that are None match every pod."""
 
     object: ObjectReference | None
     controller: ControllerReference | None
@@ -37,7 +37,7 @@ class CompiledOwner:
         )
 
     def features(self) -> list[Feature]:
-        """Features of which a pod must have one to match; the fewer pods have them the better."""
+        """Index keys of which a matching pod has at least one, as selective as possible."""
         if self.object is not None and self.object.uid:
             return [("uid", self.object.uid)]
         if self.object is not None and self.object.name:
@@ -79,7 +79,7 @@ def _is_controlled(wanted: ControllerReference, pod: Pod) -> bool:
 
 
 def compile_owners(owners: Sequence[ReservationOwner]) -> tuple[CompiledOwner, ...]:
-    """Raises BadSelector, which makes the whole reservation unmatchable."""
+    """Compile the owners of a reservation. Raises BadSelector, in which case no pod can match the reservation."""
     return tuple(
         CompiledOwner(
             each.object, each.controller, None if each.label_selector is None else each.label_selector.compile()
@@ -93,7 +93,7 @@ def owned_by(owners: Iterable[CompiledOwner], pod: Pod) -> bool:
 
 
 class OwnerClasses:
-    """The owner classes in use, each with the number of reservations that have it."""
+    """The owner classes in use, with the number of reservations in each."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -101,15 +101,15 @@ class OwnerClasses:
         self._owners: dict[int, tuple[CompiledOwner, ...]] = {}
         self._keys: dict[int, bytes] = {}
         self._index: dict[Feature, set[int]] = {}
-        self._others: set[int] = set()  # classes that name pods or controllers
+        self._others: set[int] = set()  # classes that refer to pods or controllers
         self._next = 0
-        self.version = 0  # moves when a class comes or goes
+        self.version = 0  # incremented when a class is added or removed
 
     def __bool__(self) -> bool:
         return bool(self._owners)
 
     def enter(self, owners: Sequence[ReservationOwner]) -> int | None:
-        """The class of these owners, used once more; None when they cannot be matched at all."""
+        """Add a reservation to the class of these owners and return the class, or None if the owners are invalid."""
         key = msgspec.msgpack.encode(owners)
         number = self._numbers.get(key)
         if number is None:
@@ -129,7 +129,7 @@ class OwnerClasses:
         return number
 
     def leave(self, number: int) -> None:
-        """One reservation less has this class."""
+        """Remove a reservation from its class."""
         self._users[number] -= 1
         if self._users[number]:
             return
@@ -146,11 +146,11 @@ class OwnerClasses:
 
     @property
     def told_by_labels(self) -> bool:
-        """Whether pods with the same labels are of the same classes."""
+        """Whether the labels of a pod alone determine its owner classes."""
         return not self._others
 
     def of(self, pod: Pod) -> tuple[int, ...]:
-        """The classes a pod belongs to, in order."""
+        """The owner classes of a pod, sorted."""
         index = self._index
         if not index:
             return ()

@@ -1,4 +1,4 @@
-"""What reservations mean, apart from any cluster: their names on the wire, expiry, sizes, and the stand-in for one.
+"""The meaning of a reservation, independent of any cluster: annotations and labels, expiry, sizes, and its stand-in.
 
 A reservation is scheduled as a *stand-in* (`wharfinger.framework.stand_ins`), which exists only in the scheduler.
 """
@@ -29,13 +29,13 @@ IGNORED = f"{DOMAIN}/reservation-ignored"
 ORDER = f"{DOMAIN}/reservation-order"
 RESTRICTED_OPTIONS = f"{DOMAIN}/reservation-restricted-options"
 RESIZE = f"{DOMAIN}/reservation-resize-allocatable"
-INNER = "node.koordinator.sh/reservation"  # what is carved out inside a reservation, for nobody
+INNER = "node.koordinator.sh/reservation"  # resources inside a reservation that no consumer may use
 PRIORITY = "koordinator.sh/priority"
 NOT_PREEMPTIBLE = f"{DOMAIN}/disable-preemptible"
 PRE_ALLOCATION_REQUIRED = f"{DOMAIN}/pre-allocation-required"
 PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
 PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
-PREEMPTOR = "wharfinger.dev/preemptor"  # label: the uid of the pod for which victims are evicted
+PREEMPTOR = "wharfinger.dev/preemptor"  # label: uid of the preempting pod
 RESERVE_POD = f"{DOMAIN}/reserve-pod"
 RESERVATION_NODE = f"{DOMAIN}/reservation-node"
 
@@ -43,18 +43,18 @@ RESERVATION = "Reservation"
 DEFAULT_TTL = "24h"
 MAX_PRIORITY = (1 << 31) - 1
 FOREIGN_NAMES = ("", "default-scheduler", "koord-scheduler")
-"""Scheduler names in a template that mean us, whatever our profiles are called."""
+"""Scheduler names in a template that select the default profile even if no profile has that name."""
 
 
 class BadReservation(ValueError):
-    """The object cannot be used; the message says where and why."""
+    """The reservation is invalid. The message names the field and the cause."""
 
 
-# -- time
+# -- expiry
 
 
 def expires_at(reservation: Reservation) -> float | None:
-    """When it fails if nobody used it up; None for never. An explicit ttl of 0 switches expiry off altogether."""
+    """When the reservation expires; None if never. An explicit ttl of 0 disables expiry, including `expires`."""
     spec = reservation.spec
     moments = []
     if spec.ttl is not None or not spec.expires:
@@ -76,8 +76,8 @@ def expired(reservation: Reservation, now: float) -> bool:
 
 
 def template_of(reservation: Reservation) -> PodTemplate:
-    """The template as the server would take a pod made from it, such as with requests from limits. Raises BadReservation
-    where it has fields of the wrong type."""
+    """The pod template with API server defaults applied, such as requests set from limits. Raises BadReservation if a
+    field has the wrong type."""
     if reservation.spec.template is None:
         raise BadReservation("spec.template: Required value")
     try:
@@ -88,21 +88,21 @@ def template_of(reservation: Reservation) -> PodTemplate:
 
 
 def annotated(metadata: ObjectMeta, annotation: str) -> dict[str, Any]:
-    """The JSON object in an annotation; empty where there is none. Raises BadReservation."""
+    """The JSON object in an annotation; empty if the annotation is absent. Raises BadReservation."""
     text = metadata.annotations.get(annotation)
     if not text:
         return {}
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise BadReservation(f"metadata.annotations[{annotation}]: not JSON: {error}") from None
+        raise BadReservation(f"metadata.annotations[{annotation}]: invalid JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadReservation(f"metadata.annotations[{annotation}]: must be an object")
     return found
 
 
 def annotated_quantities(metadata: ObjectMeta, annotation: str) -> Quantities:
-    """`{"resources": {…}}` in an annotation."""
+    """The quantities under `resources` in a JSON annotation. Raises BadReservation."""
     resources = annotated(metadata, annotation).get("resources") or {}
     if not isinstance(resources, dict):
         raise BadReservation(f"metadata.annotations[{annotation}]: resources must be an object")
@@ -123,7 +123,8 @@ def annotated_names(metadata: ObjectMeta, annotation: str, member: str) -> tuple
 
 
 def wanted_quantities(reservation: Reservation) -> Quantities:
-    """What it asks for, as `status.allocatable` states it: the template's requests, overlaid by the resize annotation."""
+    """The requested resources in the form of `status.allocatable`: the template's requests, overridden by the resize
+    annotation. Raises BadReservation."""
     template = template_of(reservation)
     try:
         amounts = requests_nano(Pod(ObjectMeta(), template.spec))
@@ -137,7 +138,7 @@ def wanted_quantities(reservation: Reservation) -> Quantities:
 
 
 def _families(template: PodTemplate) -> dict[str, str]:
-    """How each resource is first written, which is how its sum is."""
+    """The format of each resource's first quantity in the template; sums are written in that format."""
     spec = template.spec
     found: dict[str, str] = {}
     parts = [container.resources.requests for container in (*spec.containers, *spec.init_containers)]
@@ -148,23 +149,23 @@ def _families(template: PodTemplate) -> dict[str, str]:
 
 
 def amounts(quantities: Quantities) -> Amounts:
-    """Quantities in the scheduler's units."""
+    """Quantities converted to the scheduler's units."""
     return in_units({name: parse_nano(quantity) for name, quantity in quantities.items()})
 
 
 def written(nano: Mapping[str, int], like: Quantities) -> dict[str, str]:
-    """Sums in nano-units, each written the way `like` writes it."""
+    """Nano-unit sums as quantities, each in the format that `like` uses for the resource."""
     return {
         name: format_nano(amount, family(like[name]) if name in like else "decimal") for name, amount in nano.items()
     }
 
 
 def order_of(reservation: Reservation) -> int:
-    """The order label; 0 where it is absent or not a whole number."""
+    """The value of the order label; 0 if absent or not an integer."""
     return parse_int64(reservation.metadata.labels.get(ORDER, "")) or 0
 
 
-# -- the stand-in
+# -- stand-ins
 
 
 def stand_in_name(uid: str) -> str:
@@ -172,15 +173,15 @@ def stand_in_name(uid: str) -> str:
 
 
 def is_reservation(pod: Pod) -> TypeGuard[StandIn]:
-    """Whether this is the stand-in of a reservation."""
+    """Whether the pod is the stand-in of a reservation."""
     return isinstance(pod, StandIn) and pod.kind == RESERVATION
 
 
 def stand_in(reservation: Reservation, *, scheduler_name: str = "", preempts: bool = False) -> StandIn:
-    """The stand-in for a reservation; once the reservation has a node it requests what is reserved there.
+    """The stand-in of a reservation. Once the reservation has a node, the stand-in requests what is reserved there.
 
-    It is first in the queue unless a priority is stated, and preempts only where allowed and where a priority is stated.
-    Raises BadReservation.
+    Without an explicit priority it goes to the front of the queue and never preempts; with one, it preempts only if
+    `preempts` is set. Raises BadReservation.
     """
     template = template_of(reservation)
     metadata, spec = reservation.metadata, template.spec
@@ -190,7 +191,7 @@ def stand_in(reservation: Reservation, *, scheduler_name: str = "", preempts: bo
         **metadata.annotations,
         RESERVE_POD: "true",
     }
-    annotations.pop(AFFINITY, None)  # stand-ins own no reservations
+    annotations.pop(AFFINITY, None)  # a stand-in never uses a reservation itself
     if spec.node_name:
         annotations[RESERVATION_NODE] = spec.node_name
     sized = reservation.status.allocatable if reservation.holds else annotated_quantities(metadata, RESIZE)
@@ -220,14 +221,14 @@ def stand_in(reservation: Reservation, *, scheduler_name: str = "", preempts: bo
         ),
         kind=RESERVATION,
         object_name=metadata.name,
-        # Without a stated priority it is first in the queue, but takes no room that is nominated for pods. The guarantee
-        # of a preemption does: it stands for the preemptor.
+        # A stand-in without an explicit priority goes to the front of the queue but does not take room nominated for
+        # pods. A preemption guarantee may, because it acts on behalf of the preemptor.
         room_priority=0 if priority == MAX_PRIORITY and PREEMPTOR not in labels else priority,
     )
 
 
 def _sized(spec: Any, quantities: Quantities) -> Any:
-    """The spec with requests that add up to exactly these quantities."""
+    """The pod spec with requests that add up to exactly these quantities."""
     first, *rest = spec.containers or (Container(name="reserved"),)
     bare = ResourceRequirements()
     return msgspec.structs.replace(
@@ -242,16 +243,16 @@ def _sized(spec: Any, quantities: Quantities) -> Any:
     )
 
 
-# -- preemption with a guarantee
+# -- preemption guarantees
 
 
 def guarantee_name(uid: str) -> str:
-    """The reservation for a preemptor."""
+    """The name of the reservation that guarantees room for the preemptor with this uid."""
     return f"preemption-{uid}"
 
 
 def is_guarantee(reservation: Reservation) -> bool:
-    """Whether it is what the scheduler makes for a preemptor, and for nobody else."""
+    """Whether the scheduler created the reservation for a preemptor, which is its only owner."""
     uid, owners = reservation.metadata.labels.get(PREEMPTOR), reservation.spec.owners
     return (
         bool(uid)
@@ -262,19 +263,19 @@ def is_guarantee(reservation: Reservation) -> bool:
     )
 
 
-# -- the record on a pod
+# -- the allocation annotation of a pod
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Which reservation a pod uses."""
+    """The reservation that a pod uses."""
 
     name: str
     uid: str
 
 
 def allocation_of(metadata: ObjectMeta) -> Allocation | None:
-    """What the pod's annotation says; a faulty one says nothing."""
+    """The allocation recorded in the pod's annotation; None if absent or malformed."""
     text = metadata.annotations.get(ALLOCATED)
     if not text:
         return None
@@ -288,7 +289,7 @@ def allocation_of(metadata: ObjectMeta) -> Allocation | None:
 
 
 def uses(pod: Pod) -> str:
-    """The uid of the reservation whose room a pod uses; empty for none. Only pods on nodes that have not ended use one."""
+    """The uid of the reservation that a pod uses; empty if none. Only bound pods that have not terminated use one."""
     if not pod.spec.node_name or pod.terminal:
         return ""
     found = allocation_of(pod.metadata)

@@ -1,4 +1,5 @@
-"""Resizing a reservation to its template: never below what its pods use, growth only where the node has room. Pure."""
+"""Resizes a reservation to match its template. It never shrinks below what its pods use and grows only if the node has
+room. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ AS_WANTED, IN_USE, INSUFFICIENT = "Resized", "InUse", "InsufficientResources"
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """What becomes of a wish: the new `status.allocatable`, and what stands against the rest of it."""
+    """The outcome of a resize: the new `status.allocatable` and the resources that could not be resized as requested."""
 
     allocatable: Quantities
     changes: bool
     grows: bool
-    refused: tuple[str, ...] = ()  # resources that the node lacks
-    in_use: tuple[str, ...] = ()  # resources that pods use more of than is wanted
+    refused: tuple[str, ...] = ()  # resources the node lacks
+    in_use: tuple[str, ...] = ()  # resources of which pods use more than the template requests
 
     @property
     def reason(self) -> str:
@@ -29,16 +30,16 @@ class Resizing:
 
     @property
     def message(self) -> str:
-        """Empty when all is as wanted."""
+        """Why the resize is incomplete; empty if the template is met in full."""
         parts = []
         if self.refused:
-            parts.append(f"the node lacks {', '.join(self.refused)} for what the template asks")
+            parts.append(f"the node has insufficient {', '.join(self.refused)} for the size in the template")
         if self.in_use:
-            parts.append(f"pods use more {', '.join(self.in_use)} than the template asks")
+            parts.append(f"pods use more {', '.join(self.in_use)} than the template requests")
         return "; ".join(parts)
 
     def says_more(self, reservation: Reservation) -> bool:
-        """Whether the object does not say so yet."""
+        """Whether the Resized condition of the reservation is out of date."""
         said = reservation.status.condition("Resized")
         if said is None:
             return bool(self.message)
@@ -46,9 +47,10 @@ class Resizing:
 
 
 def plan(now: Quantities, wanted: Quantities, used: Mapping[str, int], free: Mapping[str, int]) -> Resizing:
-    """`used` is what pods use and `free` what the node has left, both in the scheduler's units and by name.
+    """Decide how far a reservation can be resized.
 
-    Growth is granted for all resources or for none, shrinking for each by itself.
+    `used` is what pods use and `free` what is free on the node, both by resource name in the scheduler's units. A
+    reservation grows in all resources or in none; each resource shrinks independently.
     """
     has, asks = _units(now), _units(wanted)
     target: Quantities = {}
@@ -57,7 +59,7 @@ def plan(now: Quantities, wanted: Quantities, used: Mapping[str, int], free: Map
         if asks.get(name, 0) < used.get(name, 0):
             in_use.append(name)
     growing = [name for name in asks if asks[name] > has.get(name, 0)]
-    # What pods use already beyond what is reserved needs no further room.
+    # Pods may already use more than is reserved; that part needs no additional room.
     refused = [
         name
         for name in sorted(growing)

@@ -1,4 +1,4 @@
-"""Binding a reservation: the status patch that gives it its node, and what must be written before."""
+"""Binds a reservation: the status patch that sets its node, and the writes that must precede it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ async def bind_reservation(
     placement: ReservationPlacement,
     annotations: Mapping[str, str],
 ) -> None:
-    """Raises ApiError; Conflict when the reservation must be scheduled again. `annotations` are what other plugins put on
-    a Binding, such as devices: they go onto the reservation, for the pods that will use it."""
+    """Bind a reservation to a node. Raises ApiError; Conflict means the reservation must be scheduled again.
+
+    `annotations` are those that plugins put on a Binding, such as device allocations. They are written to the
+    reservation, for the pods that will use it.
+    """
     record = allocation_text(item.object_name, item.metadata.uid)
     try:
         for pod in placement.adopted:
@@ -54,7 +57,12 @@ async def _release(client: Client, pod: ObjectMeta) -> None:
     try:
         await _annotate(client, pod, None)
     except ApiError as error:
-        log.info("pod %s/%s keeps the record of a reservation that was not bound: %s", pod.namespace, pod.name, error)
+        log.info(
+            "pod %s/%s keeps the allocation annotation of a reservation that failed to bind: %s",
+            pod.namespace,
+            pod.name,
+            error,
+        )
 
 
 async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, phase: str) -> None:
@@ -62,15 +70,17 @@ async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, ph
     for attempt in range(TRIES):
         found = await client.get(RESERVATIONS, name, view=Reservation)
         if found.metadata.uid != item.metadata.uid or found.terminating:
-            raise NotFound(f'reservations.scheduling.koordinator.sh "{name}" is not the one that was scheduled')
+            raise NotFound(
+                f'reservations.scheduling.koordinator.sh "{name}" was deleted or replaced while it was being scheduled'
+            )
         if found.phase != "Pending":
-            raise Conflict(f"reservation {name} is {found.phase} by now")
+            raise Conflict(f"reservation {name} is already {found.phase}")
         if found.metadata.generation != item.metadata.generation:
-            raise Conflict(f"reservation {name} was changed while it was scheduled")
+            raise Conflict(f"reservation {name} was changed while it was being scheduled")
         try:
             await patch_object_status(client, RESERVATIONS, found, available(found, node, phase, clock.now()))
             return
         except Conflict:
-            # Somebody else, or our own report on why it had to wait, was faster.
+            # A concurrent update, possibly our own Scheduled condition; retry with the new version.
             if attempt == TRIES - 1:
                 raise

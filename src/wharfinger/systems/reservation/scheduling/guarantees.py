@@ -1,4 +1,4 @@
-"""Preemption with a guarantee: what victims free is reserved for the preemptor before they are evicted."""
+"""Preemption guarantees: the room that victims free is reserved for the preemptor before they are evicted."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, guarant
 log = logging.getLogger(__name__)
 
 TTL = "10m"
-GUARANTEE_SECONDS = 30.0  # how long evictions wait until the reservation has its node
+GUARANTEE_SECONDS = 30.0  # how long evictions wait for the reservation to be bound
 
 
-_LEFT_OUT = (
+_OMITTED_FIELDS = (
     "priority",
     "priorityClassName",
     "preemptionPolicy",
@@ -37,7 +37,7 @@ _LEFT_OUT = (
 
 
 class Guarantees:
-    """The reservations for preemptors."""
+    """Creates and tracks the reservations for preemptors."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Guarantees:
         self._tables = tables
         self._ledger = ledger
         self._reservations = reservations
-        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by name: whether the reservation got its node
+        self._awaited: dict[str, asyncio.Future[bool]] = {}  # by reservation name; the result is whether it was bound
 
     def given_to(self, pod: Pod) -> bool:
-        """Whether room is reserved, or about to be, for a pod for which others were evicted."""
+        """Whether room is reserved, or about to be, for this preemptor."""
         found = self._existing(guarantee_name(pod.metadata.uid))
         return found is not None and not found.ended and not found.terminating
 
@@ -61,11 +61,12 @@ class Guarantees:
         return self._reservations.get(name) if self._reservations is not None else None
 
     async def give(self, pod: Pod, node: str) -> KeptRoom:
-        """Reserves the room on the node for a preemptor before its victims are evicted."""
+        """Reserve room on the node for a preemptor before its victims are evicted."""
         if self._reservations is None:
             return KeptRoom.OPEN
         if not self._fits(pod, node):
-            # The pod counts on a reservation of its own there: what is freed inside goes back to that one.
+            # The pod fits only inside a reservation it owns there, and what is freed inside goes back to that
+            # reservation.
             return KeptRoom.OPEN
         name, aligned = guarantee_name(pod.metadata.uid), any(self._ledger.policies_on(self._tables.row_of[node]))
         result = self._awaited[name] = asyncio.get_running_loop().create_future()
@@ -78,11 +79,13 @@ class Guarantees:
         except TimeoutError:
             pass
         except ApiError as error:
-            log.warning("no guarantee for pod %s/%s on node %s: %s", *pod.metadata.key, node, error)
+            log.warning("cannot reserve room for preemptor %s/%s on node %s: %s", *pod.metadata.key, node, error)
             return KeptRoom.OPEN
         finally:
             self._awaited.pop(name, None)
-        log.info("no guarantee for pod %s/%s: its reservation was not bound to node %s", *pod.metadata.key, node)
+        log.info(
+            "no room reserved for preemptor %s/%s: its reservation was not bound to node %s", *pod.metadata.key, node
+        )
         with suppress(ApiError):
             await self._client.delete(RESERVATIONS, name)
         return KeptRoom.OPEN if self._fits(pod, node) else KeptRoom.TAKEN
@@ -92,24 +95,27 @@ class Guarantees:
         return row is not None and self._ledger.fits_beside(row, requests(pod))
 
     async def _delete_ended(self, name: str) -> None:
-        """An expired guarantee of the same pod makes way for the new one."""
+        """Delete an ended guarantee of the same pod, so that a new one can be created."""
         found = self._existing(name)
         if found is not None and found.ended:
             with suppress(NotFound):
                 await self._client.delete(RESERVATIONS, name, uid=found.metadata.uid)
 
     def settle(self, name: str, *, holds: bool) -> None:
-        """Whether the reservation of this name got its node is known now."""
+        """Report whether the reservation of this name was bound."""
         awaited = self._awaited.get(name)
         if awaited is not None and not awaited.done():
             awaited.set_result(holds)
 
 
 def guarantee(pod: Document, node: str, *, aligned: bool) -> Document:
-    """A pre-allocation on the node for this one pod. It requests only what takes room: whatever else keeps the pod off the
-    node while the victims are there is checked when the pod itself is scheduled."""
+    """A pre-allocation on the node for one pod.
+
+    Inter-pod affinity, topology spread, host ports and volumes are left out: they may exclude the pod while the victims
+    are running, and are checked when the pod itself is scheduled.
+    """
     metadata = pod["metadata"]
-    spec = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _LEFT_OUT}
+    spec = {name: deepcopy(value) for name, value in pod["spec"].items() if name not in _OMITTED_FIELDS}
     spec["nodeName"] = node
     affinity = spec.get("affinity") or {}
     for side in ("podAffinity", "podAntiAffinity"):

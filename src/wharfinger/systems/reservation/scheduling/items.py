@@ -1,7 +1,7 @@
-"""Reservations as a `Schedulable`: stand-ins for those without a node, and what changes of reservations mean for the queue.
+"""Reservations as a `Schedulable`: stand-ins for pending reservations, and how reservation events affect the queue.
 
-Binding a stand-in is a status patch (`binding`). Reservations that hold a node are kept up to date by `upkeep`, and
-preemption can reserve what victims free (`guarantees`). Apart from these requests everything here is pure.
+A stand-in is bound by a status patch (`binding`). Reservations that hold a node are maintained by `upkeep`, and
+preemption can reserve the room that victims free (`guarantees`). Everything else here is pure.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ReservationItems(Schedulable):
         )
         self._upkeep = ReservationUpkeep(self._ledger)
         self._guarantees = Guarantees(context.client, engine.tables, self._ledger, self._reservations)
-        self._acting = False  # whether everything is known and this scheduler is the one that acts
-        self._reported: dict[str, tuple[str, str]] = {}  # uid to the last reason and message
-        self._woken: set[int] = set()  # owner classes of reservations that were added or updated
+        self._acting = False  # synced, and this scheduler is the leader
+        self._reported: dict[str, tuple[str, str]] = {}  # by uid: last reason and message
+        self._woken: set[int] = set()  # owner classes of added or updated reservations
 
     @staticmethod
     def stand_in(found: Reservation) -> StandIn | None:
@@ -80,7 +80,7 @@ class ReservationItems(Schedulable):
         return item.spec.preemption_policy != "Never"
 
     def _pending(self, reservation: Reservation | None) -> tuple[StandIn | None, str]:
-        """The stand-in of a reservation that needs a node and is ours; and why it cannot be scheduled, if it cannot."""
+        """The stand-in of a pending reservation for one of our profiles, and the fault if the reservation is invalid."""
         if reservation is None or reservation.phase != "Pending" or reservation.status.node_name:
             return None, ""
         try:
@@ -122,7 +122,7 @@ class ReservationItems(Schedulable):
             yield from self._upkeep.room_changed()
 
     def wakes(self) -> Callable[[Pod], bool] | None:
-        """Owners of reservations are retried, whatever refused them."""
+        """Owners of added or updated reservations are retried, whichever plugin rejected them."""
         if not self._woken:
             return None
         woken, self._woken = self._woken, set()
@@ -130,7 +130,7 @@ class ReservationItems(Schedulable):
         return lambda pod: not woken.isdisjoint(classes.of(pod))
 
     def synced(self) -> Iterable[Instruction]:
-        """Catches up with what changed while no scheduler acted."""
+        """Catch up with changes made while no scheduler was active."""
         self._acting = True
         for reservation in self._reservations or ():
             fault = self._pending(reservation)[1]
@@ -160,7 +160,7 @@ class ReservationItems(Schedulable):
 
         return (PatchStatus(RESERVATIONS, Reservation, name, change, newest_only=True),)
 
-    # -- requests
+    # -- API requests
 
     async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
         assert isinstance(item, StandIn)
@@ -182,7 +182,7 @@ def _name(item: Pod) -> str:
 
 
 def _released(old: Reservation | None, new: Reservation | None) -> StandIn | None:
-    """The stand-in that takes less room than before, so that pods may be retried."""
+    """The stand-in of a reservation that holds less than before, so that pods are retried."""
     if old is None or not old.holds:
         return None
     if new is not None and new.holds and new.status.allocatable == old.status.allocatable:

@@ -1,4 +1,4 @@
-"""The members of a reservation's status that the scheduler writes. Pure."""
+"""The status fields of a reservation that the scheduler writes. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def unschedulable(reservation: Reservation, reason: str, message: str, now: floa
 
 
 def available(reservation: Reservation, node: str, phase: str, now: float) -> Document:
-    """For a reservation that is bound to a node; a Waiting one is not ready yet."""
+    """The status of a reservation bound to a node. In phase Waiting it is not ready yet."""
     ready = phase == "Available"
-    message = f"reserved on node {node}" if ready else f"waiting until the resources on node {node} are free"
+    message = f"reserved on node {node}" if ready else f"waiting for resources on node {node}"
     return {
         "phase": phase,
         "nodeName": node,
@@ -43,8 +43,10 @@ def promoted(reservation: Reservation, now: float) -> Document:
 
 
 def resized(reservation: Reservation, plan: Resizing, now: float) -> Document:
-    note = probed_condition(RESIZED, not plan.message, plan.reason, plan.message or "as the template says", now)
-    # A merge patch keeps what it does not name: a resource that is no longer reserved must be removed by name.
+    note = probed_condition(
+        RESIZED, not plan.message, plan.reason, plan.message or "resized to match the template", now
+    )
+    # A merge patch keeps keys that it omits, so resources that are no longer reserved are set to null.
     allocatable: Document = {name: None for name in reservation.status.allocatable if name not in plan.allocatable}
     return {
         "allocatable": {**allocatable, **plan.allocatable},

@@ -1,6 +1,6 @@
-"""Reservations that hold a node: those that wait for room become Available, and changed templates resize them.
+"""Maintains reservations that hold a node: Waiting ones become Available, and changed templates resize them.
 
-Only the scheduler can decide this: it alone knows the pods that are still being bound. Pure; the writes are instructions.
+Only the scheduler can decide this, because only it knows about assumed pods. Pure; writes are returned as instructions.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 class ReservationUpkeep:
     def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
-        self._promoting: set[str] = set()  # uids of those that are being made Available
-        self._growing: set[str] = set()  # uids of those whose new size needs room, or was not written
+        self._promoting: set[str] = set()  # uids of reservations being made Available
+        self._growing: set[str] = set()  # uids of reservations whose new size needs room or failed to be written
 
     def synced(self) -> Iterable[Instruction]:
-        """Everything is known: catches up with what changed meanwhile."""
+        """The caches are synced: catch up with missed changes."""
         yield from self.room_changed()
         for holding in list(self._ledger.holdings.values()):
             yield from self.resize(holding.reservation)
 
     def room_changed(self) -> Iterable[Instruction]:
-        """Something left a node, or a node changed: serves those that wait for that."""
+        """A node changed or room was freed: check the reservations that wait for room."""
         instructions: list[Instruction] = []
         for holding in self._ledger.ready():
             if holding.uid not in self._promoting:
@@ -54,19 +54,19 @@ class ReservationUpkeep:
             if found.metadata.uid != uid or found.phase != "Waiting":
                 return None
             if any(amount > holding.names.get(name, 0) for name, amount in amounts(found.status.allocatable).items()):
-                return None  # it has grown since: we decide again when its new size is known here
+                return None  # it has grown since; decided again when the new size arrives
             return status.promoted(found, now)
 
         def done(written: bool) -> Iterable[Instruction]:
             self._promoting.discard(uid)
             if written:
-                message = f"The resources reserved on node {holding.stand_in.node_name} are free now"
+                message = f"The reserved resources on node {holding.stand_in.node_name} are now available"
                 yield RecordEvent(RESERVATIONS, holding.reservation, "Normal", "Available", message)
 
         return PatchStatus(RESERVATIONS, Reservation, holding.name, change, done)
 
     def resize(self, reservation: Reservation) -> Iterable[Instruction]:
-        """Brings what is reserved to what the template says now, as far as there is room."""
+        """Resize a reservation to match its template, as far as there is room."""
         holding = self._ledger.holdings.get(reservation.metadata.uid)
         if holding is None or reservation.terminating:
             return ()
@@ -87,19 +87,19 @@ class ReservationUpkeep:
         planned_as = holding.reservation.phase
 
         def change(found: Reservation, now: float) -> Document | None:
-            # One that waits may grow where one that is Available may not.
+            # A Waiting reservation may grow where an Available one may not.
             if found.metadata.uid != uid or found.phase != planned_as:
                 return None
             with suppress(BadReservation):
                 if wanted_quantities(found) == wanted:
                     return status.resized(found, plan, now)
-            return None  # the template was changed again
+            return None  # the template has changed again
 
         def done(written: bool) -> Iterable[Instruction]:
             if written:
                 return ()
             self._ledger.forget_promise(uid, plan.allocatable)
-            self._growing.add(uid)  # decided again at the next change of the cluster
+            self._growing.add(uid)  # retried at the next cluster change
             current = self._ledger.holdings.get(uid)
             if current is None or current.reservation.phase == planned_as:
                 return ()

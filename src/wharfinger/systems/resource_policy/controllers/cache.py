@@ -1,7 +1,8 @@
-"""What the controller of ResourcePolicies knows: pods, other schedulable objects, nodes and policies as the API server tells of them, with
-the unit every pod is charged to. Kept current change by change; collects what has to be looked at again. No I/O.
+"""The state of the ResourcePolicy controller: pods, other schedulable objects, nodes and policies, with the unit each
+pod is charged to.
 
-An object that is scheduled but is not a Pod, such as a reservation, is represented by its stand-in.
+The state is updated incrementally from informer events and collects the keys that need to be reconciled. No I/O. An
+object that is scheduled but is not a Pod, such as a reservation, is represented by its stand-in.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Labels = Mapping[str, str]
 
 
 class CountedPolicy:
-    """One policy that can be read, with what it counts."""
+    """A valid policy and the pods it counts."""
 
     def __init__(self, rules: PolicyRules, nodes: Mapping[str, Labels], moved: set[Order]) -> None:
         """`moved` collects the pods whose charge changed."""
@@ -34,14 +35,16 @@ class CountedPolicy:
         self._places = Places(rules)
         self.counting = self._places.counting
         self.overlapping: set[str] = set()  # nodes in several units
-        self.shared: Counter[str] = Counter()  # other policies, with the number of pods that both match
+        self.shared: Counter[str] = Counter()  # number of pods also matched by each other policy
         self._moved = moved
-        self._groups: dict[Signature, Group] = {}  # those that counted pods see
+        self._groups: dict[Signature, Group] = {}  # groups as seen by counted pods
         self._members: Counter[Signature] = Counter()
         self._keys = sorted({each.key for unit in rules.units for each in unit.nodes})
-        self._known: dict[tuple[str | None, ...], Units] = {}  # units by the labels that selectors read
+        self._known: dict[
+            tuple[str | None, ...], Units
+        ] = {}  # cache: units by the values of the labels that selectors use
         for name, labels in nodes.items():
-            self.look_at(name, labels)
+            self.update_node(name, labels)
 
     def units_of(self, labels: Labels) -> Units:
         values = tuple(labels.get(key) for key in self._keys)
@@ -50,8 +53,8 @@ class CountedPolicy:
             units = self._known[values] = self.rules.units_of(labels)
         return units
 
-    def look_at(self, node: str, labels: Labels | None) -> bool:
-        """A node came, changed or, with None, went; says whether that matters for the status."""
+    def update_node(self, node: str, labels: Labels | None) -> bool:
+        """Handle an added, changed or (None) deleted node; returns whether the status is affected."""
         before = len(self.overlapping)
         if labels is not None and len(self.units_of(labels)) > 1:
             self.overlapping.add(node)
@@ -60,7 +63,7 @@ class CountedPolicy:
         return bool(before) != bool(self.overlapping)
 
     def count(self, pod: Pod, labels: Labels, uses: str) -> None:
-        """`uses` is the uid of the stand-in whose room the pod uses; empty for none."""
+        """Count a pod. `uses` is the uid of the stand-in whose room the pod uses; empty if none."""
         signature = self.rules.signature(pod.metadata.labels)
         if signature not in self._groups:
             group = self._groups[signature] = self.counting.acquire(signature)
@@ -69,7 +72,7 @@ class CountedPolicy:
         self._places.add(pod.metadata.key, pod, pod.spec.node_name, self.units_of(labels), signature, uses)
 
     def uncount(self, key: ObjectKey) -> bool:
-        """Says whether the pod was counted."""
+        """Stop counting a pod; returns whether it was counted."""
         counted = self.counting.pods.get(key)
         if counted is None:
             return False
@@ -81,7 +84,7 @@ class CountedPolicy:
         return True
 
     def cost(self, key: ObjectKey) -> int | None:
-        """The deletion cost of a counted pod: the priority of its unit."""
+        """The deletion cost of a counted pod, which is the priority of its unit."""
         counted = self.counting.pods.get(key)
         if counted is None or counted.share(counted.signature) is None:
             return None
@@ -89,11 +92,11 @@ class CountedPolicy:
 
     @property
     def costs_differ(self) -> bool:
-        """Whether more than one cost is possible; else none is worth writing."""
+        """Whether more than one cost is possible. If not, costs are not written."""
         return self.rules.prefer or len({unit.priority for unit in self.rules.units}) > 1
 
     def counts(self) -> list[int]:
-        """Pods charged to each unit, each pod as its own group has it."""
+        """The number of pods charged to each unit, where each pod is charged within its own group."""
         totals = [0] * len(self.rules.units)
         partial = {signature for signature in self._groups if None in signature}
         for signature, group in self._groups.items():
@@ -110,21 +113,19 @@ class CountedPolicy:
 
 
 class PolicyCache:
-    """`pods_to_see` and `policies_to_see` collect what may need a write; whoever looks empties them."""
+    """`dirty_pods` and `dirty_policies` collect the keys to reconcile; the controller clears them."""
 
     def __init__(self, schedulables: Sequence[type[Schedulable]] = ()) -> None:
         self._schedulables = schedulables
         self.policies: dict[str, dict[str, CountedPolicy]] = {}  # by namespace and name
-        self.faults: dict[ObjectKey, str] = {}  # policies that cannot be read, and why
-        self.pods_to_see: set[ObjectKey] = set()
-        self.policies_to_see: set[ObjectKey] = set()
-        self._pods: dict[str, dict[ObjectKey, Pod]] = {}  # by namespace; those that did not end
-        self._governing: dict[
-            ObjectKey, tuple[str, ...]
-        ] = {}  # names of the policies that match a pod, where there are any
+        self.faults: dict[ObjectKey, str] = {}  # invalid policies and their faults
+        self.dirty_pods: set[ObjectKey] = set()
+        self.dirty_policies: set[ObjectKey] = set()
+        self._pods: dict[str, dict[ObjectKey, Pod]] = {}  # by namespace; without terminated pods
+        self._governing: dict[ObjectKey, tuple[str, ...]] = {}  # names of the policies that match a pod, if any
         self._nodes: dict[str, Labels] = {}
-        self._on: dict[str, set[ObjectKey]] = {}  # pods by node
-        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until they are gathered
+        self._pods_on: dict[str, set[ObjectKey]] = {}  # pods by node
+        self._moved: dict[str, set[Order]] = {}  # pods whose charge changed, by namespace, until `_collect_moved`
 
     def governing(self, key: ObjectKey) -> list[CountedPolicy]:
         return [self.policies[key[0]][name] for name in self._governing.get(key, ())]
@@ -136,11 +137,11 @@ class PolicyCache:
         return found if isinstance(found, StandIn) else None
 
     def uses(self, pod: Pod) -> str:
-        """The uid of the stand-in whose room a pod uses; empty for none."""
+        """The uid of the stand-in whose room a pod uses; empty if none."""
         return next((uid for each in self._schedulables if (uid := each.used_by(pod))), "")
 
     def set_schedulable(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
-        """An object that the scheduler places on a node was added, updated or deleted."""
+        """Handle an added, updated or deleted object that is scheduled but is not a Pod."""
         before = None if old is None else schedulable.stand_in(old)
         after = None if new is None else schedulable.stand_in(new)
         if before is not None and after is not None and before.metadata.key == after.metadata.key:
@@ -152,26 +153,26 @@ class PolicyCache:
             self.set_pod(None, after)
 
     def set_pod(self, old: Pod | None, new: Pod | None) -> None:
-        metadata = (new or old).metadata  # type: ignore[union-attr]  # one of them is there
-        if old is not None and new is not None and self._same(old, new) and not self._resized(old, new):
+        metadata = (new or old).metadata  # type: ignore[union-attr]  # at least one is given
+        if old is not None and new is not None and self._is_unchanged(old, new) and not self._is_resized(old, new):
             if not new.terminal:
                 self._pods[metadata.namespace][metadata.key] = new
                 if old.metadata.annotations != metadata.annotations:
-                    self.pods_to_see.add(metadata.key)
+                    self.dirty_pods.add(metadata.key)
             return
         if old is not None:
             self._forget_pod(old)
         if new is not None and not new.terminal:
             self._pods.setdefault(metadata.namespace, {})[metadata.key] = new
             if new.spec.node_name:
-                self._on.setdefault(new.spec.node_name, set()).add(metadata.key)
+                self._pods_on.setdefault(new.spec.node_name, set()).add(metadata.key)
             self._govern(new)
             if marked(metadata.annotations) or metadata.key in self._governing:
-                self.pods_to_see.add(metadata.key)
-        self._gather(metadata.namespace)
+                self.dirty_pods.add(metadata.key)
+        self._collect_moved(metadata.namespace)
 
-    def _same(self, old: Pod, new: Pod) -> bool:
-        """Whether an update left everything as it was that counts."""
+    def _is_unchanged(self, old: Pod, new: Pod) -> bool:
+        """Whether an update left everything that affects counting unchanged."""
         return (
             old.metadata.uid == new.metadata.uid
             and old.metadata.labels == new.metadata.labels
@@ -180,8 +181,8 @@ class PolicyCache:
             and self.uses(old) == self.uses(new)
         )
 
-    def _resized(self, old: Pod, new: Pod) -> bool:
-        """Whether a pod asks for more or less now, where some policy goes by that."""
+    def _is_resized(self, old: Pod, new: Pod) -> bool:
+        """Whether the requests of a pod changed and a policy in its namespace depends on them."""
         policies = self.policies.get(new.metadata.namespace, {})
         return any(policy.rules.sized for policy in policies.values()) and requests(old) != requests(new)
 
@@ -192,14 +193,14 @@ class PolicyCache:
         pods.pop(key, None)
         if not pods:
             self._pods.pop(key[0], None)
-        on = self._on.get(pod.spec.node_name)
+        on = self._pods_on.get(pod.spec.node_name)
         if on is not None:
             on.discard(key)
             if not on:
-                del self._on[pod.spec.node_name]
+                del self._pods_on[pod.spec.node_name]
 
     def _govern(self, pod: Pod) -> None:
-        """Counts the pod for the policies that match it."""
+        """Count the pod for the policies that match it."""
         key = pod.metadata.key
         policies = self.policies.get(key[0], {})
         names = tuple(name for name, policy in policies.items() if policy.rules.governs(pod.metadata.labels))
@@ -211,7 +212,7 @@ class PolicyCache:
             policy = policies[name]
             if labels is not None and policy.rules.counts(pod):
                 policy.count(pod, labels, self.uses(pod))
-                self.policies_to_see.add((key[0], name))
+                self.dirty_policies.add((key[0], name))
             self._share(policy, name, key[0], names, 1)
 
     def _ungovern(self, key: ObjectKey) -> None:
@@ -220,7 +221,7 @@ class PolicyCache:
             policy = self.policies.get(key[0], {}).get(name)
             if policy is not None:
                 if policy.uncount(key):
-                    self.policies_to_see.add((key[0], name))
+                    self.dirty_policies.add((key[0], name))
                 self._share(policy, name, key[0], names, -1)
 
     def _share(self, policy: CountedPolicy, name: str, namespace: str, names: Iterable[str], amount: int) -> None:
@@ -229,19 +230,19 @@ class PolicyCache:
                 policy.shared[other] += amount
                 if not policy.shared[other]:
                     del policy.shared[other]
-                self.policies_to_see.add((namespace, name))
+                self.dirty_policies.add((namespace, name))
 
-    def _gather(self, namespace: str) -> None:
-        """Pods whose charge changed with that of another."""
+    def _collect_moved(self, namespace: str) -> None:
+        """Collect pods whose charge changed because another pod was added or removed."""
         moved = self._moved.get(namespace)
         if moved:
-            self.pods_to_see.update((namespace, name) for _, _, name in moved)
+            self.dirty_pods.update((namespace, name) for _, _, name in moved)
             moved.clear()
 
     # -- nodes
 
     def set_node(self, node: Node | None, name: str) -> None:
-        """A node came, changed or, with None, went."""
+        """Handle an added, changed or (None) deleted node."""
         labels = None if node is None else node.metadata.labels
         if self._nodes.get(name) == labels:
             return
@@ -251,24 +252,24 @@ class PolicyCache:
             self._nodes[name] = labels
         for namespace, policies in self.policies.items():
             for policy_name, policy in policies.items():
-                if policy.look_at(name, labels):
-                    self.policies_to_see.add((namespace, policy_name))
+                if policy.update_node(name, labels):
+                    self.dirty_policies.add((namespace, policy_name))
         touched = set()
-        for key in self._on.get(name, ()):
+        for key in self._pods_on.get(name, ()):
             if key in self._governing:
                 self._ungovern(key)
                 self._govern(self._pods[key[0]][key])
-                self.pods_to_see.add(key)
+                self.dirty_pods.add(key)
                 touched.add(key[0])
         for namespace in touched:
-            self._gather(namespace)
+            self._collect_moved(namespace)
 
     # -- policies
 
     def set_policy(self, old: Document | None, new: Document | None) -> None:
-        metadata = (new or old)["metadata"]  # type: ignore[index]  # one of them is there
+        metadata = (new or old)["metadata"]  # type: ignore[index]  # at least one is given
         key = (metadata.get("namespace", ""), metadata["name"])
-        self.policies_to_see.add(key)
+        self.dirty_policies.add(key)
         if old is not None and new is not None and old.get("spec") == new.get("spec"):
             return
         namespace, name = key
@@ -291,8 +292,8 @@ class PolicyCache:
                     concerned.add(each)
         for each in concerned:
             self._govern(pods[each])
-        self.pods_to_see |= concerned
-        self._gather(namespace)
+        self.dirty_pods |= concerned
+        self._collect_moved(namespace)
         if not policies:
             del self.policies[namespace]
             self._moved.pop(namespace, None)

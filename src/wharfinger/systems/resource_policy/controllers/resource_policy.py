@@ -1,5 +1,5 @@
-"""ResourcePolicies: how full their units are, what is wrong with them, and the deletion costs that let pods leave the
-least wanted nodes first. Decides nothing about where pods go."""
+"""The ResourcePolicy controller: unit usage and conditions in the status, and pod deletion costs, so that a scale-down
+removes pods from the least preferred nodes first. It does not decide where pods are placed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting,
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 QueueKey = tuple[Literal["pod", "policy"], str, str]
-"""What is to be looked at, with its namespace and name."""
+"""The type, namespace and name of the object to reconcile."""
 
-GATHER = 1.0
-"""Seconds that changes of counts are gathered before they are written: pods come in bursts."""
+STATUS_BATCH_SECONDS = 1.0
+"""Seconds for which count changes are batched before the status is written, because pods arrive in bursts."""
 
 
 class ResourcePolicyController(Controller[QueueKey]):
@@ -39,9 +39,9 @@ class ResourcePolicyController(Controller[QueueKey]):
         super().__init__(observer=context.observer)
         self._context = context
         others = schedulables()
-        self._world = PolicyCache(others)
+        self._cache = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
-        self._told: dict[tuple[str, str], str] = {}  # pods whose own cost we spoke about, with their uid
+        self._cost_events: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
@@ -63,18 +63,18 @@ class ResourcePolicyController(Controller[QueueKey]):
         for each in others:
             self._follow(each)
 
-    # -- what the informers tell
+    # -- event handlers
 
     def _policy_changed(self, old: Document | None, new: Document | None) -> None:
-        self._world.set_policy(old, new)
+        self._cache.set_policy(old, new)
         if new is not None:
             self.queue.add(("policy", new["metadata"].get("namespace", ""), new["metadata"]["name"]))
         self._enqueue()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None and old is not None:
-            self._told.pop(old.metadata.key, None)
-        self._world.set_pod(old, new)
+            self._cost_events.pop(old.metadata.key, None)
+        self._cache.set_pod(old, new)
         self._enqueue()
 
     def _follow(self, schedulable: type[Schedulable]) -> None:
@@ -84,32 +84,32 @@ class ResourcePolicyController(Controller[QueueKey]):
         informer.add_handler(lambda new: changed(None, new), changed, lambda old: changed(old, None))
 
     def _schedulable_changed(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
-        self._world.set_schedulable(schedulable, old, new)
+        self._cache.set_schedulable(schedulable, old, new)
         self._enqueue()
 
     def _node_changed(self, name: str, node: Node | None) -> None:
-        self._world.set_node(node, name)
+        self._cache.set_node(node, name)
         self._enqueue()
 
     def _enqueue(self) -> None:
-        world = self._world
-        for namespace, name in sorted(world.pods_to_see):
+        cache = self._cache
+        for namespace, name in sorted(cache.dirty_pods):
             self.queue.add(("pod", namespace, name))
-        world.pods_to_see.clear()
-        for namespace, name in sorted(world.policies_to_see):
-            self.queue.add_after(("policy", namespace, name), GATHER)
-        world.policies_to_see.clear()
+        cache.dirty_pods.clear()
+        for namespace, name in sorted(cache.dirty_policies):
+            self.queue.add_after(("policy", namespace, name), STATUS_BATCH_SECONDS)
+        cache.dirty_policies.clear()
 
-    # -- what is written
+    # -- reconciling
 
     async def reconcile(self, key: QueueKey) -> None:
         what, namespace, name = key
         if what == "pod":
-            pod = self._pods.get(name, namespace) or self._world.stand_in((namespace, name))
+            pod = self._pods.get(name, namespace) or self._cache.stand_in((namespace, name))
             if pod is None or pod.terminal or pod.terminating:
                 return
             if not pod.spec.node_name:
-                await self._let_further(key, pod)
+                await self._allow_next_units(key, pod)
             elif not isinstance(pod, StandIn):
                 await self._set_cost(pod)
         else:
@@ -118,35 +118,35 @@ class ResourcePolicyController(Controller[QueueKey]):
                 await self._set_status(document)
 
     async def _set_cost(self, pod: Pod) -> None:
-        policy = self._cost_giver(pod)
+        policy = self._cost_policy(pod)
         wanted = None if policy is None else policy.cost(pod.metadata.key)
         if policy is not None and wanted is None:
-            return  # its node is not there, so that nothing says which unit it is in
+            return  # its node is unknown, so its unit is, too
         metadata = pod.metadata
-        wish = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
-        if wish.annotations:
+        cost_change = change(metadata.annotations, wanted, policy.rules.name if policy is not None else "")
+        if cost_change.annotations:
             identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-            patch = {"metadata": {**identity, "annotations": dict(wish.annotations)}}
+            patch = {"metadata": {**identity, "annotations": dict(cost_change.annotations)}}
             await self._context.client.patch(PODS, metadata.name, patch, metadata.namespace)
-        if policy is not None and wish.kept and self._told.get(metadata.key) != metadata.uid:
-            self._told[metadata.key] = metadata.uid
+        if policy is not None and cost_change.kept and self._cost_events.get(metadata.key) != metadata.uid:
+            self._cost_events[metadata.key] = metadata.uid
             message = (
-                f"the pod has a deletion cost of its own, {metadata.annotations[DELETION_COST]}, which stays; resource "
-                f'policy "{policy.rules.name}" would give it {wanted}'
+                f"the deletion cost {metadata.annotations[DELETION_COST]} was set by the user and is kept; resource policy "
+                f'"{policy.rules.name}" would set {wanted}'
             )
             self._context.recorder.event(PODS, pod, "Normal", "DeletionCostKept", message)
 
-    def _cost_giver(self, pod: Pod) -> CountedPolicy | None:
-        """The policy that gives the pod a cost: the only one that governs it, if costs can differ there."""
+    def _cost_policy(self, pod: Pod) -> CountedPolicy | None:
+        """The policy that sets the pod's deletion cost: its only governing policy, if that policy has different costs."""
         if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
             return None
-        governing = self._world.governing(pod.metadata.key)
+        governing = self._cache.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
 
-    async def _let_further(self, key: QueueKey, pod: Pod) -> None:
-        """A pod or reservation that has waited long enough may try units of a lower priority; the scheduler reads that of
-        its annotations."""
-        governing = self._world.governing(pod.metadata.key)
+    async def _allow_next_units(self, key: QueueKey, pod: Pod) -> None:
+        """Allow a pod or reservation that has waited long enough to use units of a lower priority. The scheduler reads
+        this from an annotation."""
+        governing = self._cache.governing(pod.metadata.key)
         if len(governing) != 1 or governing[0].rules.waiting is not Waiting.FULL_OR_TIME:
             return
         rules, metadata = governing[0].rules, pod.metadata
@@ -166,8 +166,8 @@ class ResourcePolicyController(Controller[QueueKey]):
     async def _set_status(self, document: Document) -> None:
         metadata = document["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        policy = self._world.policies.get(namespace, {}).get(name)
-        conditions = [_valid(self._world.faults.get((namespace, name), ""))]
+        policy = self._cache.policies.get(namespace, {}).get(name)
+        conditions = [_valid(self._cache.faults.get((namespace, name), ""))]
         status: Document = {"units": None, "summary": None}
         if policy is not None:
             conditions += [_overlapping(policy), _conflicting(policy)]
@@ -179,15 +179,21 @@ class ResourcePolicyController(Controller[QueueKey]):
             )
         before = (document.get("status") or {}).get("conditions") or []
         now = format_time(self._context.now())
-        dated = [_dated(condition, before, metadata.get("generation", 0), now) for condition in conditions]
+        conditions_with_times = [
+            _with_times(condition, before, metadata.get("generation", 0), now) for condition in conditions
+        ]
         await patch_status(
-            self._context.client, RESOURCE_POLICIES, document, {"conditions": dated, **status}, locked=True
+            self._context.client,
+            RESOURCE_POLICIES,
+            document,
+            {"conditions": conditions_with_times, **status},
+            locked=True,
         )
         for condition in conditions:
-            self._tell(document, condition, before)
+            self._record_event(document, condition, before)
 
-    def _tell(self, document: Document, condition: Document, before: list[Document]) -> None:
-        """An event for what has just gone wrong."""
+    def _record_event(self, document: Document, condition: Document, before: list[Document]) -> None:
+        """Record an event if the condition has just changed for the worse."""
         wrong = condition["status"] == ("False" if condition["type"] == "Valid" else "True")
         known = find_condition(before, condition["type"])
         if wrong and (known is None or known["status"] != condition["status"]):
@@ -197,7 +203,12 @@ class ResourcePolicyController(Controller[QueueKey]):
 
 def _valid(fault: str) -> Document:
     if fault:
-        return {"type": "Valid", "status": "False", "reason": "Invalid", "message": f"the policy is ignored: {fault}"}
+        return {
+            "type": "Valid",
+            "status": "False",
+            "reason": "Invalid",
+            "message": f"the policy is invalid and is ignored: {fault}",
+        }
     return {"type": "Valid", "status": "True", "reason": "Valid", "message": ""}
 
 
@@ -206,7 +217,7 @@ def _overlapping(policy: CountedPolicy) -> Document:
         first = min(policy.overlapping)
         count = len(policy.overlapping)
         more = f" and {count - 1} more" if count > 1 else ""
-        message = f"nodes are in several units: {first}{more}; a pod there is charged to the first of them with room"
+        message = f"nodes belong to several units: {first}{more}; their pods are charged to the first unit with room"
         return {"type": "Overlapping", "status": "True", "reason": "NodesInSeveralUnits", "message": message}
     return {"type": "Overlapping", "status": "False", "reason": "UnitsApart", "message": ""}
 
@@ -215,11 +226,11 @@ def _conflicting(policy: CountedPolicy) -> Document:
     if policy.shared:
         shared = ((name, counted(count, "pod")) for name, count in sorted(policy.shared.items()))
         others = ", ".join(f'"{name}" ({pods})' for name, pods in shared)
-        message = f"pods are also matched by resource policy {others}; such pods are not scheduled"
+        message = f"some pods also match resource policy {others}; they are not scheduled until only one policy matches"
         return {"type": "Conflicting", "status": "True", "reason": "PodsOfSeveralPolicies", "message": message}
     return {"type": "Conflicting", "status": "False", "reason": "NoOtherPolicy", "message": ""}
 
 
-def _dated(condition: Document, before: list[Document], generation: int, now: str) -> Document:
+def _with_times(condition: Document, before: list[Document], generation: int, now: str) -> Document:
     changed = transition_time(find_condition(before, condition["type"]), condition["status"], now)
     return {**condition, "observedGeneration": generation, "lastTransitionTime": changed}

@@ -1,4 +1,5 @@
-"""ResourcePolicy: which kinds of node first, how many pods on each. This file is the model for kinds of ours."""
+"""ResourcePolicy: which nodes to fill first and how many pods to place on each group of nodes. This file is the example
+to follow for kinds of our own."""
 
 from __future__ import annotations
 
@@ -39,73 +40,77 @@ TIMEOUT_OR_EXCEED_MAX = "TimeoutOrExceedMax"
 class MatchPolicyModel(Model):
     """How governed pods are counted."""
 
-    ignore_terminating_pod: Annotated[bool, doc("Leave out pods that are being deleted.")] = False
+    ignore_terminating_pod: Annotated[bool, doc("Whether terminating pods are left out of the count.")] = False
 
 
 class UnitModel(Model):
-    """A kind of node, and how many pods of a group may be on it."""
+    """A group of nodes, with limits on the pods of a group that run there."""
 
-    name: Annotated[str, Meta(max_length=63), doc("What messages call the unit; unit-<index> when absent.")] = ""
+    name: Annotated[str, Meta(max_length=63), doc("The name of the unit in messages; defaults to unit-<index>.")] = ""
     priority: Annotated[Int32, Meta(ge=0, le=2147483647), doc("Units with a higher priority are filled first.")] = 0
-    max_count: Annotated[Int32, Meta(ge=0), doc("At most this many pods of a group; 0 closes the unit.")] | None = None
-    max_percent: (
-        Annotated[Int32, Meta(ge=0, le=100), doc("At most this percent of a group's pods, rounded up.")] | None
+    max_count: (
+        Annotated[Int32, Meta(ge=0), doc("The maximum number of pods of a group; 0 disables the unit.")] | None
     ) = None
-    max_resources: Annotated[dict[str, Quantity], doc("At most so much requested by the pods of a group.")] = field(
-        default_factory=dict
+    max_percent: (
+        Annotated[Int32, Meta(ge=0, le=100), doc("The maximum percentage of a group's pods, rounded up.")] | None
+    ) = None
+    max_resources: Annotated[dict[str, Quantity], doc("The maximum resources requested by the pods of a group.")] = (
+        field(default_factory=dict)
     )
-    node_selector: Annotated[LabelSelector, doc("The nodes of the unit; absent or empty means every node.")] | None = (
-        None
-    )
+    node_selector: (
+        Annotated[LabelSelector, doc("Selects the nodes of the unit; absent or empty selects every node.")] | None
+    ) = None
 
 
 class WhenTryNextUnitsModel(Model):
-    """When a pod goes on to units of the next lower priority."""
+    """When a pod may use units of the next lower priority."""
 
     policy: Annotated[
         Literal["LackResourceOrExceedMax", "ExceedMax", "TimeoutOrExceedMax"],
-        doc("When no node before can take the pod, only when the units before are full, or that or after a time."),
+        doc(
+            "LackResourceOrExceedMax: when no node of the previous units fits. ExceedMax: only when the previous units "
+            "are full. TimeoutOrExceedMax: when they are full, or after the timeout."
+        ),
     ] = "LackResourceOrExceedMax"
-    timeout: Annotated[str, doc("How long each priority is waited for, such as 5m; for TimeoutOrExceedMax.")] | None = (
-        None
-    )
+    timeout: Annotated[str, doc("How long to wait at each priority, such as 5m; for TimeoutOrExceedMax.")] | None = None
 
 
 class ResourcePolicySpecModel(Model):
-    """Which pods are governed, and where they go."""
+    """The governed pods and the units they are placed in."""
 
-    units: Annotated[list[UnitModel], Meta(min_length=1, max_length=100), ATOMIC, doc("The kinds of node.")]
+    units: Annotated[list[UnitModel], Meta(min_length=1, max_length=100), ATOMIC, doc("The groups of nodes to use.")]
     pod_selector: (
-        Annotated[LabelSelector, doc("The pods governed; absent or empty means all of the namespace.")] | None
+        Annotated[LabelSelector, doc("Selects the governed pods; absent or empty selects all pods of the namespace.")]
+        | None
     ) = None
     match_label_keys: Annotated[
-        list[str], UNIQUE, doc("Pods with equal values for these label keys form a group that is counted by itself.")
+        list[str], UNIQUE, doc("Pods with equal values for these label keys form a group; limits apply to each group.")
     ] = field(default_factory=list)
     match_policy: MatchPolicyModel | None = None
     strategy: Annotated[
         Literal["required", "prefer"],
-        doc("Whether nodes of no unit are refused (required) or come last (prefer)."),
+        doc("Whether nodes outside all units are rejected (required) or used last (prefer)."),
     ] = "required"
     when_try_next_units: WhenTryNextUnitsModel | None = None
 
 
 class UnitStatusModel(Model):
-    """How full a unit is."""
+    """The usage of a unit."""
 
-    name: Annotated[str, doc("The unit.")]
+    name: Annotated[str, doc("The name of the unit.")]
     count: Annotated[Int32, doc("Pods and reservations charged to the unit, summed over groups.")] = 0
 
 
 class ResourcePolicyStatusModel(Model):
-    """What the controller found."""
+    """The observed state of the policy."""
 
     conditions: Conditions = field(default_factory=list)
-    units: Annotated[list[UnitStatusModel], keyed("name"), doc("How full each unit is.")] = field(default_factory=list)
-    summary: Annotated[str, doc("The same in one line, such as `static 2/2, spot 3`.")] = ""
+    units: Annotated[list[UnitStatusModel], keyed("name"), doc("The usage of each unit.")] = field(default_factory=list)
+    summary: Annotated[str, doc("The usage of all units in one line, such as `static 2/2, spot 3`.")] = ""
 
 
 class ResourcePolicyModel(Model):
-    """Orders kinds of node for the pods of a namespace, with a limit for each."""
+    """Defines the order in which groups of nodes are filled with the pods of a namespace, and a limit for each."""
 
     spec: ResourcePolicySpecModel
     status: ResourcePolicyStatusModel | None = None
@@ -164,7 +169,7 @@ def _waiting_faults(waiting: dict[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _key_faults(spec: dict[str, Any]) -> Iterator[FieldError]:
-    """The rule of topology spread: a key of the selector cannot also split what it selects."""
+    """Like topology spread constraints: a key must not be in both the selector and matchLabelKeys."""
     selector = spec.get("podSelector") or {}
     selected = set(selector.get("matchLabels") or ()) | {e.get("key") for _, e in each(selector, "matchExpressions")}
     seen: set[str] = set()
@@ -186,9 +191,9 @@ KIND = Kind(
     short_names=("rsp",),
     status=True,
     columns=(
-        Column("Strategy", "spec.strategy", description="Whether nodes of no unit are refused or come last."),
-        # One line of its own: a column of a custom resource shows only the first item of a list.
-        Column("Units", "status.summary", description="Pods in each unit, of those it takes at most."),
+        Column("Strategy", "spec.strategy", description="Whether nodes outside all units are rejected or used last."),
+        # A separate field, because a printer column shows only the first element of a list.
+        Column("Units", "status.summary", description="The number of pods in each unit, with its limit."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=defaulter(ResourcePolicyModel, _name_units),

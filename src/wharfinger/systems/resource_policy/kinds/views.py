@@ -1,4 +1,4 @@
-"""The view of a ResourcePolicy."""
+"""The typed view of a ResourcePolicy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class MatchPolicy(View, frozen=True):
 class Unit(View, frozen=True):
     name: str = ""
     priority: int = 0
-    max_count: int | None = None  # absent: unlimited
-    max_percent: int | None = None  # of the group's pods
+    max_count: int | None = None  # None: unlimited
+    max_percent: int | None = None  # of the pods in the group
     max_resources: Quantities = field(default_factory=dict)
-    node_selector: LabelSelector = LabelSelector()  # absent or empty: every node
+    node_selector: LabelSelector = LabelSelector()  # empty: every node
 
 
 class WhenTryNextUnits(View, frozen=True):
@@ -30,7 +30,7 @@ class WhenTryNextUnits(View, frozen=True):
 
 class ResourcePolicySpec(View, frozen=True):
     units: tuple[Unit, ...] = ()
-    pod_selector: LabelSelector = LabelSelector()  # absent or empty: every pod of the namespace
+    pod_selector: LabelSelector = LabelSelector()  # empty: every pod of the namespace
     match_label_keys: tuple[str, ...] = ()
     match_policy: MatchPolicy = MatchPolicy()
     strategy: str = "required"

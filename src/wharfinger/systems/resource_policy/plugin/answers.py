@@ -1,4 +1,4 @@
-"""What resourcepolicy says on the pods of one group: which kinds of node they may use now, and in which order."""
+"""Decisions of resourcepolicy for the pods of one group: which nodes they may use now, and in which order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wharfinger.systems.resource_policy.plugin.sized import NOTHING
 from wharfinger.systems.resource_policy.rules.policy import OUTSIDE, Signature, Waiting, further, order
 
 PRIORITY_POINTS = 20
-"""Raw points for each step of priority; nodes of no unit get as many below nothing."""
+"""Raw score per priority; nodes outside all units get the negative of it."""
 
 
 def outside(policy: str) -> Status:
@@ -32,7 +32,7 @@ def full(policy: str, units: list[str]) -> Status:
 
 
 def too_early(policy: str, units: list[str], before: list[str]) -> Status:
-    """The pod has to wait for better units; no eviction from these nodes changes that."""
+    """The pod has to wait for units of a higher priority; evicting pods from these nodes would not help."""
     where = f"{_named(units)} of" if units else "no unit of"
     end = "is" if len(before) == 1 else "are"
     what = f"which {'is' if len(units) == 1 else 'are'} not tried" if units else "and are not tried"
@@ -46,7 +46,7 @@ def _named(units: list[str]) -> str:
 
 
 class Governed(Prepared):
-    """The answers for pods of one group."""
+    """Filter and score for the pods of one group."""
 
     scope = Scope.CLUSTER
     filters = scores = normalizes = True
@@ -67,7 +67,7 @@ class Governed(Prepared):
 
     @property
     def version(self) -> int:
-        """Moves when the answer for some kind of node changed, or a node is of another kind."""
+        """Incremented when the result for a kind of node changes or a node changes its kind."""
         self._policy.catch_up()
         nodes = self._policy.nodes
         seen = (self._group.version, nodes.version)
@@ -105,7 +105,7 @@ class Governed(Prepared):
                 group.remove(which)
             else:
                 group.add(which, units, *share)
-        group.version = version  # all is as it was
+        group.version = version  # the group is restored
         return code
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
@@ -113,7 +113,7 @@ class Governed(Prepared):
         if pod.key[0] != self._rules.namespace or not self._rules.governs(metadata.labels):
             return
         if isinstance(pod.pod, StandIn) and simulation.opened != metadata.uid:
-            return  # only put aside: it keeps its place
+            return  # removed in the simulation only; it keeps its place
         if not self._rules.counts(pod.pod) or not sees(self._signature, self._rules.signature(metadata.labels)):
             return
         imagined = simulation.state.setdefault(self, {})
@@ -124,7 +124,7 @@ class Governed(Prepared):
         if share is None:
             share = (self._rules.size(requests(pod.pod)) if self._rules.sized else NOTHING), 1
         amount = imagined.get(which, (0, share))[0] + sign
-        # A pod that is counted can only go, and one that is not can only come.
+        # A counted pod can only be removed and an uncounted one only added; anything else cancels out.
         if amount == 0 or (amount > 0) == taking:
             imagined.pop(which, None)
         else:
@@ -135,7 +135,7 @@ class Governed(Prepared):
         return self._raw.take(self._policy.nodes.kinds.take(rows))
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
-        """By dense rank, so that far-apart priorities do not make near ones equal."""
+        """Normalize by dense rank, so that widely spaced priorities do not make close ones equal."""
         kinds = self._policy.nodes.kinds.take(rows)
         present = np.bincount(kinds, minlength=len(self._raw)) > 0
         levels = np.unique(self._raw[present])
@@ -148,7 +148,7 @@ class Governed(Prepared):
         self._policy.counting.release(self._signature)
 
     def _code(self, units: Units) -> int:
-        """The verdict on nodes of these units."""
+        """The filter result for nodes in these units."""
         rules = self._rules
         if not units and not rules.prefer:
             return self.refuse(outside(rules.name))
@@ -168,7 +168,7 @@ class Governed(Prepared):
         return 0
 
     def _least(self) -> int:
-        """The lowest priority that may be tried now."""
+        """The lowest priority the pod may use now."""
         levels = self._rules.levels
         open_ones = [
             unit.priority for index, unit in enumerate(self._rules.units) if self._group.has_room(index, self._size)
@@ -177,8 +177,8 @@ class Governed(Prepared):
         return levels[min(first + self._further, len(levels) - 1)]
 
     def _points(self, units: Units) -> int:
-        """By the unit that the pod would be charged to. Where none has room, the pod can only be let in by what it
-        imagines, such as a reservation made for it."""
+        """The raw score, from the unit the pod would be charged to. If no unit has room, the node can only pass in a
+        simulation, for example inside a reservation of the pod; the first unit is used then."""
         if not units:
             return OUTSIDE * PRIORITY_POINTS
         unit = next((unit for unit in units if self._group.has_room(unit, self._size)), units[0])

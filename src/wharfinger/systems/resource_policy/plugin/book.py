@@ -1,5 +1,5 @@
-"""The book of ResourcePolicies of an engine: which there are, whom they govern, and which pods take places in their
-units. One book serves all profiles; it follows the pods on nodes by itself."""
+"""All ResourcePolicies of an engine: which pods each one governs and which pods are counted in its units. One book
+serves all profiles and follows the pods on nodes through the tables."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _ABSENT: Any = object()
 
 
 class Book:
-    MEMORY = 1 << 14  # shapes for which the governing policies are remembered
+    CACHE_SIZE = 1 << 14  # number of shapes whose governing policies are cached
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._users = tables.stand_in_users.on_nodes  # whoever records that is told of pods before us
-        self._specs: dict[ObjectKey, Any] = {}  # of all policies, also of those that cannot be read
+        self._users = tables.stand_in_users.on_nodes  # its writer is notified of pods before this listener
+        self._specs: dict[ObjectKey, Any] = {}  # of all policies, including invalid ones
         self._policies: dict[str, dict[str, ScheduledPolicy]] = {}  # by namespace and name
-        self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes, by namespace, as of the position in the log
+        self._pods: dict[str, list[PodOnNode]] = {}  # pods on nodes by namespace, valid at `_pods_at`
         self._pods_at = -1
-        self._governing: dict[int, list[tuple[ScheduledPolicy, Signature]]] = {}  # by number of the shape
+        self._governing: dict[int, list[tuple[ScheduledPolicy, Signature]]] = {}  # cache by shape number
         tables.listen(self)
 
     def policies(self, namespace: str) -> Collection[ScheduledPolicy]:
         return self._policies.get(namespace, {}).values()
 
     def set(self, old: Document | None, new: Document | None) -> None:
-        """A policy came, changed or went. Every profile tells so; the first is enough."""
+        """Add, update or delete a policy. Every profile reports each change; only the first report has an effect."""
         document = new or old
         assert document is not None
         metadata = document["metadata"]
         namespace, name = key = (metadata.get("namespace", ""), metadata.get("name", ""))
         spec = _ABSENT if new is None else new.get("spec")
         if self._specs.get(key, _ABSENT) == spec:
-            return  # known already, or an update of the status
+            return  # already reported, or only the status changed
         if new is None:
             self._specs.pop(key, None)
         else:
@@ -52,7 +52,7 @@ class Book:
             self._tables.changed(listeners=True)
         policies.pop(name, None)
         if new is not None:
-            # One that got past validation somehow is ignored; the controller says so in its status.
+            # An invalid policy that got past validation is ignored; the controller reports it in the status.
             with suppress(BadPolicy):
                 policies[name] = self._counted(ScheduledPolicy(self._tables, read(new)))
         if not policies:
@@ -63,7 +63,7 @@ class Book:
     def _counted(self, policy: ScheduledPolicy) -> ScheduledPolicy:
         position = self._tables.pod_log.position
         if self._pods_at != position:
-            # Policies come one after the other when a scheduler starts; later they are few.
+            # Cached, because many policies arrive in a row when the scheduler starts.
             self._pods_at = position
             self._pods = {}
             for pod in self._tables.placed():
@@ -79,7 +79,7 @@ class Book:
 
     def pod_added(self, pod: PodOnNode) -> None:
         if self._pods:
-            self._pods = {}  # not needed for now
+            self._pods = {}  # out of date
         if pod.key[0] in self._policies:
             reservation = self._users.get(pod.key)
             for policy, signature in self.governing(pod.shape):
@@ -97,14 +97,14 @@ class Book:
             return
         reservation = self._users.get(pod.key)
         for policy, signature in self.governing(pod.shape):
-            # What a bound pod names as its reservation counts, whatever was assumed before.
+            # The reservation named by a bound pod replaces the assumed one.
             if policy.reservation_of(pod.key) != reservation:
                 policy.remove(pod)
                 policy.add(pod, signature, reservation)
                 self._tables.changed(versions=True)
 
     def governing(self, shape: Shape) -> Sequence[tuple[ScheduledPolicy, Signature]]:
-        """The policies that match pods of a shape, with the group of those pods."""
+        """The policies that match pods of a shape, with the group signature of those pods."""
         if shape.namespace not in self._policies:
             return ()
         found = self._governing.get(shape.number)
@@ -114,14 +114,14 @@ class Book:
                 for policy in self._policies.get(shape.namespace, {}).values()
                 if policy.rules.governs(shape.labels)
             ]
-            if len(self._governing) >= self.MEMORY:
+            if len(self._governing) >= self.CACHE_SIZE:
                 self._governing.clear()
             self._governing[shape.number] = found
         return found
 
 
 def book_of(tables: Tables) -> Book:
-    """The book of an engine, made when first asked for."""
+    """The book of an engine, created on first use."""
     found: Book | None = tables.shared.get(_SHARED)
     if found is None:
         found = tables.shared[_SHARED] = Book(tables)

@@ -1,8 +1,9 @@
-"""To which unit of a ResourcePolicy each counted pod of a group is charged: one rule for scheduling, status and costs.
+"""The unit of a ResourcePolicy that each pod of a group is charged to: one rule for scheduling, status and deletion
+costs.
 
-Pods are taken oldest first. Each is charged to the first unit of its node that still has room, in the policy's order of
-preference; when none has room, to the first one all the same. `Charges` keeps the outcome as pods come and go, in a
-time that depends on the number of kinds of node, not of pods.
+Pods are charged oldest first. Each is charged to the first unit of its node that has room, in order of preference, or
+to the first unit if none has room. `Charges` maintains the result incrementally, in time that depends on the number of
+kinds of node, not on the number of pods.
 """
 
 from __future__ import annotations
@@ -11,49 +12,49 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
 Order = tuple[str, str, str]
-"""What makes one pod older than another: creation time, then uid. The name comes last, for pods without a uid."""
+"""Sort key for the age of pods: creation time, then uid. The name is for pods without a uid."""
 
 Units = tuple[int, ...]
-"""The units that nodes of one kind belong to, by their place in the policy, the preferred one first."""
+"""The units of a kind of node, as indexes into the policy's units, most preferred first."""
 
 
 class Charges:
     """The pods of one group.
 
-    Pods are filed by the units of their node and the rank of the unit they are charged to; a rank past the last unit is
-    for pods that found no room. A pod that comes may push the youngest out of a full unit, and one that goes lets the
-    oldest that was turned away in; either may go on like that from unit to unit.
+    Pods are filed by the units of their node and the rank of the unit they are charged to; the rank after the last unit
+    is for pods that found no room. A new pod may displace the youngest pod of a full unit, and a removed pod makes room
+    for the oldest one that was displaced or rejected. Either change may cascade through several units.
     """
 
     def __init__(self, limits: Sequence[int | None]) -> None:
         self._limits = limits
-        self.counts = [0] * len(limits)  # all pods charged to a unit, with those for which there was no room
-        self.version = 0  # moves when a unit gets full, or is no longer
-        self.moved: set[Order] | None = None  # collects the pods whose charge changed, where someone wants to know
-        self._taken = [0] * len(limits)  # pods that found room
+        self.counts = [0] * len(limits)  # pods charged to each unit, including those beyond its limit
+        self.version = 0  # incremented when a unit becomes full or gains room
+        self.moved: set[Order] | None = None  # if set, collects the pods whose charge changed
+        self._taken = [0] * len(limits)  # pods within the limit
         self._filed: dict[Order, tuple[Units, int]] = {}
         self._files: dict[tuple[Units, int], list[Order]] = {}
-        self._inside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # files of pods that took room in a unit
-        self._outside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # files of pods that were turned away
+        self._inside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # by unit: files of pods within its limit
+        self._outside: list[list[tuple[Units, int]]] = [[] for _ in limits]  # by unit: files of pods it had no room for
         self._flipped: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._filed)
 
     def has_room(self, unit: int, size: Mapping[str, int] | None = None) -> bool:
-        """Whether one more pod gets in; here all pods are of a size."""
+        """Whether one more pod fits. `size` is ignored, because only pods are counted."""
         limit = self._limits[unit]
         return limit is None or self._taken[unit] < limit
 
     def unit(self, order: Order) -> int | None:
-        """The unit a pod is charged to; None for a pod on a node of no unit."""
+        """The unit a pod is charged to; None if its node is in no unit."""
         units, rank = self._filed[order]
         if not units:
             return None
         return units[rank] if rank < len(units) else units[0]
 
     def add(self, order: Order, units: Units, size: Mapping[str, int] | None = None, places: int = 1) -> None:
-        """A pod came to a node that belongs to these units; here every one takes a place, and has no size."""
+        """Add a pod on a node in these units. `size` and `places` are ignored: every pod takes one place."""
         rank, pushed = self._place(order, units)
         while pushed is not None:
             turned_out, _ = self._take(pushed)
@@ -64,7 +65,7 @@ class Charges:
         self._settle()
 
     def _place(self, order: Order, units: Units) -> tuple[int, Order | None]:
-        """The rank of the unit a pod gets into, and whom it pushes out there."""
+        """The rank of the unit that takes the pod, and the pod it displaces there."""
         for rank, unit in enumerate(units):
             limit = self._limits[unit]
             if limit is None or self._taken[unit] < limit:
@@ -75,13 +76,13 @@ class Charges:
         return len(units), None
 
     def remove(self, order: Order) -> None:
-        """A pod that was counted is no longer."""
+        """Remove a pod."""
         units, rank = self._take(order)
         while rank < len(units):
             freed = units[rank]
             limit = self._limits[freed]
             if limit is None or self._taken[freed] + 1 < limit:
-                break  # there was room before, so that nobody was turned away
+                break  # the unit was not full, so no pod had been rejected
             oldest = min((file[0] for key in self._outside[freed] if (file := self._files[key])), default=None)
             if oldest is None:
                 break

@@ -1,8 +1,8 @@
-"""The pods one ResourcePolicy counts, by group, with the unit each is charged to.
+"""The pods counted by one ResourcePolicy, by group, with the unit each is charged to.
 
-A group is seen from one of its pods: it holds the pods with the same values for all keys that this one has, as
-matchLabelKeys of topology spread has it. So a pod without some key sees pods of several other groups. Only groups that
-somebody asked for are kept.
+A group is defined relative to a pod: it contains the pods with the same values for all keys that this pod has, like
+matchLabelKeys in topology spread constraints. A pod that lacks a key therefore sees pods of several other groups. Only
+groups that have been acquired are kept.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signatu
 Group = Charges | SizedCharges
 
 Share = tuple[Size, int]
-"""What a pod takes in a group: of the limited resources, and in places."""
+"""What a pod takes in a group: limited resources and places."""
 
 
 @dataclass(slots=True)
 class Counted:
     order: Order
     signature: Signature
-    units: Units  # of its node
-    size: Size  # of the resources that some unit limits
-    users: tuple[Counted, ...] = ()  # of a reservation: counted pods that are in it
+    units: Units  # units of its node
+    size: Size  # requests for limited resources
+    users: tuple[Counted, ...] = ()  # for a reservation: counted pods that use it
 
     def share(self, group: Signature) -> Share | None:
-        """What it takes in a group that it belongs to. The first user there takes over the place, and all users what they
-        are in size; None where nothing is left."""
+        """What the pod takes in a group it belongs to; None if nothing. A reservation's place passes to its users in
+        that group, and their sizes are deducted from its own."""
         users = [user for user in self.users if sees(group, user.signature)]
         if not users:
             return self.size, 1
@@ -44,13 +44,15 @@ class Counting:
         self.rules = rules
         self.pods: dict[ObjectKey, Counted] = {}
         self._limits = [unit.limit for unit in rules.units]
-        self._groups: dict[Signature, tuple[int, Group]] = {}  # with the number of users
-        self._asked: dict[tuple[int, ...], int] = {}  # which keys groups go by, with the number of groups that do
-        # by the pods' signature, while the groups stay the same
+        self._groups: dict[Signature, tuple[int, Group]] = {}  # with reference counts
+        self._asked: dict[
+            tuple[int, ...], int
+        ] = {}  # indexes of the keys that groups use, with the number of such groups
+        # cache by pod signature; cleared when groups are added or removed
         self._seen_by: dict[Signature, list[tuple[Signature, Group]]] = {}
 
     def acquire(self, signature: Signature) -> Group:
-        """The group as a pod with this signature sees it; give it back with `release`."""
+        """The group as seen by a pod with this signature. Each call must be paired with `release`."""
         users, found = self._groups.get(signature, (0, None))
         if found is None:
             found = SizedCharges(self._limits) if self.rules.sized else Charges([each.count for each in self._limits])
@@ -76,7 +78,7 @@ class Counting:
             del self._asked[keys]
 
     def add(self, key: ObjectKey, pod: Counted) -> bool:
-        """Counts a pod; says whether some unit may have got full or have room again by it."""
+        """Count a pod; returns whether a unit may have become full or gained room."""
         self.pods[key] = pod
         changed = False
         for signature, group in self._seeing(pod.signature):
@@ -101,7 +103,7 @@ class Counting:
         return changed
 
     def _seeing(self, signature: Signature) -> list[tuple[Signature, Group]]:
-        """The groups that hold pods with this signature."""
+        """The groups that contain pods with this signature."""
         found = self._seen_by.get(signature)
         if found is None:
             found = self._seen_by[signature] = [
@@ -114,7 +116,7 @@ class Counting:
 
 
 def sees(signature: Signature, other: Signature) -> bool:
-    """Whether the group of the first holds pods with the second."""
+    """Whether the group of the first signature contains pods with the second."""
     return _projected(other, _present(signature)) == signature
 
 
@@ -123,7 +125,7 @@ def _present(signature: Signature) -> tuple[int, ...]:
 
 
 def _projected(signature: Signature, keys: tuple[int, ...]) -> Signature:
-    """The signature without the keys that are not among these."""
+    """The signature restricted to these keys."""
     if len(keys) == len(signature):
         return signature
     return tuple(value if index in keys else None for index, value in enumerate(signature))

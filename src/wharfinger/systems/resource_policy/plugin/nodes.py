@@ -1,4 +1,4 @@
-"""Which units of a ResourcePolicy every node is in, as a column: rows with the same units have the same kind."""
+"""The units of each node under one ResourcePolicy, as a column: rows with the same units share a kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wharfinger.systems.resource_policy.plugin.charges import Units
 from wharfinger.systems.resource_policy.rules.policy import PolicyRules
 
 UNKNOWN = -1
-"""The kind of a row without a node, or whose node was not looked at yet."""
+"""The kind of a row that has no node or has not been evaluated yet."""
 
 
 class NodeKinds:
@@ -22,15 +22,15 @@ class NodeKinds:
         self._tables = tables
         self._rules = rules
         self.kinds: npt.NDArray[np.int32] = np.full(tables.capacity, UNKNOWN, dtype=np.int32)  # [row]
-        self.units: list[Units] = []  # of each kind
-        self.version = 0  # moves when a row's kind changed, or there is a new kind
+        self.units: list[Units] = []  # by kind
+        self.version = 0  # incremented when the kind of a row changes or a kind is added
         self._numbers: dict[Units, int] = {}
         self._position = tables.node_log.position
-        self._look_at(tables.rows)
+        self._evaluate(tables.rows)
 
     def at(self, row: int) -> Units:
-        """The units of a row's node. The row is looked at when that was not done yet; the tables log a node only after
-        they have put the pods on it that came before it."""
+        """The units of a row's node. A new row is evaluated on the spot, because the tables log a node only after
+        adding the pods that arrived before it."""
         kind = int(self.kinds[row]) if row < len(self.kinds) else UNKNOWN
         if kind != UNKNOWN:
             return self.units[kind]
@@ -39,11 +39,11 @@ class NodeKinds:
 
     @property
     def behind(self) -> bool:
-        """Whether nodes changed since they were looked at."""
+        """Whether nodes changed since the last `catch_up`."""
         return self._position != self._tables.node_log.position
 
     def catch_up(self) -> Sequence[int]:
-        """Looks again at the nodes that changed; returns the rows that are of another kind now."""
+        """Re-evaluate the nodes that changed; returns the rows whose kind changed."""
         log = self._tables.node_log
         if self._position == log.position:
             return ()
@@ -57,16 +57,16 @@ class NodeKinds:
         rows = np.arange(capacity) if logged is None else np.unique(logged)
         before = self.kinds[rows]
         self.kinds[rows] = UNKNOWN
-        self._look_at(rows[self._tables.alive[rows]])
+        self._evaluate(rows[self._tables.alive[rows]])
         changed: list[int] = rows[self.kinds[rows] != before].tolist()
         if changed:
             self.version += 1
         return changed
 
-    def _look_at(self, rows: Rows) -> None:
+    def _evaluate(self, rows: Rows) -> None:
         if not len(rows):
             return
-        # [row, unit], packed to bytes so that rows with the same units compare equal as a whole
+        # [row, unit], packed into bytes so that rows with the same units compare equal
         inside = np.stack([self._selected(unit.nodes, rows) for unit in self._rules.units], axis=1)
         packed = np.packbits(inside, axis=1)
         _, first, which = np.unique(

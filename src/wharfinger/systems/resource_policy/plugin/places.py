@@ -1,8 +1,8 @@
-"""Who takes a place in the units of one ResourcePolicy, for the scheduler and for the controller alike.
+"""Places in the units of one ResourcePolicy: which pods and reservations occupy them. Used by scheduler and controller.
 
-A reservation takes a place, too, through its stand-in. To a group in which a pod counts that uses the
-reservation, the place is that pod's, and the reservation takes only what its users leave over of its size; to all other
-groups it is the reservation's still. So a place that a reservation holds is never given to somebody else meanwhile.
+A reservation occupies a place through its stand-in. In a group that contains a pod using the reservation, the place
+passes to that pod, and the reservation is charged only for the part of its size that its users leave. In all other
+groups the reservation keeps the place. A place held by a reservation is thus never given to another pod.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from wharfinger.systems.resource_policy.plugin.sized import NOTHING
 from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signature, order
 
 Reserved = tuple[str, str]
-"""The uid of a reservation, and the node: a pod elsewhere uses nothing of it, whatever it says."""
+"""The uid of a reservation and its node. A pod on another node does not use it, whatever its annotation says."""
 
 
 class Places:
-    """Calls that may change how full units are say whether they did."""
+    """Methods that return a bool report whether unit usage may have changed."""
 
     def __init__(self, rules: PolicyRules) -> None:
         self._rules = rules
@@ -32,13 +32,13 @@ class Places:
         self._uses: dict[ObjectKey, Reserved] = {}
 
     def reservation_of(self, key: ObjectKey) -> str | None:
-        """The uid of the reservation that a pod said to be in."""
+        """The uid of the reservation that a pod uses according to its annotation."""
         return self._uses[key][0] if key in self._uses else None
 
     def add(
         self, key: ObjectKey, pod: Pod, node: str, units: Units, signature: Signature, reservation: str | None = None
     ) -> bool:
-        """A governed pod that counts is on a node of these units, perhaps in a reservation."""
+        """Count a governed pod on a node in these units, with the uid of the reservation it uses, if any."""
         size = self._rules.size(requests(pod)) if self._rules.sized else NOTHING
         counted = Counted(order(pod.metadata), signature, units, size)
         if isinstance(pod, StandIn):
@@ -54,7 +54,7 @@ class Places:
         return changed
 
     def remove(self, key: ObjectKey) -> bool:
-        """A pod is no longer on its node, or does not count any more."""
+        """Stop counting a pod."""
         stood_for = self._stands_for.pop(key, None)
         if stood_for is not None:
             del self._stand_ins[stood_for]
@@ -69,7 +69,7 @@ class Places:
         return changed
 
     def move(self, key: ObjectKey, units: Units) -> None:
-        """The node of a pod is in other units now."""
+        """Charge a pod again after the units of its node changed."""
         counted = self.counting.pods.get(key)
         if counted is not None:
             self.counting.remove(key)
@@ -77,7 +77,7 @@ class Places:
             self.counting.add(key, counted)
 
     def _share(self, reserved: Reserved) -> bool:
-        """A reservation has other users now."""
+        """Charge a reservation again after its users changed."""
         key = self._stand_ins.get(reserved)
         if key is None:
             return False

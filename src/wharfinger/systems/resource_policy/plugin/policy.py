@@ -1,4 +1,4 @@
-"""One ResourcePolicy in an engine: the kinds of node it tells apart and the pods that take a place in its units."""
+"""One ResourcePolicy in an engine: the kinds of node it distinguishes and the pods counted in its units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wharfinger.systems.resource_policy.rules.policy import PolicyRules, Signatu
 
 
 class ScheduledPolicy:
-    """Calls that may change how full units are say whether they did."""
+    """Methods that return a bool report whether unit usage may have changed."""
 
     def __init__(self, tables: Tables, rules: PolicyRules) -> None:
         self._tables = tables
@@ -20,13 +20,13 @@ class ScheduledPolicy:
         self.counting = self._places.counting
 
     def catch_up(self) -> None:
-        """Nodes that are in other units now take their pods with them."""
+        """Process node changes: pods on nodes whose units changed are charged again."""
         for row in self.nodes.catch_up():
             for key in self._tables.pods_on[row]:
                 self._places.move(key, self.nodes.at(row))
 
     def add(self, pod: PodOnNode, signature: Signature, reservation: str | None = None) -> bool:
-        """A governed pod is on a node, perhaps in a reservation."""
+        """Count a governed pod on a node; `reservation` is the uid of the reservation it uses, if any."""
         if not self.rules.counts(pod.pod):
             return False
         if self.nodes.behind:
@@ -34,9 +34,9 @@ class ScheduledPolicy:
         return self._places.add(pod.key, pod.pod, pod.node_name, self.nodes.at(pod.row), signature, reservation)
 
     def reservation_of(self, key: ObjectKey) -> str | None:
-        """The reservation in which a counted pod is."""
+        """The uid of the reservation that a counted pod uses."""
         return self._places.reservation_of(key)
 
     def remove(self, pod: PodOnNode) -> bool:
-        """A pod is no longer on its node."""
+        """Stop counting a pod that has left its node."""
         return self._places.remove(pod.key)

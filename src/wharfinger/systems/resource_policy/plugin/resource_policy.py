@@ -1,8 +1,7 @@
-"""resourcepolicy: fills kinds of node in the order a ResourcePolicy gives, each up to its limit.
+"""resourcepolicy: fills groups of nodes in the order given by a ResourcePolicy, each up to its limit.
 
-A pod on a node takes a place in its unit from the moment it is assumed until it ends or goes, so that the tables' own
-reserving and giving back is all there is to Reserve and Unreserve. Who takes which place is
-in the book of policies, which all profiles share.
+A pod counts towards its unit from the moment it is assumed until it terminates or is deleted. The book follows the
+tables for this, so the plugin needs no Reserve and Unreserve of its own. All profiles share one book.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class ResourcePolicyPlugin(Plugin):
     aliases = ("ResourcePolicy",)
     points = frozenset({"preFilter", "filter", "preScore", "score"})
     position = 300
-    weight = 100  # the order of units stands above all stock scores together
+    weight = 100  # outweighs all stock scores together
     ours = True
     kinds = (KIND,)
 
@@ -44,7 +43,7 @@ class ResourcePolicyPlugin(Plugin):
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._book.set(old, new)
 
-    # the way of a pod
+    # -- scheduling cycle
 
     def shape_key(self, pod: Pod) -> Hashable:
         return pod.metadata.annotations.get(NEXT_UNITS)
@@ -60,7 +59,7 @@ class ResourcePolicyPlugin(Plugin):
             return several([policy.rules.name for policy, _ in governing])
         return Governed(*governing[0], shape)
 
-    # queueing hints
+    # -- queueing hints
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL | Action.UPDATE_OTHER
@@ -77,7 +76,7 @@ class ResourcePolicyPlugin(Plugin):
         return old is None or new is None or old.get("spec") != new.get("spec")
 
     def _pod_changed(self, pod: Pod, old: Any, new: Any) -> bool:
-        """A pod that took a place for one of the pod's policies does no longer, or one took a place that was waited for."""
+        """Whether a pod stopped counting for one of this pod's policies, or a new pod may have opened a unit to it."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         if (new or old).metadata.namespace != namespace:
             return False
@@ -94,7 +93,7 @@ class ResourcePolicyPlugin(Plugin):
         return False
 
     def _node_changed(self, pod: Pod, old: Any, new: Any) -> bool:
-        """A node came into a unit, or left one together with its pods."""
+        """Whether a node joined a unit, or left one together with its pods."""
         before: Mapping[str, str] | None = None if old is None else old.metadata.labels
         after: Mapping[str, str] | None = None if new is None else new.metadata.labels
         for policy in self._book.policies(pod.metadata.namespace):

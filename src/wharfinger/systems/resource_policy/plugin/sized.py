@@ -1,5 +1,5 @@
-"""Charges for policies that limit units by resources or by percent. There a place is not as good as another, so where
-nodes are in several units the whole group is gone through again after a change."""
+"""Charges for policies that limit units by resources or percentage. Pods are not interchangeable there, so if nodes are
+in several units, the charges of the whole group are recomputed after each change."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from dataclasses import dataclass, field
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 
 Size = Mapping[str, int]
-"""What a pod asks for: cpu in thousandths, everything else whole."""
+"""Requests of a pod: CPU in millicores, other resources in whole units."""
 
 NOTHING: Size = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a unit takes of a group; None and empty for no limit."""
+    """The limits of a unit for one group; None or empty means no limit."""
 
     count: int | None = None
     percent: int | None = None
     resources: Size = field(default_factory=dict)
 
     def fits(self, count: int, used: Size, size: Size, total: int, places: int = 1) -> bool:
-        """Whether a pod gets in beside these; `total` are all places of the group, with those of this one."""
+        """Whether a pod fits in addition to `count` and `used`. `total` is the number of places in the group, including
+        this pod's."""
         if places and self.count is not None and count >= self.count:
             return False
         if places and self.percent is not None and count + 1 > -(-self.percent * total // 100):
@@ -34,14 +35,14 @@ class Limit:
 
 
 class SizedCharges:
-    """As `Charges`, for limits of any kind."""
+    """Like `Charges`, for limits of any kind."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits = limits
-        self.version = 0  # moves with every change
+        self.version = 0  # incremented with every change
         self.moved: set[Order] | None = None
-        self._pods: dict[Order, tuple[Units, Size, int]] = {}  # with the places taken: a reservation in use takes none
-        self._total = 0  # of places
+        self._pods: dict[Order, tuple[Units, Size, int]] = {}  # with the number of places: 0 for a reservation in use
+        self._total = 0  # places in the group
         self._several = 0  # pods on nodes in several units
         self._units: dict[Order, int | None] = {}
         self._counts = [0] * len(limits)
@@ -53,15 +54,15 @@ class SizedCharges:
 
     @property
     def counts(self) -> list[int]:
-        self._go_through()
+        self._recompute()
         return self._counts
 
     def has_room(self, unit: int, size: Size = NOTHING) -> bool:
-        self._go_through()
+        self._recompute()
         return self._limits[unit].fits(self._counts[unit], self._used[unit], size, self._total + 1)
 
     def unit(self, order: Order) -> int | None:
-        self._go_through()
+        self._recompute()
         return self._units[order]
 
     def add(self, order: Order, units: Units, size: Size = NOTHING, places: int = 1) -> None:
@@ -73,7 +74,7 @@ class SizedCharges:
             self._stale = True
         else:
             self._charge(order, units[0] if units else None, size, places, 1)
-        self._tell((order,))
+        self._report_moved((order,))
 
     def remove(self, order: Order) -> None:
         units, size, places = self._pods.pop(order)
@@ -85,14 +86,14 @@ class SizedCharges:
             self._stale = True
         else:
             self._charge(order, self._units.pop(order), size, places, -1)
-        self._tell(())
+        self._report_moved(())
 
-    def _tell(self, came: Iterable[Order]) -> None:
-        """Whoever wants to know of pods whose charge changed wants it at once."""
+    def _report_moved(self, added: Iterable[Order]) -> None:
+        """Report pods whose charge changed to `moved`, which requires recomputing immediately."""
         if self.moved is not None:
-            self.moved.update(came)
+            self.moved.update(added)
             before = self._units
-            self._go_through()
+            self._recompute()
             if before is not self._units:
                 self.moved.update(order for order, unit in self._units.items() if before.get(order, unit) != unit)
 
@@ -105,8 +106,9 @@ class SizedCharges:
             for name in self._limits[unit].resources:
                 used[name] = used.get(name, 0) + sign * size.get(name, 0)
 
-    def _go_through(self) -> None:
-        """The rule itself: oldest first, each to the first of its units with room, or to the first of all."""
+    def _recompute(self) -> None:
+        """Recompute if stale: pods are charged oldest first, each to the first of its units with room or else to its
+        first unit."""
         if not self._stale:
             return
         self._stale = False

@@ -1,7 +1,7 @@
-"""Who owns a pod's deletion cost: what to write on a pod so that it has the cost its unit gives, and nothing else. Pure.
+"""Ownership of the pod deletion cost annotation: what to write so that a pod has the cost of its unit. Pure.
 
-A marker beside the cost holds the value we wrote last. A cost without a marker, or one that differs from it, is the
-user's: it stays.
+A marker annotation records the value we wrote last. A cost without a marker, or one that differs from it, was set by
+the user and is kept.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ POLICY = f"{SIGS}/resource-policy"
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    annotations: Mapping[str, str | None]  # what to write; None removes
-    kept: bool = False  # whether a cost of the user's own stands against ours
+    annotations: Mapping[str, str | None]  # None removes the annotation
+    kept: bool = False  # a cost set by the user is kept
 
 
 def marked(annotations: Mapping[str, str]) -> bool:
-    """Whether we ever wrote on the pod."""
+    """Whether the pod has an annotation of ours."""
     return MARKER in annotations or POLICY in annotations
 
 
 def change(annotations: Mapping[str, str], wanted: int | None, policy: str = "") -> CostChange:
-    """From a pod's annotations to those it should have; `wanted` is None where no cost of ours should be."""
+    """The change to a pod's annotations. `wanted` is the cost, or None if the pod should have no cost of ours."""
     cost, marker = annotations.get(DELETION_COST), annotations.get(MARKER)
     if cost is not None and cost != marker:
-        return _only(annotations, {}, kept=wanted is not None)
+        return _without_marks(annotations, {}, kept=wanted is not None)
     if wanted is None:
-        return _only(annotations, {DELETION_COST: None} if cost is not None else {})
+        return _without_marks(annotations, {DELETION_COST: None} if cost is not None else {})
     ours = {DELETION_COST: str(wanted), MARKER: str(wanted), POLICY: policy}
     return CostChange({key: value for key, value in ours.items() if annotations.get(key) != value})
 
 
-def _only(annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False) -> CostChange:
-    """Without our marks."""
+def _without_marks(
+    annotations: Mapping[str, str], further: Mapping[str, str | None], *, kept: bool = False
+) -> CostChange:
+    """The change that removes our own annotations, in addition to `further`."""
     return CostChange({**further, **{key: None for key in (MARKER, POLICY) if key in annotations}}, kept)

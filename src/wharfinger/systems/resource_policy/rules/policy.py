@@ -1,5 +1,5 @@
-"""What a ResourcePolicy says, read and compiled: whom it governs, how its pods are grouped, and which nodes are in which
-units. Knows single pods and nodes by their labels only."""
+"""A compiled ResourcePolicy: which pods it governs, how they are grouped, and which nodes are in which units. Works on
+the labels of single pods and nodes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING, Limit, Size
 
 Signature = tuple[str | None, ...]
-"""A pod's values for the keys that split governed pods into groups; None for a label it does not have."""
+"""A pod's values for the matchLabelKeys, which determine its group; None for a label the pod lacks."""
 
 NEXT_UNITS = f"{SIGS}/next-units"
-"""On a pod that waits: how many priorities further it may go. The controller writes it, which knows the time."""
+"""Annotation on a waiting pod: how many more priorities it may use. Set by the controller when timeouts pass."""
 
 OUTSIDE = -1
-"""Stands for the priority of a node in no unit: below all units, whose least is 0."""
+"""The priority of nodes outside all units, below that of any unit."""
 
 
 class BadPolicy(ValueError):
-    """The object is not a valid ResourcePolicy, so it is ignored; the message names every fault with its path."""
+    """The ResourcePolicy is invalid and is ignored. The message lists every fault with its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class CompiledUnit:
 
 
 class Waiting(Enum):
-    """When a pod goes on to units of the next lower priority."""
+    """When a pod may use units of the next lower priority."""
 
-    NO_NODE = "LackResourceOrExceedMax"  # when no node before can take it
-    FULL = EXCEED_MAX  # only when the units before are full
+    NO_NODE = "LackResourceOrExceedMax"  # when no node of the previous units fits
+    FULL = EXCEED_MAX  # only when the previous units are full
     FULL_OR_TIME = TIMEOUT_OR_EXCEED_MAX
 
 
@@ -58,17 +58,17 @@ class PolicyRules:
     pods: Requirements
     keys: tuple[str, ...]
     ignore_terminating: bool
-    prefer: bool  # whether nodes of no unit may be used at all
+    prefer: bool  # nodes outside all units may be used, last
     units: tuple[CompiledUnit, ...]
     waiting: Waiting = Waiting.NO_NODE
-    timeout: float = 0.0  # seconds that each priority is waited for, with FULL_OR_TIME
+    timeout: float = 0.0  # seconds to wait at each priority, with FULL_OR_TIME
 
     def governs(self, labels: Mapping[str, str]) -> bool:
         """Whether a pod of the policy's namespace is governed."""
         return matches(self.pods, labels)
 
     def counts(self, pod: Pod) -> bool:
-        """Whether a governed pod on a node takes a place in its unit."""
+        """Whether a governed pod on a node counts towards its unit."""
         return not pod.terminal and not (self.ignore_terminating and pod.terminating)
 
     def signature(self, labels: Mapping[str, str]) -> Signature:
@@ -76,16 +76,16 @@ class PolicyRules:
 
     @cached_property
     def sized(self) -> bool:
-        """Whether some unit is limited by more than a number of pods."""
+        """Whether a unit has a limit other than a number of pods."""
         return any(unit.limit.percent is not None or unit.limit.resources for unit in self.units)
 
     @property
     def grows(self) -> bool:
-        """Whether a pod that comes may open units to others: by filling one before, or as part of a percentage."""
+        """Whether adding a pod may open units to others, by filling a previous unit or by raising a percentage limit."""
         return self.waiting is not Waiting.NO_NODE or any(unit.limit.percent is not None for unit in self.units)
 
     def size(self, requests: Mapping[str, int]) -> Size:
-        """What limits need to know of what a pod asks for."""
+        """The part of a pod's requests that limits apply to."""
         if not self.sized:
             return NOTHING
         names = {name for unit in self.units for name in unit.limit.resources}
@@ -93,21 +93,21 @@ class PolicyRules:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The priorities, the highest first, with that of nodes of no unit where they may be used."""
+        """All priorities, highest first, including that of nodes outside all units if those may be used."""
         priorities = {unit.priority for unit in self.units} | ({OUTSIDE} if self.prefer else set())
         return tuple(sorted(priorities, reverse=True))
 
     @cached_property
     def preference(self) -> Units:
-        """All units, the highest priority first, equal ones as listed."""
+        """All units by descending priority; ties keep the order of the list."""
         return tuple(sorted(range(len(self.units)), key=lambda index: -self.units[index].priority))
 
     def units_of(self, labels: Mapping[str, str]) -> Units:
-        """The units of a node with these labels, the preferred one first."""
+        """The units of a node with these labels, most preferred first."""
         return tuple(index for index in self.preference if matches(self.units[index].nodes, labels))
 
     def preferred(self, units: Iterable[int]) -> Units:
-        """The same units in order of preference."""
+        """The units in order of preference."""
         wanted = frozenset(units)
         return tuple(index for index in self.preference if index in wanted)
 
@@ -116,7 +116,7 @@ class PolicyRules:
 
 
 def read(document: Mapping[str, Any]) -> PolicyRules:
-    """Raises BadPolicy."""
+    """Validate and compile a policy. Raises BadPolicy."""
     assert KIND.default is not None
     assert KIND.validate is not None
     copy = deepcopy({key: value for key, value in document.items() if key != "status"})
@@ -147,7 +147,7 @@ def read(document: Mapping[str, Any]) -> PolicyRules:
 
 
 def further(annotations: Mapping[str, str]) -> int:
-    """How many priorities further than the first with room a pod may go, for having waited."""
+    """How many priorities below the first one with room a pod may use, because it has waited."""
     text = annotations.get(NEXT_UNITS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
