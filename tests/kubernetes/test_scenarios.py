@@ -19,6 +19,7 @@ from tests.kubernetes.cluster import ROOT, Cluster, free_port
 from tests.kubernetes.components import running
 from tests.kubernetes.conftest import NOT_PLAYED
 
+from wharfinger.api.configuration import API_VERSION, KIND, Configuration, settings_by_key
 from wharfinger.api.kinds import registry
 from wharfinger.cli.scenario_runs import collect
 from wharfinger.scenario.running.rules import why_not
@@ -40,7 +41,7 @@ def jobs(unplayable: list[str]) -> Iterator[tuple[dict[str, Any], list[Path]]]:
         if all(reasons):
             unplayable.append(f"{file.relative_to(ROOT)}: {reasons[0]}")
             continue
-        document = msgspec.to_builtins(inputs.configuration)
+        document = as_document(inputs.configuration)
         document["nodes"]["startupSeconds"] = 0.2
         document["resourceClass"]["rewriteNames"] = True  # real API servers refuse names without a domain
         groups.setdefault(json.dumps(document, sort_keys=True), []).append(file)
@@ -50,6 +51,13 @@ def jobs(unplayable: list[str]) -> Iterator[tuple[dict[str, Any], list[Path]]]:
         parts += [(text, files[number::count]) for number in range(count)]  # those that wait long stand side by side
     for text, files in sorted(parts, key=lambda part: -len(part[1])):  # small ones fill the gaps at the end
         yield json.loads(text), files
+
+
+def as_document(configuration: Configuration) -> dict[str, Any]:
+    """The configuration document, with every block in full."""
+    blocks = {key: msgspec.to_builtins(configuration.of(block)) for key, block in settings_by_key().items()}
+    nodes = msgspec.to_builtins(configuration.nodes)
+    return {"apiVersion": API_VERSION, "kind": KIND, "scheduler": configuration.scheduler, "nodes": nodes, **blocks}
 
 
 def play(work: queue.SimpleQueue[tuple[dict[str, Any], list[Path]]], binaries: Binaries, folder: Path) -> list[str]:
