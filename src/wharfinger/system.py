@@ -38,7 +38,7 @@ DISABLED = "WHARF_DISABLED_SYSTEMS"
 
 
 class InvalidSystem(ValueError):
-    """An entry point of the group does not name a system, or two systems have the same name."""
+    """An entry point of the group does not name a system, two systems have the same name, or one to disable is unknown."""
 
 
 class System:
@@ -145,9 +145,13 @@ def systems() -> tuple[System, ...]:
     """The installed systems that are not disabled, by name."""
     from importlib.metadata import entry_points
 
-    disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
+    if unknown := disabled - {point.name for point in points}:
+        names = ", ".join(point.name for point in points)
+        raise InvalidSystem(f"{DISABLED}: there is no system {', '.join(sorted(unknown))}; installed are {names}")
     found: dict[str, System] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in points:
         if point.name in disabled:
             continue
         system = point.load()

@@ -161,3 +161,11 @@ def test_the_tests_of_the_core_pass(system: System) -> None:
     env = environment() | {DISABLED: system.name}
     ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-4000:]
+
+
+def test_an_unknown_system_to_leave_out_is_an_error() -> None:
+    done = subprocess.run(
+        [*WHARF, "version"], capture_output=True, text=True, env={**os.environ, DISABLED: "nonsense"}, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {DISABLED}: there is no system nonsense; installed are placement,")

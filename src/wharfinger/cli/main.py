@@ -15,7 +15,7 @@ import click
 
 import wharfinger
 from wharfinger.cli import commands
-from wharfinger.system import systems
+from wharfinger.system import InvalidSystem, systems
 
 
 class Commands(click.Group):
@@ -96,7 +96,11 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 50)
     # Installed as a kubectl plugin, the command is called `kubectl wharf`.
     name = "kubectl wharf" if "kubectl-wharf" in sys.argv[0] else "wharf"
-    wharf(prog_name=name)
+    try:
+        wharf(prog_name=name)
+    except InvalidSystem as error:  # the systems are read before any command is
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.systems.placement.kinds.views import PLACEMENT_LABEL
+from wharfinger.systems.placement.rules.pages import decided_clusters
 
 _NAMED = 10  # clusters listed in a cell
 
@@ -54,6 +55,5 @@ def _decided(decisions: Iterable[Document]) -> dict[str, list[str]]:
     for document in decisions:
         metadata = document["metadata"]
         placement = (metadata.get("labels") or {}).get(PLACEMENT_LABEL, "")
-        clusters = [each.get("clusterName", "") for each in (document.get("status") or {}).get("decisions") or ()]
-        found.setdefault(f"{metadata.get('namespace')}/{placement}", []).extend(clusters)
+        found.setdefault(f"{metadata.get('namespace')}/{placement}", []).extend(decided_clusters(document))
     return found

@@ -101,6 +101,7 @@ def command(
 def _groups(decisions: list[dict[str, Any]], namespace: str, placement: str) -> list[RolloutGroup]:
     """The decision groups of a placement by index; a group may extend over several PlacementDecisions."""
     from wharfinger.systems.placement.kinds.views import GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL
+    from wharfinger.systems.placement.rules.pages import decided_clusters
     from wharfinger.systems.placement.rules.rollout import RolloutGroup
 
     names: dict[int, str] = {}
@@ -112,8 +113,7 @@ def _groups(decisions: list[dict[str, Any]], namespace: str, placement: str) -> 
             continue
         index = int(labels.get(GROUP_INDEX_LABEL) or 0)
         names[index] = labels.get(GROUP_NAME_LABEL) or ""
-        selected = (each["clusterName"] for each in (decision.get("status") or {}).get("decisions") or ())
-        clusters.setdefault(index, []).extend(selected)
+        clusters.setdefault(index, []).extend(decided_clusters(decision))
     return [RolloutGroup(index, names[index], tuple(clusters[index])) for index in sorted(clusters)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wharfinger.api.registry import Document
 from wharfinger.systems.placement.rules.groups import SelectedGroup
 
 PAGE_SIZE = 100
@@ -112,3 +113,8 @@ def steps(placement: str, existing: Mapping[str, Sequence[str]], wanted: Sequenc
         todo.remove(ready)
     planned += [PageStep(name, None) for name in sorted(now) if name not in final]
     return planned
+
+
+def decided_clusters(decision: Document) -> list[str]:
+    """The clusters in the document of a PlacementDecision."""
+    return [each.get("clusterName", "") for each in (decision.get("status") or {}).get("decisions") or ()]
