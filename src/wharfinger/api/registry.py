@@ -101,6 +101,7 @@ class Kind:
     versions: tuple[str, ...] = ("v1",)
     namespaced: bool = True
     singular: str = ""
+    listed_as: str = ""  # the kind of lists of it; default: its name and `List`
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_version: str = ""  # default: the first of versions
@@ -165,6 +166,11 @@ class Kind:
     def builtin(self) -> bool:
         """Whether Kubernetes has this kind itself; all others behave as custom resources do."""
         return not (self.ours or self.custom)
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of its objects."""
+        return self.listed_as or f"{self.kind}List"
 
     @property
     def needs_version(self) -> bool:

@@ -51,6 +51,7 @@ def kind_of(definition: Document) -> Kind | None:
         versions=tuple(version["name"] for version in served),
         namespaced=spec.get("scope") == "Namespaced",
         singular=names.get("singular") or names["kind"].lower(),
+        listed_as=names.get("listKind") or "",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         storage_version=storage["name"],

@@ -26,9 +26,9 @@ from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import StoredObject, Written
+from wharfinger.store.patches import patch_media
 from wharfinger.store.store import Store
 
-_PATCHES = tuple(type.value for type in PatchType)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
@@ -218,7 +218,7 @@ class ResourceHandler:
     async def _patch(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         media = content_type(exchange.header(b"content-type"))
-        require_content(media, *_PATCHES)
+        require_content(media, *patch_media(at.kind))
         type = PatchType(media)
         agent = exchange.header(b"user-agent")
         options = write_options(exchange.query, "PatchOptions", agent, apply=type is PatchType.APPLY)
@@ -372,7 +372,7 @@ def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequ
 
 def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> bytes:
     """A list of a kind. As in Kubernetes, items of built-in kinds have no apiVersion and kind; custom resources have."""
-    kind, version = f"{at.kind.kind}List", at.resource.api_version
+    kind, version = at.kind.list_kind, at.resource.api_version
     if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:
         return list_bytes(kind, version, metadata, [item.data for item in items])
     head = b'{"apiVersion":"%s","kind":"%s",' % (
