@@ -121,6 +121,10 @@ class Kind:
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
     columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None
+    refresh: DefaultFn | None = (
+        None  # brings a stored object up to date with a schema that changed since it was written
+    )
+    revision: int = 0  # of that schema
     default_status: DefaultFn | None = None  # replaces `default` for writes to status
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     prepare_update: UpdateFn | None = None  # the same on update of the object itself

@@ -19,7 +19,15 @@ from wharfinger.apiserver.discovery import subresources
 from wharfinger.apiserver.exchange import ApiExchange, Body, decode, object_body
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
-from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
+from wharfinger.apiserver.patching import (
+    Finish,
+    checked_result,
+    decode_patch,
+    invalid_merge,
+    rejecting,
+    repeated_keys,
+    restore_error,
+)
 from wharfinger.apiserver.request_info import RequestInfo
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.virtual_resources import VirtualResources
@@ -179,7 +187,7 @@ class ResourceHandler:
     # Writing
 
     async def _create(self, exchange: ApiExchange, at: Located) -> None:
-        accepted = accept(exchange.header(b"accept"))
+        accepted = accept(exchange.header(b"accept"), tables=at.kind.stored)
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
         structure = self._structure(at)
@@ -228,6 +236,10 @@ class ResourceHandler:
         finish: Finish | None = None
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
+        if type is PatchType.APPLY and options.validation != "Ignore" and (repeated := repeated_keys(data, patch)):
+            if options.validation == "Strict":
+                raise BadRequest(f"error strict decoding YAML: {repeated}")
+            exchange.warnings.append(repeated)
         if type is PatchType.STRATEGIC and at.kind.builtin:
             for name in ("kind", "apiVersion"):  # ignored: a patch cannot change them
                 if isinstance(patch.get(name), str | None):
