@@ -119,9 +119,11 @@ class World:
         setup: Callable[[Store], None] | None = None,
         failing: float = 0.0,
         heartbeats: bool = False,
+        root_ca: str = "",
     ) -> None:
         """`failing` is the share of writes that fail; with `heartbeats` nodes renew leases, as they do live."""
         self._heartbeats = heartbeats
+        self._root_ca = root_ca
         self.loop = VirtualLoop()
         self.clock = LoopClock(START, self.loop)
         self.store = Store(registry(), now=self.clock.now, source=random.Random(7))
@@ -166,6 +168,7 @@ class World:
             configuration=self.configuration,
             random=random.Random(2),
             implicit_heartbeats=not self._heartbeats,
+            root_ca=self._root_ca,
         )
         self.controllers = [
             *make_controllers(context, self._names),

@@ -136,6 +136,7 @@ class Supervisor:
             processes = (process for system in systems() for process in system.installation().processes)
             elsewhere = (f"-{controller}" for process in processes for controller in process.controllers)
             wanted["--controllers"] = ",".join(["*", *elsewhere])
+            wanted["--root-ca-file"] = str(self._plan.data_dir / "pki" / "ca.crt")
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]

@@ -31,14 +31,15 @@ class ControllerContext:
     observer: Observer | None = None
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
+    root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
 
     def now(self) -> float:
         return self.clock.now()
 
-    def documents(self, resource: Resource) -> Informer[Document]:
+    def documents(self, resource: Resource, *, field_selector: str = "") -> Informer[Document]:
         """The shared informer of documents, for kinds whose templates are copied."""
-        return self.informers.of(resource, _DOCUMENT)
+        return self.informers.of(resource, _DOCUMENT, field_selector=field_selector)
 
 
 class ContextController(Controller[K]):

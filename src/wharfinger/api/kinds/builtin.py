@@ -18,6 +18,7 @@ REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "Replicat
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")

@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which to run, separated by commas. `*` stands for all, and `-name` excludes one.",
 )
+@click.option(
+    "--root-ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Certificate authority of the API server (PEM), to be published in each namespace as kube-root-ca.crt.",
+)
 @click.option("--list", "only_list", is_flag=True, help="Print the names of all controllers and exit.")
 @running_options
 def command(
     kubeconfig: str | None,
     context: str | None,
     names: str,
+    root_ca_file: Path | None,
     only_list: bool,
     config: Path | None,
     leader_elect: bool,
@@ -58,12 +64,18 @@ def command(
         wanted = chosen(names.split(","))
     except UnknownController as error:
         raise click.BadParameter(str(error), param_hint="--controllers") from error
+    try:
+        root_ca = "" if root_ca_file is None else root_ca_file.read_text()
+    except OSError as error:
+        raise click.BadParameter(f"cannot read it: {error.strerror}", param_hint="--root-ca-file") from error
     configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharfinger-controllers")
-    asyncio.run(_run(client, wanted, configuration, Running(leader_elect, metrics_port, metrics_host)))
+    asyncio.run(_run(client, wanted, root_ca, configuration, Running(leader_elect, metrics_port, metrics_host)))
 
 
-async def _run(client: HttpClient, names: list[str], configuration: Configuration, running: Running) -> None:
+async def _run(
+    client: HttpClient, names: list[str], root_ca: str, configuration: Configuration, running: Running
+) -> None:
     from prometheus_client import CollectorRegistry
 
     from wharfinger.api.kinds import registry
@@ -83,7 +95,14 @@ async def _run(client: HttpClient, names: list[str], configuration: Configuratio
         recorder = EventRecorder(writer, "wharfinger-controllers", clock)
         recorder.start()
         made = ControllerContext(
-            writer, informers, recorder, registry(), clock=clock, configuration=configuration, observer=observer
+            writer,
+            informers,
+            recorder,
+            registry(),
+            clock=clock,
+            configuration=configuration,
+            observer=observer,
+            root_ca=root_ca,
         )
         try:
             await run_controllers(make_controllers(made, names), informers, turn)
