@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
@@ -15,6 +15,9 @@ from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
+
+if TYPE_CHECKING:
+    from wharfinger.controllers.certificates.authority import SigningAuthority
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,6 +35,7 @@ class ControllerContext:
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
     root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published
+    signing: SigningAuthority | None = None  # signs certificates; None: nobody does
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
 
     def now(self) -> float:

@@ -15,6 +15,7 @@ from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
+from wharfinger.controllers.certificates import CertificateApprover, CertificateRequestCleaner, CertificateSigner
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
 from wharfinger.controllers.daemon_set.controller import DaemonSetController
@@ -56,6 +57,9 @@ _STOCK: dict[str, Factory] = {
     "garbagecollector": GarbageCollector,
     "namespace": NamespaceController,
     "serviceaccount": ServiceAccountController,
+    "csrapproving": CertificateApprover,
+    "csrsigning": CertificateSigner,
+    "csrcleaner": CertificateRequestCleaner,
     "root-ca-cert-publisher": RootCaPublisher,
     "endpoint": EndpointsController,
     "endpointslice": EndpointSliceController,
