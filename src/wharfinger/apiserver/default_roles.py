@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from wharfinger.api.certificate_requests import KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN
 from wharfinger.api.registry import Document
 from wharfinger.api.rights import AUTOUPDATE, CRUD, EVENTS, READ, REVIEWS, WRITE
 from wharfinger.api.rights import RBAC as GROUP
 from wharfinger.contributions import EmbeddedAccess, RoleRule, SystemProcess
 from wharfinger.system import ordered_systems
+
+_CERTIFICATES = "certificates.k8s.io"
 
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = f"{GROUP}/aggregate-to-"
@@ -68,7 +71,7 @@ def _binding(role: str, kind: str, *names: str) -> Document:
 
 
 def cluster_roles() -> list[Document]:
-    return [*_user_roles(), *_system_roles(), *_component_roles()]
+    return [*_user_roles(), *_system_roles(), *_certificate_roles(), *_component_roles()]
 
 
 def _user_roles() -> list[Document]:
@@ -223,6 +226,26 @@ def _system_roles() -> list[Document]:
     ]
 
 
+def _certificate_roles() -> list[Document]:
+    """What an administrator binds nodes and those who approve certificates to."""
+    prefix, requests = f"system:{_CERTIFICATES}", "certificatesigningrequests"
+    approvers = {
+        "legacy-unknown": LEGACY_UNKNOWN,
+        "kubelet-serving": KUBELET_SERVING,
+        "kube-apiserver-client": KUBE_APISERVER_CLIENT,
+        "kube-apiserver-client-kubelet": KUBELET_CLIENT,
+    }
+    return [
+        _role("system:node-bootstrapper", (_CERTIFICATES, requests, f"create {READ}")),
+        _role(f"{prefix}:{requests}:nodeclient", (_CERTIFICATES, f"{requests}/nodeclient", "create")),
+        _role(f"{prefix}:{requests}:selfnodeclient", (_CERTIFICATES, f"{requests}/selfnodeclient", "create")),
+        *(
+            _role(f"{prefix}:{name}-approver", RoleRule(_CERTIFICATES, "signers", "approve", (signer,)))
+            for name, signer in approvers.items()
+        ),
+    ]
+
+
 def _component_roles() -> list[Document]:
     """What our components need beyond the stock roles of their names."""
     leases = ("coordination.k8s.io", "leases", "create delete get list patch update watch")
@@ -242,7 +265,18 @@ def _component_roles() -> list[Document]:
         ),
         # One process runs all controllers here, garbage collection and the end of namespaces among them: any object may
         # have to be read, changed or deleted. Granting (escalate, bind, impersonate) is not part of it.
-        _role("system:wharfinger:controllers", ("*", "*", CRUD), ("", "pods/eviction", "create")),
+        _role(
+            "system:wharfinger:controllers",
+            ("*", "*", CRUD),
+            ("", "pods/eviction", "create"),
+            RoleRule(_CERTIFICATES, "signers", "approve", (KUBELET_CLIENT,)),
+            RoleRule(
+                _CERTIFICATES,
+                "signers",
+                "sign",
+                (LEGACY_UNKNOWN, KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING),
+            ),
+        ),
         # A set of simulated nodes stands for many kubelets, and for whoever starts and removes machines.
         _role(
             "system:wharfinger:nodes",

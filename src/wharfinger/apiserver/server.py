@@ -34,6 +34,7 @@ from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
@@ -134,8 +135,14 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                     ssl_certfile=str(certificates.certificate),
                     ssl_keyfile=str(certificates.key),
                 )
+                published = KubernetesService(store, host, port)
+                published.start()
                 settle_heap()
-                await ApiServer(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
+                try:
+                    server = ApiServer(config, application, lambda: started(application.address, kubeconfig))
+                    await server.serve([listener])
+                finally:
+                    await published.stop()
         finally:
             await store.close()
     finally:
