@@ -14,9 +14,11 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 import wharfinger
+from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
 from wharfinger.api.registry import Kind
+from wharfinger.api.selectors import BadSelector, parse_field_selector
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
 MAX_INFLIGHT = 600  # without watches; kube-apiserver has 400 for reads and 200 for writes
 
+_SELECTING = frozenset(("list", "watch", "deletecollection"))
+
 Handler = Callable[[ApiExchange], Awaitable[None]]
 
 
@@ -50,6 +54,7 @@ class ApiServerApplication:
         authenticator: Authenticator,
         signer: TokenSigner,
         rbac: RbacIndex,
+        authorizer: Authorizer,
         lookup: Lookup,
         now: Callable[[], float] = time.time,
         max_inflight: int = MAX_INFLIGHT,
@@ -61,7 +66,7 @@ class ApiServerApplication:
         self.metrics = CollectorRegistry()
         self._authenticator = authenticator
         self._signer = signer
-        self._rbac = rbac
+        self._authorizer = authorizer
         self._discovery = Discovery(store.registry)
         self._openapi = OpenApi(store.registry, self._discovery)
         self._structures = Structures(store.registry)
@@ -99,7 +104,7 @@ class ApiServerApplication:
             lambda: store.version
         )
         self.watchers = Watchers(watching, now)
-        reviews = VirtualResources(rbac, authenticator, signer, lookup, now)
+        reviews = VirtualResources(rbac, authorizer, authenticator, signer, lookup, now)
         self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
@@ -126,7 +131,9 @@ class ApiServerApplication:
         counted = False
         try:
             exchange = ApiExchange(scope, receive, send)
-            exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), exchange.parts)
+            exchange.user = self._authenticator.authenticate(
+                exchange.header(b"authorization"), exchange.parts, scope.get("client_certificate")
+            )
             info = request_info(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
             if info is None or info.verb != "watch":
                 if self._inflight >= self.max_inflight:
@@ -135,7 +142,7 @@ class ApiServerApplication:
                 self._inflight += 1
                 counted = True
             if exchange.impersonates:
-                exchange.user = impersonated(exchange.user, scope["headers"], self._rbac)
+                exchange.user = impersonated(exchange.user, scope["headers"], self._authorizer)
             await self._dispatch(exchange, info)
         except ApiError as error:
             await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error)
@@ -218,12 +225,15 @@ class ApiServerApplication:
             info.name,
             info.namespace,
         )
-        if not self._rbac.allowed(asked).allowed:
-            raise asked.forbidden()
+        if info.verb in _SELECTING and exchange.query.has("fieldSelector"):
+            asked = _with_selector(asked, exchange.query.text("fieldSelector"))
+        decision = self._authorizer.allowed(asked)
+        if not decision.allowed:
+            raise asked.forbidden(decision.reason)
 
     def _authorize_path(self, exchange: ApiExchange) -> None:
         asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
-        if not self._rbac.allowed(asked).allowed:
+        if not self._authorizer.allowed(asked).allowed:
             error = asked.forbidden()
             raise ApiError(f"forbidden: {asked.denial()}", code=error.code, reason=error.reason)
 
@@ -300,6 +310,16 @@ class ApiServerApplication:
         """Ends all watches, so that clients reconnect."""
         self.stopping = True
         self.watchers.close()
+
+
+def _with_selector(asked: Attributes, text: str) -> Attributes:
+    """The attributes with the field selector of the request. One that asks for a single name counts as that name."""
+    try:
+        fields = parse_field_selector(text)
+    except BadSelector:
+        return asked  # refused when it is used
+    named = next((one.value for one in fields if one.equal and one.path == "metadata.name"), "")
+    return msgspec.structs.replace(asked, fields=fields, name=asked.name or named)
 
 
 def indented(document: Any) -> bytes:

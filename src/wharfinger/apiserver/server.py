@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,11 +18,14 @@ from pathlib import Path
 
 import uvicorn
 
+from wharfinger.admission.authorization import ClusterAuthorizer
+from wharfinger.admission.node_authorizer import NodeAuthorizer
 from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.api.views import ClusterRole, view
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
@@ -32,6 +36,7 @@ from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.credentials import StaticCredentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
+from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.rbac_sync import RbacSync
@@ -72,11 +77,12 @@ async def open_application(
     now = SystemClock().now
     keeper = RbacSync(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
+    authorizer = ClusterAuthorizer(NodeAuthorizer(store, view(node_role(), ClusterRole)), keeper.index)
     store.chain.validating += [
         EscalationReviewer(keeper.index),
         DefinitionReviewer(),
         RegistrationReviewer(),
-        PolicyReviewer(store, keeper.index.allowed),
+        PolicyReviewer(store, authorizer.allowed),
     ]
     await bootstrap(store)
     for system in systems():
@@ -85,10 +91,16 @@ async def open_application(
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
     application = ApiServerApplication(
-        store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
+        store,
+        authenticator=authenticator,
+        signer=signer,
+        rbac=keeper.index,
+        authorizer=authorizer,
+        lookup=lookup,
+        now=now,
     )
-    mutating = WebhookReviewer(store, keeper.index.allowed, mutating=True)
-    validating = WebhookReviewer(store, keeper.index.allowed, mutating=False)
+    mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
+    validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
     store.chain.remote_mutating.append(mutating)
     store.chain.remote_validating.append(validating)
     custom = CustomResources(store, application.kind_changed)
@@ -133,6 +145,8 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                     graceful_shutdown=5,
                     ssl_certfile=str(certificates.certificate),
                     ssl_keyfile=str(certificates.key),
+                    ssl_ca_certs=str(certificates.authority),
+                    ssl_cert_reqs=ssl.CERT_OPTIONAL,
                 )
                 settle_heap()
                 await ApiServer(config, application, lambda: started(application.address, kubeconfig)).serve([listener])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
 from wharfinger.admission.service_accounts import TOKEN_SECONDS
 from wharfinger.api.errors import BadRequest, conflict, invalid_object, not_found
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, FieldRequirement, parse_field_selector
 from wharfinger.api.times import format_time
 from wharfinger.api.views.rbac import PolicyRule
 from wharfinger.apiserver.authentication import Authenticator
@@ -29,6 +31,7 @@ class VirtualResources:
     """Answers reviews with the same document and its status."""
 
     rbac: RbacIndex
+    authorizer: Authorizer
     authenticator: Authenticator
     signer: TokenSigner
     lookup: Lookup
@@ -62,7 +65,7 @@ class VirtualResources:
         return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences)}
 
     def _access(self, asked: Attributes) -> Document:
-        decision = self.rbac.allowed(asked)
+        decision = self.authorizer.allowed(asked)
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
     def _rules(self, user: User, namespace: str) -> Document:
@@ -219,6 +222,21 @@ def _attributes(spec: Document, user: User) -> Attributes:
         asked.get("subresource") or "",
         asked.get("name") or "",
         asked.get("namespace") or "",
+        fields=_field_requirements(asked.get("fieldSelector") or {}),
+    )
+
+
+def _field_requirements(selector: Document) -> tuple[FieldRequirement, ...]:
+    """The field selector of an access review as far as it is understood; the rest only makes a request narrower."""
+    if raw := selector.get("rawSelector"):
+        try:
+            return parse_field_selector(raw)
+        except BadSelector:
+            return ()
+    return tuple(
+        FieldRequirement(one.get("key") or "", one["values"][0], one.get("operator") == "In")
+        for one in selector.get("requirements") or ()
+        if one.get("operator") in ("In", "NotIn") and len(one.get("values") or ()) == 1
     )
 
 
