@@ -23,8 +23,10 @@ from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
 from wharfinger.apiserver.health import ENDPOINTS, HealthEndpoints
+from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
+from wharfinger.apiserver.pod_streams import PodStreams
 from wharfinger.apiserver.request_info import RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
@@ -56,6 +58,7 @@ class ApiServerApplication:
         rbac: RbacIndex,
         authorizer: Authorizer,
         lookup: Lookup,
+        kubelets: KubeletProxy,
         now: Callable[[], float] = time.time,
         max_inflight: int = MAX_INFLIGHT,
     ) -> None:
@@ -67,6 +70,7 @@ class ApiServerApplication:
         self._authenticator = authenticator
         self._signer = signer
         self._authorizer = authorizer
+        self._kubelets = kubelets
         self._discovery = Discovery(store.registry)
         self._openapi = OpenApi(store.registry, self._discovery)
         self._structures = Structures(store.registry)
@@ -105,7 +109,8 @@ class ApiServerApplication:
         )
         self.watchers = Watchers(watching, now)
         reviews = VirtualResources(rbac, authorizer, authenticator, signer, lookup, now)
-        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, now)
+        streams = PodStreams(store, authorizer.allowed, kubelets, self.watchers, now)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {
@@ -307,9 +312,10 @@ class ApiServerApplication:
         self._openapi.forget()
 
     def stop(self) -> None:
-        """Ends all watches, so that clients reconnect."""
+        """Ends all watches and connections to kubelets, so that clients reconnect."""
         self.stopping = True
         self.watchers.close()
+        self._kubelets.close()
 
 
 def _with_selector(asked: Attributes, text: str) -> Attributes:

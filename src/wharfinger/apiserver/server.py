@@ -33,12 +33,14 @@ from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
+from wharfinger.apiserver.client_certificates import KubeletTls
 from wharfinger.apiserver.credentials import StaticCredentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
@@ -71,9 +73,12 @@ class ApiServerSettings:
 
 @asynccontextmanager
 async def open_application(
-    store: Store, credentials: StaticCredentials, signer: TokenSigner, configuration: Configuration
+    store: Store, credentials: StaticCredentials, signer: TokenSigner, pki: Path, configuration: Configuration
 ) -> AsyncIterator[ApiServerApplication]:
-    """The application for a store, with its bootstrap objects created and its background tasks running."""
+    """The application for a store, with its bootstrap objects created and its background tasks running.
+
+    `pki` is the folder of our certificate authority.
+    """
     now = SystemClock().now
     keeper = RbacSync(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
@@ -97,6 +102,7 @@ async def open_application(
         rbac=keeper.index,
         authorizer=authorizer,
         lookup=lookup,
+        kubelets=KubeletProxy(KubeletTls(pki)),
         now=now,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
@@ -136,7 +142,9 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
         signer = TokenSigner.load(directory / "pki" / "sa.key")
         store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
         try:
-            async with open_application(store, credentials, signer, settings.configuration) as application:
+            async with open_application(
+                store, credentials, signer, directory / "pki", settings.configuration
+            ) as application:
                 host, port = listener.getsockname()[:2]
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
