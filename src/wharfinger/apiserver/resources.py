@@ -210,11 +210,11 @@ class ResourceHandler:
     async def _token(self, exchange: ApiExchange, at: Located, document: Document) -> Document:
         """Answers a TokenRequest, which admission reviews like a write."""
         namespace, name = _namespace(at), at.info.name
-        asked = self.virtual.prepare_token(document, namespace, name)
-        review = Request("CREATE", at.resource, namespace, name, exchange.user, asked, None, at.info.subresource)
+        review = Request("CREATE", at.resource, namespace, name, exchange.user, document, None, at.info.subresource)
         await self.store.chain.mutate(review, exchange.warnings)
+        review.object = self.virtual.prepare_token(review.object or document, namespace, name)
         await self.store.chain.validate(review, exchange.warnings)
-        return self.virtual.issue_token(review.object or asked)
+        return self.virtual.issue_token(review.object)
 
     async def _update(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))

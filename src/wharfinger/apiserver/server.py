@@ -20,6 +20,7 @@ import uvicorn
 
 from wharfinger.admission.authorization import ClusterAuthorizer
 from wharfinger.admission.node_authorizer import NodeAuthorizer
+from wharfinger.admission.node_restriction import NodeRestrictionReviewer
 from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
@@ -27,6 +28,7 @@ from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
 from wharfinger.api.views import ClusterRole, view
 from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.app import ApiServerApplication
@@ -83,6 +85,7 @@ async def open_application(
     keeper = RbacSync(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
     authorizer = ClusterAuthorizer(NodeAuthorizer(store, view(node_role(), ClusterRole)), keeper.index)
+    store.chain.mutating += [NodeRestrictionReviewer(store, authorizer), RealNodeReviewer()]
     store.chain.validating += [
         EscalationReviewer(keeper.index),
         DefinitionReviewer(),
