@@ -27,7 +27,8 @@ from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.pod_streams import PodStreams
-from wharfinger.apiserver.request_info import RequestInfo, request_info
+from wharfinger.apiserver.proxy_subresources import ProxySubresources
+from wharfinger.apiserver.request_info import LONG_RUNNING, RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
@@ -110,7 +111,8 @@ class ApiServerApplication:
         self.watchers = Watchers(watching, now)
         reviews = VirtualResources(rbac, authorizer, authenticator, signer, lookup, now)
         streams = PodStreams(store, authorizer.allowed, kubelets, self.watchers, now)
-        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, now)
+        proxy = ProxySubresources(store, kubelets)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, proxy, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {
@@ -140,7 +142,7 @@ class ApiServerApplication:
                 exchange.header(b"authorization"), exchange.parts, scope.get("client_certificate")
             )
             info = request_info(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
-            if info is None or info.verb != "watch":
+            if info is None or (info.verb != "watch" and info.subresource not in LONG_RUNNING):
                 if self._inflight >= self.max_inflight:
                     self._rejected.inc()
                     raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
@@ -197,7 +199,7 @@ class ApiServerApplication:
             group = version = plural = subresource = ""
         verb = info.verb.upper()
         self._requests[verb, group, version, plural, subresource, code].inc()
-        if verb != "WATCH":
+        if verb != "WATCH" and subresource not in LONG_RUNNING:
             self._seconds[verb, group, plural].observe(seconds)
 
     async def _dispatch(self, exchange: ApiExchange, info: RequestInfo | None) -> None:

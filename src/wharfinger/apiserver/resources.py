@@ -22,6 +22,7 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
 from wharfinger.apiserver.pod_streams import PodStreams
+from wharfinger.apiserver.proxy_subresources import ProxySubresources
 from wharfinger.apiserver.request_info import RequestInfo
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.virtual_resources import VirtualResources
@@ -89,11 +90,15 @@ class ResourceHandler:
     virtual: VirtualResources
     watchers: Watchers
     pod_streams: PodStreams
+    proxy: ProxySubresources
     now: Callable[[], float]
 
     async def serve(self, exchange: ApiExchange, located: Located) -> None:
         if located.kind.deprecated:
             exchange.warnings.append(located.kind.deprecated)
+        if located.info.subresource == "proxy":
+            await self.proxy.serve(exchange, located.info)
+            return
         if located.info.subresource in CONNECTED:
             await self.pod_streams.serve(exchange, located.info)
             return
