@@ -14,6 +14,9 @@ from wharfinger.apiserver.client_certificates import issue_client
 from wharfinger.apiserver.credentials import kubeconfig, kubeconfig_with
 from wharfinger.apiserver.files import private_directory, write_private
 
+LONGEST_NAME = 64 - len(PREFIX)
+"""The longest name of a node that fits in the common name of a certificate."""
+
 
 @dataclass(frozen=True, slots=True)
 class KubeletFiles:

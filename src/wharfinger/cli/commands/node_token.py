@@ -47,7 +47,7 @@ def command(node: str | None, data_dir: Path, output: Path | None, ttl: str, run
     """
     from wharfinger.api.names import dns_subdomain
     from wharfinger.api.times import BadTime, parse_duration
-    from wharfinger.apiserver.joining import bootstrapping_kubelet, certified_kubelet
+    from wharfinger.apiserver.joining import LONGEST_NAME, bootstrapping_kubelet, certified_kubelet
     from wharfinger.cli.run_state import read_server
 
     directory = data_dir.resolve()
@@ -56,6 +56,9 @@ def command(node: str | None, data_dir: Path, output: Path | None, ttl: str, run
         raise click.ClickException(f"no `wharf up` has been started on {directory}; name its --data-dir")
     if node is not None and (why := next(iter(dns_subdomain(node)), None)):
         raise click.BadParameter(f"{node!r} is not a node name: {why}", param_hint="NODE")
+    if node is not None and len(node) > LONGEST_NAME:
+        why = f"a certificate has room for {LONGEST_NAME} characters"
+        raise click.BadParameter(f"{node!r} is too long: {why}", param_hint="NODE")
     try:
         seconds = parse_duration(ttl)
     except BadTime as error:
