@@ -7,6 +7,7 @@ that switches protocols, both connections are joined.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -301,6 +302,6 @@ def _reason(target: ProxyTarget, error: BaseException) -> str:
     """The words of a Go client for an error."""
     if isinstance(error, TimeoutError):
         return f"dial tcp {target.authority}: i/o timeout"
-    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror:
-        return f"dial tcp {target.authority}: connect: {error.strerror.lower()}"
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno is not None:
+        return f"dial tcp {target.authority}: connect: {os.strerror(error.errno).lower()}"
     return f"dial tcp {target.authority}: {error}"
