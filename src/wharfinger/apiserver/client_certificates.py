@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from wharfinger.apiserver.default_roles import KUBELET_CLIENT
+from wharfinger.apiserver.default_roles import KUBELET_CALLER
 from wharfinger.apiserver.files import write_private
 from wharfinger.http.certificates import (
     certificate_pem,
@@ -76,7 +76,7 @@ class KubeletTls:
             found = usable_certificate(certificate.read_bytes(), key.read_bytes(), authority=authority, names=())
             if found is not None and found.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > _RENEW_BEFORE:
                 return found.not_valid_after_utc
-        issued = issue_client(self._pki, KUBELET_CLIENT)
+        issued = issue_client(self._pki, KUBELET_CALLER)
         write_private(key, issued.key)
         write_private(certificate, issued.certificate)
         return x509.load_pem_x509_certificate(issued.certificate).not_valid_after_utc

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from wharfinger.api.certificate_requests import KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN
 from wharfinger.api.registry import Document
 from wharfinger.api.rights import AUTOUPDATE, CRUD, EVENTS, READ, REVIEWS, WRITE
 from wharfinger.api.rights import RBAC as GROUP
 from wharfinger.contributions import EmbeddedAccess, RoleRule, SystemProcess
 from wharfinger.system import ordered_systems
 
+_CERTIFICATES = "certificates.k8s.io"
+_NODE_REQUESTS = f"system:{_CERTIFICATES}:certificatesigningrequests"
+
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = f"{GROUP}/aggregate-to-"
-_CERTIFICATES = "certificates.k8s.io"
 
-KUBELET_CLIENT = "system:wharfinger:kubelet-client"
+KUBELET_CALLER = "system:wharfinger:kubelet-client"
 """The user as which this server calls kubelets."""
 
 Rule = tuple[str, str, str] | RoleRule | Document
@@ -72,7 +75,7 @@ def _binding(role: str, kind: str, *names: str) -> Document:
 
 
 def cluster_roles() -> list[Document]:
-    return [*_user_roles(), *_system_roles(), *_component_roles()]
+    return [*_user_roles(), *_system_roles(), *_certificate_roles(), *_component_roles()]
 
 
 def _user_roles() -> list[Document]:
@@ -172,7 +175,6 @@ def _system_roles() -> list[Document]:
             ),
         ),
         node_role(),
-        _role("system:node-bootstrapper", (_CERTIFICATES, "certificatesigningrequests", f"create {READ}")),
         # The verbs of the kubelet's own API.
         _role(
             "system:kubelet-api-admin",
@@ -256,6 +258,26 @@ def node_role() -> Document:
     )
 
 
+def _certificate_roles() -> list[Document]:
+    """What an administrator binds nodes and those who approve certificates to."""
+    prefix, requests = f"system:{_CERTIFICATES}", "certificatesigningrequests"
+    approvers = {
+        "legacy-unknown": LEGACY_UNKNOWN,
+        "kubelet-serving": KUBELET_SERVING,
+        "kube-apiserver-client": KUBE_APISERVER_CLIENT,
+        "kube-apiserver-client-kubelet": KUBELET_CLIENT,
+    }
+    return [
+        _role("system:node-bootstrapper", (_CERTIFICATES, requests, f"create {READ}")),
+        _role(f"{prefix}:{requests}:nodeclient", (_CERTIFICATES, f"{requests}/nodeclient", "create")),
+        _role(f"{prefix}:{requests}:selfnodeclient", (_CERTIFICATES, f"{requests}/selfnodeclient", "create")),
+        *(
+            _role(f"{prefix}:{name}-approver", RoleRule(_CERTIFICATES, "signers", "approve", (signer,)))
+            for name, signer in approvers.items()
+        ),
+    ]
+
+
 def _component_roles() -> list[Document]:
     """What our components need beyond the stock roles of their names."""
     leases = ("coordination.k8s.io", "leases", "create delete get list patch update watch")
@@ -275,7 +297,18 @@ def _component_roles() -> list[Document]:
         ),
         # One process runs all controllers here, garbage collection and the end of namespaces among them: any object may
         # have to be read, changed or deleted. Granting (escalate, bind, impersonate) is not part of it.
-        _role("system:wharfinger:controllers", ("*", "*", CRUD), ("", "pods/eviction", "create")),
+        _role(
+            "system:wharfinger:controllers",
+            ("*", "*", CRUD),
+            ("", "pods/eviction", "create"),
+            RoleRule(_CERTIFICATES, "signers", "approve", (KUBELET_CLIENT,)),
+            RoleRule(
+                _CERTIFICATES,
+                "signers",
+                "sign",
+                (LEGACY_UNKNOWN, KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING),
+            ),
+        ),
         # A set of simulated nodes stands for many kubelets, and for whoever starts and removes machines.
         _role(
             "system:wharfinger:nodes",
@@ -300,8 +333,11 @@ def cluster_role_bindings() -> list[Document]:
         _binding("system:service-account-issuer-discovery", "Group", "system:serviceaccounts"),
         _binding("system:node", "Group"),
         _binding("system:node-proxier", "User", "system:kube-proxy"),
+        # As kubeadm does: certificates of nodes are approved without an administrator.
         _binding("system:node-bootstrapper", "Group", "system:bootstrappers"),
-        _binding("system:kubelet-api-admin", "User", KUBELET_CLIENT),
+        _binding(f"{_NODE_REQUESTS}:nodeclient", "Group", "system:bootstrappers"),
+        _binding(f"{_NODE_REQUESTS}:selfnodeclient", "Group", "system:nodes"),
+        _binding("system:kubelet-api-admin", "User", KUBELET_CALLER),
         _binding("system:kube-scheduler", "User", "system:kube-scheduler"),
         _binding("system:volume-scheduler", "User", "system:kube-scheduler"),
         _binding("system:kube-controller-manager", "User", "system:kube-controller-manager"),

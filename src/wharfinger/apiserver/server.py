@@ -43,6 +43,7 @@ from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
+from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
@@ -159,8 +160,14 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                     ssl_ca_certs=str(certificates.authority),
                     ssl_cert_reqs=ssl.CERT_OPTIONAL,
                 )
+                published = KubernetesService(store, host, port)
+                published.start()
                 settle_heap()
-                await ApiServer(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
+                try:
+                    server = ApiServer(config, application, lambda: started(application.address, kubeconfig))
+                    await server.serve([listener])
+                finally:
+                    await published.stop()
         finally:
             await store.close()
     finally:

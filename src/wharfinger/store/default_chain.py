@@ -5,6 +5,11 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
+from wharfinger.admission.certificates import (
+    CertificateRequesterReviewer,
+    CertificateSignerReviewer,
+    CertificateSubjectReviewer,
+)
 from wharfinger.admission.extension import AdmissionContext
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
@@ -77,6 +82,7 @@ def extend_chain(
         TolerationSecondsReviewer(),
         StorageProtectionReviewer(),
         RuntimeClassReviewer(runtime_class, required=complete),
+        CertificateRequesterReviewer(store.now),
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
     chain.validating += [
@@ -84,6 +90,8 @@ def extend_chain(
         *([SecretReferenceReviewer(account)] if complete else []),
         PriorityClassReviewer(priority_classes),
         SchedulerRecordReviewer(schedulers(settings), scheduler_records()),
+        CertificateSubjectReviewer(),
+        CertificateSignerReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
     extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)

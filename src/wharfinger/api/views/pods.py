@@ -19,6 +19,7 @@ class ResourceRequirements(View, frozen=True):
 
 
 class ContainerPort(View, frozen=True):
+    name: str = ""
     container_port: int = 0
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
@@ -221,6 +222,8 @@ class PodSpec(View, frozen=True):
     restart_policy: str = "Always"
     active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
+    hostname: str = ""
+    subdomain: str = ""
 
     def __post_init__(self) -> None:
         # Almost every pod of a real cluster has one with the token of its service account, which concerns no decision.
@@ -236,6 +239,7 @@ class ContainerRunning(View, frozen=True):
 class ContainerTerminated(View, frozen=True):
     exit_code: int = 0
     reason: str = ""
+    started_at: str = ""
     finished_at: str = ""
 
 
@@ -255,6 +259,10 @@ class ContainerStatus(View, frozen=True):
     resources: ResourceRequirements | None = None
 
 
+class PodIP(View, frozen=True):
+    ip: str = ""
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
@@ -262,6 +270,7 @@ class PodStatus(View, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str = field(name="podIP", default="")
+    pod_ips: tuple[PodIP, ...] = field(name="podIPs", default=())
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
