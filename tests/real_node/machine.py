@@ -24,7 +24,8 @@ from typing import Any
 
 IMAGE = "wharfinger.test/busybox:1"
 SERVICE_ADDRESS = ("10.96.0.1", 443)  # of the Service `kubernetes`
-CGROUP_ROOT = "/"
+_CGROUPS = Path("/sys/fs/cgroup")
+_CGROUP_ROOT = "/wharfinger-test"  # apart from those of a kubelet that may run on this machine already
 _PODS = "10.88.0.0/24"
 _CNI = ("/usr/lib/cni", "/opt/cni/bin")
 _PLUGINS = ("ptp", "host-local", "loopback")
@@ -35,7 +36,7 @@ def lacking() -> str:
     """What this machine lacks to run containers, in one line; empty if it can."""
     if os.geteuid() != 0:
         return "real nodes need root"
-    if not any(Path("/sys/fs/cgroup", name).exists() for name in ("memory", "cgroup.controllers")):
+    if not all(os.access(folder, os.W_OK) for folder in _hierarchies()):
         return "real nodes need cgroups"
     for program in ("containerd", "ctr", "runc", "ip"):
         if shutil.which(program) is None:
@@ -45,6 +46,29 @@ def lacking() -> str:
     if busybox() is None:
         return "real nodes need a static busybox (busybox-static)"
     return ""
+
+
+def _hierarchies() -> list[Path]:
+    """The roots of all cgroup hierarchies that a kubelet uses: one with version 2, one for each controller with version 1."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    return [_CGROUPS / name for name in ("cpu", "cpuacct", "cpuset", "memory", "pids", "systemd")]
+
+
+def make_cgroups() -> None:
+    for root in _hierarchies():
+        (root / _CGROUP_ROOT[1:]).mkdir(exist_ok=True)
+        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new cgroup of version 1
+            mine = root / _CGROUP_ROOT[1:] / name
+            if root.name == "cpuset" and not mine.read_text().strip():
+                mine.write_text((root / name).read_text())
+
+
+def remove_cgroups() -> None:
+    for root in _hierarchies():
+        for folder, _, _ in os.walk(root / _CGROUP_ROOT[1:], topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
 
 
 def cni_folder() -> str | None:
@@ -112,6 +136,7 @@ class Machine:
         return f"unix://{self.socket}"
 
     def start(self) -> None:
+        make_cgroups()
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network()))
         config = self.folder / "containerd.toml"
@@ -180,6 +205,7 @@ class Machine:
         for line in Path("/proc/mounts").read_text().splitlines():
             if (mounted := line.split()[1]).startswith(str(self.folder)):
                 subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+        remove_cgroups()
 
     def _end_containers(self) -> None:
         for task in self.ctr("task", "ls", "-q").split():
@@ -287,7 +313,7 @@ def _settings(port: int) -> dict[str, Any]:
         "failSwapOn": False,
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": True,
-        "cgroupRoot": CGROUP_ROOT,
+        "cgroupRoot": _CGROUP_ROOT,
         "enforceNodeAllocatable": [],
         "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
