@@ -74,6 +74,8 @@ def main() -> None:
         output.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PATH": f"{binaries['kubectl'].parent}:{os.environ['PATH']}"}
         with control_plane(arguments.kubeconfig, Path(folder)) as kubeconfig:
+            command = [binaries["kubectl"], f"--kubeconfig={kubeconfig}", "apply", "-f", HERE / "programs.yaml"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             results = run(binaries["e2e.test"], kubeconfig, possible, output, arguments.workers, environment)
     unexpected = report(wanted, impossible, known, results, time.monotonic() - started)
     sys.exit(1 if unexpected else 0)
