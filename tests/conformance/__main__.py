@@ -34,8 +34,8 @@ AREAS = ("scheduling", "api-machinery", "apps", "auth", "cli")
 WORKERS = 4  # specs mostly wait
 GROUP = 6  # specs in one process
 TIMEOUT = "60m"  # of one process
-META, ESCAPED = re.compile(r"([][().*+?{}|^$\\])"), r"\\\1"  # of expressions of Go
-MULTI = re.compile(r"Multi-AZ|\[Feature:")
+SPECIAL = re.compile(r"([][().*+?{}|^$\\])")  # characters of Go's expressions
+OPTIONAL = re.compile(r"Multi-AZ|\[Feature:")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def chosen(program: Path, areas: tuple[str, ...] | list[str], focus: list[str]) 
         name
         for name in names
         if any(f"[sig-{area}]" in name and (area == "scheduling" or "[Conformance]" in name) for area in areas)
-        and not MULTI.search(name)
+        and not OPTIONAL.search(name)
         and (not focus or any(re.search(one, name) for one in focus))
     ]
 
@@ -151,7 +151,7 @@ def run_group(
     """Runs specs in one process: it takes seconds to build its tree of all specs."""
     written, log = output.with_suffix(".json"), output.with_suffix(".log")
     command = [str(program), f"--kubeconfig={kubeconfig}", "--provider=skeleton", "--ginkgo.no-color", "--ginkgo.v"]
-    command += [f"--ginkgo.focus={META.sub(ESCAPED, name)}$" for name in names]
+    command += [f"--ginkgo.focus={focus(name)}" for name in names]
     command += [f"--ginkgo.json-report={written}", "--ginkgo.silence-skips", f"--ginkgo.timeout={TIMEOUT}"]
     command += [f"--kubectl-path={environment['PATH'].partition(':')[0]}/kubectl"]
     with log.open("w") as out:
@@ -163,6 +163,11 @@ def run_group(
     specs = {full_name(spec): spec for suite in suites for spec in suite["SpecReports"] or ()}
     setup = next((spec for spec in specs.values() if spec["LeafNodeType"] != "It" and spec.get("Failure")), None)
     return {name: result(name, specs.get(name), setup) for name in names}
+
+
+def focus(name: str) -> str:
+    """The expression that matches this spec only; its suite's name comes before."""
+    return SPECIAL.sub(r"\\\1", name) + "$"
 
 
 def full_name(spec: dict[str, Any]) -> str:
