@@ -203,6 +203,9 @@ class SchedulingState:
             return
         item.pod = current
         if done:
+            if self.engine.nominated_node(pod) == eviction.node and not current.status.nominated_node_name:
+                # Not reported yet. Without it, the item would preempt again and again until it is.
+                item.pod = replace(current, status=replace(current.status, nominated_node_name=eviction.node))
             self.queue.refuse(item, eviction.refused_by, now)
             # Victims without a grace period are gone already, and their events have passed.
             self.queue.retry(item.key, now)

@@ -26,6 +26,7 @@ _COMPONENT = InstallComponent(
         RoleRule("", "nodes pods", READ),
         RoleRule("", "resourcequotas", f"patch {READ}"),
         RoleRule("", "pods/eviction", "create"),
+        RoleRule("policy", "poddisruptionbudgets", READ),
         RoleRule(KOORDINATOR, "reservations podmigrationjobs", f"create delete patch update {READ}"),
         RoleRule(KOORDINATOR, "reservations/status podmigrationjobs/status", "patch update"),
         RoleRule(RESERVATION_SETS.group, "reservationsets", f"patch update {READ}"),

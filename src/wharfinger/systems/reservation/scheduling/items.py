@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 from wharfinger.framework.stand_ins import StandIn
@@ -44,6 +46,7 @@ class ReservationItems(Schedulable):
         self._guarantees = Guarantees(context.client, engine.tables, self._ledger, self._reservations)
         self._acting = False  # synced, and this scheduler is the leader
         self._reported: dict[str, tuple[str, str]] = {}  # by uid: last reason and message
+        self._nominated: dict[str, str] = {}  # by uid: the node on which pods are evicted for it
         self._woken: set[int] = set()  # owner classes of added or updated reservations
 
     @staticmethod
@@ -91,7 +94,11 @@ class ReservationItems(Schedulable):
                 if scheduler not in rules.FOREIGN_NAMES:
                     return None, ""
                 scheduler = self._profile
-            return rules.stand_in(reservation, scheduler_name=scheduler, preempts=self._preempts), ""
+            item = rules.stand_in(reservation, scheduler_name=scheduler, preempts=self._preempts)
+            if node := self._nominated.get(item.metadata.uid):
+                # A Reservation has no field for it. Without it, the item would preempt again while its victims stop.
+                item = replace(item, status=replace(item.status, nominated_node_name=node))
+            return item, ""
         except BadReservation as fault:
             return None, str(fault)
 
@@ -102,6 +109,7 @@ class ReservationItems(Schedulable):
         after, fault = self._pending(new)
         if before is not None and (after is None or before.metadata.key != after.metadata.key):
             self._reported.pop(before.metadata.uid, None)
+            self._nominated.pop(before.metadata.uid, None)
         instructions: list[Instruction] = []
         if new is not None and fault:
             instructions += self._report(new.metadata.name, new.metadata.uid, "Unschedulable", fault)
@@ -144,6 +152,10 @@ class ReservationItems(Schedulable):
     # -- reporting
 
     def unschedulable(self, item: Pod, reason: str, message: str, nominated_node: str | None) -> Iterable[Instruction]:
+        if nominated_node:
+            self._nominated[item.metadata.uid] = nominated_node
+        elif nominated_node is not None:
+            self._nominated.pop(item.metadata.uid, None)
         if reason == "Unschedulable":
             self._guarantees.settle(_name(item), holds=False)
         return self._report(_name(item), item.metadata.uid, reason, message)
