@@ -8,7 +8,7 @@ and how to report that it cannot be placed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -141,9 +141,13 @@ class Schedulable(ABC):
     async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
         """Writes that the item goes to the node. Raises ApiError; NotFound if the object is gone."""
 
-    async def keep_room(self, pod: Pod, node: str) -> KeptRoom:
-        """Called before pods are evicted from a node for this pod."""
+    async def keep_room(self, pod: Pod, node: str, victims: Sequence[Pod]) -> KeptRoom:
+        """Called before the victims are evicted from a node for this pod."""
         return KeptRoom.OPEN
+
+    async def evictions_failed(self, pod: Pod) -> None:
+        """Not all victims could be evicted, so that no room is being made for this pod."""
+        return
 
 
 class SchedulableKinds:

@@ -462,6 +462,22 @@ class ReservationLedger:
             for number, amount in tables.charge_of(asked)
         )
 
+    def fits_without_terminating(self, holding: ReservationHolding) -> bool:
+        """Whether a Waiting reservation fits once the terminating pods on its row are gone. What consumers free goes to
+        their reservations."""
+        tables, row = self._tables, holding.row
+        if row < 0:
+            return False
+        leaving: Numbers = {}
+        for pod in tables.pods_on[row].values():
+            if pod.terminating and pod.key not in self._uses and not is_reservation(pod.pod):
+                for number, amount in pod.charge:
+                    leaving[number] = leaving.get(number, 0) + amount
+        return all(
+            tables.requested[number].cells[row] - leaving.get(number, 0) <= tables.allocatable[number].cells[row]
+            for number in holding.reserved
+        )
+
     def policies_on(self, row: int) -> Iterable[str]:
         for uid in self.stand_ins_on.get(row, ()):
             reservation = self.reservations.get(uid)

@@ -245,6 +245,8 @@ def _sized(spec: Any, quantities: Quantities) -> Any:
 
 # -- preemption guarantees
 
+GUARANTEE_SLACK = 60.0  # seconds that a guarantee lasts beyond the time that its victims may take to stop
+
 
 def guarantee_name(uid: str) -> str:
     """The name of the reservation that guarantees room for the preemptor with this uid."""

@@ -6,7 +6,7 @@ preemption can reserve the room that victims free (`guarantees`). Everything els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -110,6 +110,8 @@ class ReservationItems(Schedulable):
         if before is not None and (after is None or before.metadata.key != after.metadata.key):
             self._reported.pop(before.metadata.uid, None)
             self._nominated.pop(before.metadata.uid, None)
+        if old is not None and (new is None or new.ended):
+            self._guarantees.forget(old.metadata.name)
         instructions: list[Instruction] = []
         if new is not None and fault:
             instructions += self._report(new.metadata.name, new.metadata.uid, "Unschedulable", fault)
@@ -145,6 +147,7 @@ class ReservationItems(Schedulable):
             if fault:
                 yield from self._report(reservation.metadata.name, reservation.metadata.uid, "Unschedulable", fault)
         yield from self._upkeep.synced()
+        yield from self._guarantees.synced()
 
     def room_changed(self) -> Iterable[Instruction]:
         return self._upkeep.room_changed()
@@ -182,10 +185,13 @@ class ReservationItems(Schedulable):
     def keeps_room_for(self, pod: Pod) -> bool:
         return self._guarantees.given_to(pod)
 
-    async def keep_room(self, pod: Pod, node: str) -> KeptRoom:
+    async def keep_room(self, pod: Pod, node: str, victims: Sequence[Pod]) -> KeptRoom:
         if not self._preempts or isinstance(pod, StandIn):
             return KeptRoom.OPEN
-        return await self._guarantees.give(pod, node)
+        return await self._guarantees.give(pod, node, victims)
+
+    async def evictions_failed(self, pod: Pod) -> None:
+        await self._guarantees.take_back(pod)
 
 
 def _name(item: Pod) -> str:
