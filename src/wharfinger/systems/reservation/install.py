@@ -32,7 +32,7 @@ _COMPONENT = InstallComponent(
         RoleRule(RESERVATION_SETS.group, "reservationsets", f"patch update {READ}"),
         RoleRule(RESERVATION_SETS.group, "reservationsets/status", "patch update"),
     ),
-    webhook_rules=(RoleRule("", "pods resourcequotas", READ),),
+    webhook_rules=(RoleRule("", "nodes pods resourcequotas", READ),),
 )
 _EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))
 INSTALLATION = Installation(_COMPONENT, _EMBEDDED)

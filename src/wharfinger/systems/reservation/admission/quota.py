@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.quota import QuotaExtension
 from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
@@ -27,7 +26,6 @@ from wharfinger.systems.reservation.rules.reservations import (
     template_of,
     wanted_quantities,
 )
-from wharfinger.systems.reservation.settings import ReservationSettings
 
 
 def charged_namespace(reservation: Reservation) -> str:
@@ -234,11 +232,3 @@ class ReservedQuota(QuotaExtension):
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         return self._reviewer.used(namespace, coming)
-
-
-def stored_reviewers(context: AdmissionContext) -> SystemReviewers | None:
-    """The quota reviewers for the embedded API server; None if reservations are not charged."""
-    if not context.configuration.of(ReservationSettings).charge_quota:
-        return None
-    reviewer = ReservationQuotaReviewer(StoredReservedQuota(context.objects), context.now)
-    return SystemReviewers(final=[reviewer], quota=ReservedQuota(reviewer))
