@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from wharfinger.admission.quota import StoredObjects
-from wharfinger.admission.reads import Derived, ObjectVersion
+from wharfinger.admission.reads import Derived, ObjectVersion, Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.resources import Amounts
@@ -68,15 +68,15 @@ class ResizeReviewer:
         node = self._objects.peek(NODES, growing.node_name) if holding else None
         if node is None:
             return PASS
-        return growing.review(request, decode(node.data, Node), self._pods_on(growing.node_name), holding)
+        return growing.review(
+            request, decode(node.data, Node), stored_pods_on(self._objects, growing.node_name), holding
+        )
 
-    def _pods_on(self, node: str) -> Iterable[Pod]:
-        mentioned = f'"{node}"'.encode()  # most pods need not be decoded
-        for stored in self._objects.scan(PODS):
-            if mentioned in stored.data:
-                pod = decode(stored.data, Pod)
-                if pod.spec.node_name == node:
-                    yield pod
+
+def stored_pods_on(objects: Reads, node: str) -> list[Pod]:
+    mentioned = f'"{node}"'.encode()  # most pods need not be decoded
+    found = (decode(stored.data, Pod) for stored in objects.scan(PODS) if mentioned in stored.data)
+    return [pod for pod in found if pod.spec.node_name == node]
 
 
 def _holding(found: Sequence[ObjectVersion]) -> list[Reservation]:

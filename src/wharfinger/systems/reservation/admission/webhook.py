@@ -28,6 +28,8 @@ class WatchedReservedQuota:
     def __init__(self, context: WebhookContext) -> None:
         self._pods = context.informers.of(PODS, Pod)
         self._by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
+        self._nodes = context.informers.of(NODES, Node)
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
@@ -58,6 +60,12 @@ class WatchedReservedQuota:
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._pods.get(name, namespace)
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pods_on(self, node: str) -> Iterable[Pod]:
+        return self._by_node.get(node)
 
     def quotas(self, namespace: str) -> Iterable[ResourceQuota]:
         found = (quota for quota in self._quotas if quota.metadata.namespace == namespace)
