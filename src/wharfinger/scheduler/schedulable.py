@@ -123,6 +123,11 @@ class Schedulable(ABC):
         """An object of the kind was added (`old` is None), updated, or deleted (`new` is None)."""
         return ItemChange()
 
+    @property
+    def has_woken(self) -> bool:
+        """Whether `wakes` should be asked although no object of the kind changed."""
+        return False
+
     def wakes(self) -> Callable[[Pod], bool] | None:
         """Which unschedulable pods to retry after the changes since the last call; None for none."""
         return None

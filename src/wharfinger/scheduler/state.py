@@ -125,6 +125,8 @@ class SchedulingState:
             return
         for each in self._others:
             self.outbox += each.room_changed()
+            if each.has_woken:
+                self._waking[each] = None
         if not len(self.queue):
             return
         if event.kind == NODE and event.action is Action.ADD:

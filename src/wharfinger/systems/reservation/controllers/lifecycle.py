@@ -23,6 +23,7 @@ from wharfinger.systems.reservation.rules.reservations import (
     GUARANTEE_SLACK,
     PREEMPTOR,
     BadReservation,
+    allocation_of,
     expires_at,
     is_guarantee,
     uses,
@@ -46,6 +47,7 @@ class ReservationController(Controller[str]):
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
         self._by_use = self._pods.index("reservation used", lambda pod: [uid] if (uid := uses(pod)) else [])
+        self._by_record = self._pods.index("reservation recorded", _recorded)
         self._terminating_on = self._pods.index(
             "terminating on node", lambda pod: [pod.spec.node_name] if pod.terminating else []
         )
@@ -175,7 +177,10 @@ class ReservationController(Controller[str]):
         self._context.recorder.event(RESERVATIONS, reservation, "Warning", EXPIRED, message)
 
     async def _record_use(self, reservation: Reservation) -> None:
-        use = use_of(reservation, self._by_use.get(reservation.metadata.uid))
+        consumers = self._by_use.get(reservation.metadata.uid)
+        if reservation.once and not consumers:
+            consumers = self._by_record.get(reservation.metadata.uid)  # one that has finished already used it up, too
+        use = use_of(reservation, consumers)
         if use.is_stated(reservation):
             return
         if reservation.once and not use.owners:
@@ -213,3 +218,9 @@ class ReservationController(Controller[str]):
                 await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
             except NotFound:
                 continue
+
+
+def _recorded(pod: Pod) -> list[str]:
+    """The uid of the reservation that a pod used, whether or not it has finished."""
+    found = allocation_of(pod.metadata) if pod.spec.node_name else None
+    return [] if found is None else [found.uid]

@@ -131,8 +131,17 @@ class ReservationItems(Schedulable):
         if reservation.phase == "Waiting":
             yield from self._upkeep.room_changed()
 
+    @property
+    def has_woken(self) -> bool:
+        return self._ledger.gave_back
+
     def wakes(self) -> Callable[[Pod], bool] | None:
-        """Owners of added or updated reservations are retried, whichever plugin rejected them."""
+        """Owners of added or updated reservations are retried, whichever plugin rejected them. All pods are, if a
+        reservation gave back what the pods that it adopted use."""
+        gave_back, self._ledger.gave_back = self._ledger.gave_back, False
+        if gave_back:
+            self._woken.clear()
+            return lambda pod: True
         if not self._woken:
             return None
         woken, self._woken = self._woken, set()
