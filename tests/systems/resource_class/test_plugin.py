@@ -20,7 +20,12 @@ from tests.systems.resource_class.device_objects import (
 
 from wharfinger.engine import Engine
 from wharfinger.framework.status import Code
-from wharfinger.systems.resource_class.rules.compute_resources import RECORD, compute_resource_name
+from wharfinger.systems.resource_class.rules.compute_resources import (
+    RECORD,
+    RECORD_FIELD,
+    compute_resource_name,
+    format_record,
+)
 
 ANY = klass("rc1")
 PRECIOUS = klass("rc2", expression("kind", "In", "precious"))
@@ -415,3 +420,56 @@ def test_a_record_that_the_scheduler_changes_counts_at_once(worked: Cluster) -> 
     assert left(worked) == {"rc1": 3, "rc2": 1, GPU: 3}
     worked.apply(pod("a", {"rc1": 2}, node="n1"))
     assert left(worked) == {"rc1": 3, "rc2": 3, GPU: 3}
+
+
+def forged(name: str, asked: dict[str, Any], record: dict[str, dict[str, int]], **more: Any) -> Document:
+    """A pod on n1 with a record that nobody checked."""
+    made = pod(name, asked, **more)
+    made["spec"]["nodeName"] = "n1"
+    made["metadata"].setdefault("annotations", {})[RECORD] = format_record({"c": record})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "record", "left"),
+    [
+        ({GPU: 1}, {GPU: {"cr2": 3}}, 4),
+        ({}, {GPU: {"cr2": 3}}, 5),
+        ({"cpu": 1}, {"rc2": {"cr2": 3}}, 5),
+        ({"rc1": 1}, {"rc1": {"cr1": 1}, "rc2": {"cr2": 3}}, 4),
+        ({"rc2": 2}, {"rc2": {"cr2": 1, "cr1": 4}}, 3),
+        ({"rc1": 3}, {"rc1": {"cr1": 1}}, 2),  # nor less: the pod runs with three devices
+        ({"pair": 1}, {"pair": {"cr1": 2}}, 3),
+        ({"pair": 1}, {"pair": {"cr1": 2, "cr2": 2}}, 3),
+        ({"gone": 1}, {"gone": {"cr2": 2}}, 3),  # of a class that was deleted, which may have had groups
+    ],
+)
+@pytest.mark.parametrize("classes_first", [True, False])
+def test_a_record_is_worth_what_the_pod_asks_for(
+    asked: dict[str, Any], record: dict[str, dict[str, int]], left: int, classes_first: bool
+) -> None:
+    classes = [ANY, PRECIOUS, klass("pair", groupBy="link", groupSize=2)]
+    node = machine("n1", resource("cr1", 2, link="a"), resource("cr2", 3, kind="precious", link="b"))
+    holder = forged("p", asked, record)
+    cluster = Cluster(*([*classes, node, holder] if classes_first else [node, holder, *classes]))
+    assert cluster.place(pod("fits", {GPU: left})) is not None
+    assert cluster.place(pod("more", {GPU: 1})) is None
+
+
+def test_a_wish_does_not_hold_other_devices_in_each_container() -> None:
+    """Init containers use the devices of later containers, so a pod is never worth the sum of both."""
+    cluster = Cluster(ANY, machine("n1", CR1, CR2))
+    wish = pod("p", {GPU: 2})
+    wish["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {GPU: "2"}}}]
+    wish["metadata"]["annotations"] = {RECORD: format_record({"i": {GPU: {"cr1": 2}}, "c": {GPU: {"cr2": 2}}})}
+    assert "gives it 4 of nvidia.com/gpu at a time, and it asks for 2" in cluster.why(wish)
+    wish["metadata"]["annotations"] = {RECORD: format_record({"i": {GPU: {"cr2": 2}}, "c": {GPU: {"cr2": 2}}})}
+    assert cluster.place(wish) is not None
+
+
+def test_wishes_in_container_fields_are_told_apart() -> None:
+    cluster = Cluster(ANY, machine("n1", CR1, CR2))
+    for name, wanted in (("a", "cr2"), ("b", "cr1")):
+        wish = pod(name, {GPU: 1})
+        wish["spec"]["containers"][0][RECORD_FIELD] = {GPU: [{"computeResourceName": wanted, "count": 1}]}
+        assert cluster.place(wish) == {GPU: {wanted: 1}}

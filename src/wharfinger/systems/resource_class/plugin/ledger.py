@@ -22,6 +22,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     DeviceUse,
     Holding,
     Slot,
+    all_settled,
     consumed,
     holding,
     left_of,
@@ -57,7 +58,9 @@ class DeviceLedger:
         self._slots: dict[int, list[Slot]] = {}  # by row
         self._holders: dict[int, dict[ObjectKey, Holding]] = {}
         self._columns: dict[str, list[_Columns]] = {}  # by raw resource
-        self._unrecorded: set[int] = set()  # rows with pods that have devices without a record
+        self._unrecorded: set[int] = (
+            set()
+        )  # rows with pods whose devices depend on classes: without a record, or with one that differs from the requests
         self._size = tables.capacity
         self._node_position = 0
         self._changes = 0
@@ -92,7 +95,7 @@ class DeviceLedger:
             self._holders.setdefault(pod.row, {})[pod.key] = held
             if not self._deduct(pod.row, held):
                 self._dirty.add(pod.row)
-            if held.unrecorded:
+            if held.unrecorded or held.doubtful:
                 self._unrecorded.add(pod.row)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
@@ -109,7 +112,7 @@ class DeviceLedger:
             self._holders.setdefault(pod.row, {})[pod.key] = held
         else:
             holders.pop(pod.key, None)
-        if held.unrecorded:
+        if held.unrecorded or held.doubtful:
             self._unrecorded.add(pod.row)
         self._dirty.add(pod.row)
         self._tables.changed(rows=(pod.row,))
@@ -126,7 +129,14 @@ class DeviceLedger:
 
     def _deduct(self, row: int, held: Holding) -> bool:
         """Fast path: deducts recorded devices from the row's free ones. False if the row must be recounted instead."""
-        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unrecorded:
+        if (
+            held.unrecorded
+            or held.doubtful
+            or held.reserves
+            or held.uses
+            or row in self._dirty
+            or row in self._unrecorded
+        ):
             return False
         if row in self._stale or self._node_position != self._tables.node_log.position:
             return False
@@ -251,7 +261,7 @@ class DeviceLedger:
     def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
         """What is free for a consumer of the reservation, and how much of that the reservation holds, by
         ComputeResource."""
-        holders = self._holders.get(row, {})
+        holders = all_settled(self._holders.get(row, {}), self.catalogue)
         kept: dict[str, int] = {}
         changes: dict[ObjectKey, Holding | None] = {}
         used_up = consumed(holders)

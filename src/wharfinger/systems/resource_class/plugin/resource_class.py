@@ -34,6 +34,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     effective,
     held_by,
     holding,
+    record_fault,
     requested,
     spread_over_containers,
 )
@@ -45,6 +46,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     Allocation,
     BadRecord,
     format_record,
+    record_fields,
     recorded,
 )
 
@@ -119,6 +121,8 @@ class ResourceClasses(Plugin):
                 names.update(resources.limits, resources.requests)
         annotations = pod.metadata.annotations
         record = annotations.get(RECORD)
+        if record is None and (fields := record_fields(pod)):
+            record = repr(sorted((name, sorted(given.items())) for name, given in fields.items()))
         if record is None and names <= _PLAIN:
             return None
         if OVERLAID in annotations:
@@ -146,7 +150,9 @@ class ResourceClasses(Plugin):
         except BadRecord as error:
             return unresolvable(str(error))
         if record is not None:
-            fault = _record_fault(record, asked, meanings)
+            fault = record_fault(
+                shape.pod, record, asked, lambda name: meanings[name].group_size if name in meanings else 0
+            )
             return unresolvable(fault) if fault else _Recorded(self._ledger, asked, shape.pod, record, meanings)
         if not meanings:
             return None
@@ -401,24 +407,6 @@ class _Recorded(_Devices):
         slots = self._ledger.slots(row)
         free, _ = self._available(pod, row, slots)
         return None if self._judge(slots, free) else self._record
-
-
-def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], meanings: Mapping[str, Meaning]) -> str:
-    """How the record differs from the pod's requests; empty if it doesn't."""
-    for container in sorted({*record, *asked}):
-        counts = {name: sum(given.values()) for name, given in record.get(container, {}).items()}
-        wanted = {
-            name: amount * meanings[name].group_size
-            for name, amount in asked.get(container, {}).items()
-            if name in meanings
-        }
-        for name in sorted({*counts, *wanted}):
-            if counts.get(name, 0) != wanted.get(name, 0):
-                return (
-                    f"the pod's record gives container {container} {counts.get(name, 0)} of {name}, "
-                    f"which asks for {wanted.get(name, 0)}"
-                )
-    return ""
 
 
 def _requests_class(pod: Pod, old: Any, new: Any) -> bool:

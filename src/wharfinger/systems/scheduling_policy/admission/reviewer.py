@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.admission.scheduler_records import SCHEDULERS
+from wharfinger.admission.scheduler_records import SCHEDULERS, is_one_of
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.kinds import pod_templates
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
@@ -169,7 +169,7 @@ class SchedulingPolicyReviewer:
         mode = self.mode(request.namespace)
         if mode == "off" or request.operation != "CREATE":
             return _skip(_SWITCHED_OFF)
-        if request.user.name in SCHEDULERS or request.user.name in self._settings.scheduler_identities:
+        if is_one_of(request.user, SCHEDULERS) or is_one_of(request.user, self._settings.scheduler_identities):
             return _skip("a scheduler")
         why = f'only schedulers may bind pods while scheduling policies are enforced, and "{request.user.name}" is none'
         denied = forbidden("", "pods", request.name, why)
