@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from wharfinger.admission.requesters import REQUESTER
 from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_duration, parse_time
@@ -74,10 +75,18 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
             "name": reservation_name(job),
             # The replacement may match other reservations as well; the order label makes it prefer this one.
             "labels": {ORDER: LOWEST_ORDER, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            "annotations": _annotations(job, metadata),
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,
     }
+
+
+def _annotations(job: PodMigrationJob, given: Document) -> Document:
+    """Those of the job's template; the requester is that of the job."""
+    annotations = {name: text for name, text in (given.get("annotations") or {}).items() if name != REQUESTER}
+    requester = job.metadata.annotations.get(REQUESTER)
+    return annotations if requester is None else {**annotations, REQUESTER: requester}
 
 
 def unmovable(pod: Document) -> str:

@@ -101,8 +101,15 @@ class PolicyWorld:
         ):
             index.upsert(role)
         return FixedPolicies(
-            self.policies.values(), index, namespaces=self.namespaces, global_priority_class=self.global_class()
+            self.policies.values(),
+            index,
+            namespaces=self.namespaces,
+            global_priority_class=self.global_class(),
+            priorities=self._priorities(),
         )
+
+    def _priorities(self) -> dict[str, int]:
+        return {name: int(each.get("value") or 0) for name, each in self.classes.items()}
 
     def global_class(self) -> str:
         defaults = [each for each in self.classes.values() if each.get("globalDefault")]

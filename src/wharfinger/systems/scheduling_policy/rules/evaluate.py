@@ -11,7 +11,12 @@ from wharfinger.admission.request import User
 from wharfinger.api.fields import FieldError, describe, required
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
-from wharfinger.systems.scheduling_policy.rules.checks import Violation, violations, violations_of_additions
+from wharfinger.systems.scheduling_policy.rules.checks import (
+    Violation,
+    priority_violations,
+    violations,
+    violations_of_additions,
+)
 from wharfinger.systems.scheduling_policy.rules.defaults import Injection, Operation, inject
 from wharfinger.systems.scheduling_policy.rules.lookup import PolicyLookup, PolicySet
 from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy
@@ -29,6 +34,8 @@ class PolicySubject:
     old: Document | None = None  # the spec before an update; then only additions count and nothing is injected
     injecting: bool = True  # whether defaults are injected first; the final check takes the pod as it is
     daemon: bool = False  # created by the DaemonSet controller
+    migration: bool = False  # a template that our controllers made from an existing pod
+    numeric_priority: bool = False  # no pod is made of the template, so nothing else compares `priority` with its class
     global_class: str = ""
 
     @property
@@ -107,6 +114,8 @@ def evaluate(
             default_scheduler_is_unset=default_scheduler_is_unset,
         )
     evaluation.violations = violations(merged, wishes)
+    if subject.numeric_priority:
+        evaluation.violations += priority_violations(merged, wishes, world.priority_of)
     return evaluation
 
 
@@ -127,7 +136,11 @@ def _unusable(subject: PolicySubject, known: PolicySet, names: frozenset[str]) -
 
 def _wishes(subject: PolicySubject, spec: Document | None) -> Wishes:
     return read_wishes(
-        view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class
+        view({} if spec is None else spec, Spec),
+        subject.base,
+        daemon=subject.daemon,
+        migration=subject.migration,
+        global_class=subject.global_class,
     )
 
 
