@@ -773,3 +773,29 @@ def test_a_policy_that_is_not_valid_lets_nothing_through() -> None:
     broken = policy("broken", {"allowed": {**ANY_SCHEDULER, "tolerations": [{"key": "a"}]}})
     message = refusal(world(allowing(tolerations=[]), broken), pod())
     assert 'policy "broken" is not valid: spec.allowed.tolerations[0].key: Forbidden: unknown field' in message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "covered"),
+    [
+        ({"keys": ["arch"], "values": ["amd64"]}, is_in("arch", "amd64"), True),
+        ({"keys": ["arch"], "values": ["amd64"]}, is_in("arch", "amd64", "arm64"), False),
+        ({"keys": ["arch"], "values": ["amd64"]}, {"key": "arch", "operator": "Exists"}, False),
+        ({"keys": ["arch"], "values": ["amd64"]}, {"key": "arch", "operator": "DoesNotExist"}, False),
+        ({"keys": ["arch"]}, {"key": "arch", "operator": "Exists"}, True),
+        ({"keys": ["arch"], "operators": ["Exists"]}, {"key": "arch", "operator": "Exists"}, True),
+        ({"keys": ["cores"], "values": ["8"]}, {"key": "cores", "operator": "Gt", "values": ["8"]}, True),
+        ({"values": ["amd64"]}, {"key": "other", "operator": "Exists"}, False),
+    ],
+)
+@pytest.mark.parametrize("section", ["required", "allowed"])
+def test_a_pattern_with_values_is_met_by_values(
+    pattern: dict[str, Any], expression: dict[str, Any], covered: bool, section: str
+) -> None:
+    """An expression that names no values would get round a requirement of some, and ask for more than is allowed."""
+    tree = {"nodeAffinities": {HARD: {"nodeSelectorTerms": [{"matchExpressions": [pattern]}]}}}
+    spec: dict[str, Any] = {"allowed": {"schedulerNames": [], "affinities": tree}}
+    if section == "required":
+        spec = {"required": {"affinities": tree}, "allowed": {"schedulerNames": [], "affinities": {}}}
+    asking = pod({"affinity": hard([expression])})
+    assert bool(refusal(world(spec), asking)) != covered
