@@ -27,7 +27,11 @@ async def is_allowed(client: Client, asked: Attributes) -> bool:
             "groups": list(user.groups),
             "uid": user.uid,
             "extra": {key: list(values) for key, values in user.extra.items()},
-            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+            **(
+                {"nonResourceAttributes": {"verb": asked.verb, "path": asked.path}}
+                if asked.path
+                else {"resourceAttributes": attributes}
+            ),
         },
     }
     answer = await client.create(SUBJECT_ACCESS_REVIEWS, review)

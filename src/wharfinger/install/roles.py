@@ -29,6 +29,7 @@ _WEBHOOK = (
     RoleRule("scheduling.k8s.io", "priorityclasses", READ),
     RoleRule(RBAC, "clusterrolebindings clusterroles rolebindings roles", READ),
     RoleRule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    RoleRule("authentication.k8s.io", "tokenreviews", "create"),  # who reads metrics
     *EVENTS,
 )
 

@@ -20,7 +20,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.api.views.nodes import ComputeResource, NodeSpec, NodeStatus, Taint
 from wharfinger.api.views.pods import Quantities
-from wharfinger.api.wording import counted
+from wharfinger.api.wording import counted, decoding_fault
 from wharfinger.engine import Engine
 from wharfinger.engine.engine import UnknownProfile
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
@@ -97,7 +97,7 @@ def read_group(document: Any) -> NodeGroup:
     try:
         group = msgspec.convert(document, NodeGroup)
     except msgspec.ValidationError as error:
-        raise BadNodeGroup(str(error)) from None
+        raise BadNodeGroup(decoding_fault(error)) from None
     if (group.api_version, group.kind) != (API_VERSION, KIND):
         raise BadNodeGroup(f"expected apiVersion {API_VERSION}, kind {KIND}")
     seen = set()

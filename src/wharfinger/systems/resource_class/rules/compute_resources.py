@@ -18,6 +18,7 @@ from wharfinger.api.quantity import value
 from wharfinger.api.validation.resources import is_device
 from wharfinger.api.views.nodes import ComputeResource, Node
 from wharfinger.api.views.pods import AllocatedResource, Container, Pod
+from wharfinger.api.wording import decoding_fault
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 
 RECORD = "scheduling.sigs.x-k8s.io/allocated-compute-resources"
@@ -158,7 +159,7 @@ def _parsed(text: str) -> dict[str, dict[str, tuple[AllocatedResource, ...]]]:
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, tuple[AllocatedResource, ...]]])
     except msgspec.DecodeError as error:
-        raise BadRecord(f"annotation {RECORD}: {error}") from None
+        raise BadRecord(f"annotation {RECORD}: {decoding_fault(error)}") from None
 
 
 def parse_record(text: str) -> Allocation:

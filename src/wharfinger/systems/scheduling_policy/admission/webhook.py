@@ -80,6 +80,7 @@ class SchedulingPolicyHandler(WebhookHandler):
 
     def __init__(self, context: WebhookContext, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.of(SchedulingPolicySettings)
+        self.fails_open = settings.mode in ("warn", "audit")
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
         world = WatchedPolicies(context, self.access)

@@ -11,6 +11,7 @@ from wharfinger.admission.request import User
 from wharfinger.api.fields import FieldError, describe, required
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
+from wharfinger.api.wording import path_and_fault
 from wharfinger.systems.scheduling_policy.rules.checks import (
     Violation,
     priority_violations,
@@ -145,8 +146,8 @@ def _wishes(subject: PolicySubject, spec: Document | None) -> Wishes:
 
 
 def _unreadable(base: str, error: msgspec.ValidationError) -> FieldError:
-    message, _, path = str(error).partition(" - at `$")
-    return FieldError(f"{base}{path.rstrip('`')}", "FieldValueTypeInvalid", f"Invalid value: {message}")
+    path, message = path_and_fault(error)
+    return FieldError(f"{base}.{path}" if path else base, "FieldValueTypeInvalid", f"Invalid value: {message}")
 
 
 def _ordered(names: Sequence[str] | frozenset[str]) -> tuple[str, ...]:
