@@ -18,12 +18,12 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('[{"name": 5}]', "[].name: expected string, got integer"),
-        ('[{"name": "a", "count": "x"}]', "[].count: expected integer or null, got string"),
-        ('[{"name": "a", "flags": [1]}]', "[].flags[]: expected boolean, got integer"),
-        ('[{"name": "a", "size": {}}]', "[].size: expected number, got object"),
-        ("[{}]", "[]: object missing required field name"),
-        ('[{"name": "a", "more": 1}]', "[]: object contains unknown field more"),
+        ('[{"name": 5}]', "[0].name: expected string, got integer"),
+        ('[{"name": "a", "count": "x"}]', "[0].count: expected integer or null, got string"),
+        ('[{"name": "a", "flags": [1]}]', "[0].flags[0]: expected boolean, got integer"),
+        ('[{"name": "a", "size": {}}]', "[0].size: expected number, got object"),
+        ("[{}]", "[0]: object missing required field name"),
+        ('[{"name": "a", "more": 1}]', "[0]: object contains unknown field more"),
         ("{}", "expected array, got object"),
         ("[", "input data was truncated"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from tests.systems.resource_class.device_objects import (
 
 from wharfinger.engine import Engine
 from wharfinger.framework.status import Code
+from wharfinger.systems.resource_class.plugin.ledger import MANY
+from wharfinger.systems.resource_class.rules.assigning import Demand, assign
 from wharfinger.systems.resource_class.rules.compute_resources import (
     RECORD,
     RECORD_FIELD,
@@ -473,3 +476,51 @@ def test_wishes_in_container_fields_are_told_apart() -> None:
         wish = pod(name, {GPU: 1})
         wish["spec"]["containers"][0][RECORD_FIELD] = {GPU: [{"computeResourceName": wanted, "count": 1}]}
         assert cluster.place(wish) == {GPU: {wanted: 1}}
+
+
+def test_byte_like_amounts_cost_no_memory_and_no_time() -> None:
+    """Two containers with 16Mi each: the record is as short as for two devices."""
+    many = 16 << 20
+    cluster = Cluster(ANY, machine("n1", classic=4 * many), machine("n2", classic=many))
+    both = pod("p", {GPU: many}, init={GPU: many})
+    both["spec"]["containers"].append({**both["spec"]["containers"][0], "name": "d"})
+    tracemalloc.start()
+    bound = cluster.place(both)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bound is not None and peak < 10 << 20
+    record = json.loads(bound_record(cluster, "p"))
+    assert {name: given[GPU] for name, given in record.items()} == {
+        each: [{"computeResourceName": CLASSIC, "count": many}] for each in ("i", "c", "d")
+    }
+    assert cluster.place(pod("rest", {GPU: 2 * many})) is not None
+    assert cluster.place(pod("more", {GPU: many})) is not None  # on n2
+    assert cluster.place(pod("none", {GPU: 1})) is None
+
+
+def bound_record(cluster: Cluster, name: str) -> str:
+    found = next(each.pod for each in cluster.engine.tables.pods.values() if each.pod.metadata.name == name)
+    return str(found.metadata.annotations[RECORD])
+
+
+@pytest.mark.parametrize("amount", [MANY - 1, MANY, (1 << 62) + 1, (1 << 63) - 1])
+def test_scores_and_filters_are_exact_for_amounts_of_any_size(amount: int) -> None:
+    most = (1 << 63) - 1
+    cluster = Cluster(ANY, klass("rc2"), klass("rc3"), machine("n1", classic=most), machine("n2", classic=amount - 1))
+    wanted = as_pod(pod("p", {GPU: amount}))
+    decision = cluster.engine.schedule(wanted)
+    assert decision.node == "n1"
+    assert cluster.place(pod("p", {"rc1": amount})) is not None
+    left = most - amount
+    assert (cluster.place(pod("q", {GPU: amount})) is not None) == (left >= amount)
+
+
+def test_joint_assignment_of_large_amounts_is_exact() -> None:
+    """The first name takes as much as it can from the devices that the fewest classes match, and no more."""
+    many = 16 << 20
+    for first, second, free in ((3, 2, (2, 3)), (4, 1, (2, 3)), (1, 3, (2, 3))):
+        demands = [Demand("a", first * many, (0, 1)), Demand("b", second * many, (1,))]
+        large = assign(demands, [each * many for each in free])
+        small = assign([Demand("a", first, (0, 1)), Demand("b", second, (1,))], list(free))
+        assert large is not None and small is not None
+        assert large == [{place: count * many for place, count in given.items()} for given in small]

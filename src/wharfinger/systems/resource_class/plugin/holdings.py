@@ -184,17 +184,14 @@ def spread_over_containers(
     if len(asked) == 1:
         (container,) = asked
         return {container: {name: dict(counts) for name, counts in pools.items()}}
-    queues = {name: [r for r, count in counts.items() for _ in range(count)] for name, counts in pools.items()}
     taken: Amounts = {}
     record: Allocation = {}
 
     def take(container: str, start: Mapping[str, int]) -> None:
         for name, amount in asked.get(container, {}).items():
-            if name in queues:
-                first = start.get(name, 0)
-                counts = record.setdefault(container, {}).setdefault(name, {})
-                for resource in queues[name][first : first + amount * units.get(name, 1)]:
-                    counts[resource] = counts.get(resource, 0) + 1
+            if name in pools:
+                given = _cut(pools[name], start.get(name, 0), amount * units.get(name, 1))
+                record.setdefault(container, {})[name] = given
 
     for each in pod.spec.init_containers:
         take(each.name, taken)
@@ -204,6 +201,18 @@ def spread_over_containers(
         take(each.name, taken)
         add_amounts(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
     return record
+
+
+def _cut(pool: Mapping[str, int], first: int, count: int) -> dict[str, int]:
+    """So many of a pool's devices in its order, without the first ones."""
+    given: dict[str, int] = {}
+    for resource, has in pool.items():
+        part = min(max(has - first, 0), count)
+        first = max(first - has, 0)
+        count -= part
+        if part:
+            given[resource] = part
+    return given
 
 
 def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalogue) -> list[Slot]:

@@ -32,6 +32,9 @@ from wharfinger.systems.resource_class.plugin.holdings import (
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD, Allocation, published
 
 EXTENSION = "resourceclass"
+MANY = 1 << 44
+"""Columns hold no larger numbers, so that sums and products of them stay exact in 64 bits. Requests of this size or more
+are evaluated row by row, with the numbers of the slots."""
 
 
 class _Columns:
@@ -149,7 +152,7 @@ class DeviceLedger:
         for resource, count in totals.items():
             slot = slots[resource]
             slot.free -= count
-            self._columns[slot.raw][slot.column].free.cells[row] = slot.free
+            self._columns[slot.raw][slot.column].free.cells[row] = min(slot.free, MANY)
         return True
 
     def pod_removed(self, pod: PodOnNode) -> None:
@@ -229,7 +232,7 @@ class DeviceLedger:
                     columns.append(_Columns(self._size))
                 column = columns[slot.column]
                 column.sets.cells[row] = -1 if blank else slot.set
-                column.capacity.cells[row] = 0 if blank else slot.capacity
+                column.capacity.cells[row] = 0 if blank else min(slot.capacity, MANY)
                 column.free.cells[row] = 0
 
     def _count(self, row: int) -> None:
@@ -238,7 +241,7 @@ class DeviceLedger:
         for slot, free in zip(slots, made.free, strict=True):
             if slot.free != free:
                 slot.free = free
-                self._columns[slot.raw][slot.column].free.cells[row] = free
+                self._columns[slot.raw][slot.column].free.cells[row] = min(free, MANY)
 
     # -- queries
 

@@ -38,7 +38,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     requested,
     spread_over_containers,
 )
-from wharfinger.systems.resource_class.plugin.ledger import DeviceLedger, ledger_of
+from wharfinger.systems.resource_class.plugin.ledger import MANY, DeviceLedger, ledger_of
 from wharfinger.systems.resource_class.rules.assigning import Demand, assign, fits
 from wharfinger.systems.resource_class.rules.compute_resources import (
     OVERLAID,
@@ -241,8 +241,11 @@ class _Asked(_Devices):
         for index, each in enumerate(wanted):
             by_raw.setdefault(each.meaning.raw, []).append(index)
         self._by_raw = by_raw
-        self._in_arrays = all(len(indices) <= _MAX_COMBINED for indices in by_raw.values()) and all(
-            each.meaning.group_size == 1 for each in wanted
+        self._small = self._devices < MANY
+        self._in_arrays = (
+            self._small
+            and all(len(indices) <= _MAX_COMBINED for indices in by_raw.values())
+            and all(each.meaning.group_size == 1 for each in wanted)
         )
 
     def filter(self, rows: Rows) -> Ints:
@@ -286,6 +289,8 @@ class _Asked(_Devices):
 
     def score(self, rows: Rows) -> Ints:
         self._ledger.sync()
+        if not self._small:
+            return np.fromiter((self.score_row(int(row)) for row in rows), dtype=np.int64, count=len(rows))
         cost = np.zeros(len(rows), dtype=np.int64)
         for each in self._wanted:
             meaning = each.meaning

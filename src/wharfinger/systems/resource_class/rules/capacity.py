@@ -31,6 +31,10 @@ GROUP_LABEL = "wharfinger.dev/node-group"
 """The node label that names the node group."""
 
 
+MOST_DEVICES = 100_000
+"""Devices of one kind in a template: each gets an id."""
+
+
 class BadNodeGroup(ValueError):
     """The document is not a valid NodeGroup; the message includes the field path."""
 
@@ -105,8 +109,10 @@ def read_group(document: Any) -> NodeGroup:
         path = f"spec.template.computeResources[{index}]"
         if not is_extended(each.resource_name):
             raise BadNodeGroup(f"{path}.resourceName: must be the qualified name of an extended resource")
-        if each.count < 0:
-            raise BadNodeGroup(f"{path}.count: must be 0 or more")
+        if not 0 <= each.count <= MOST_DEVICES:
+            raise BadNodeGroup(
+                f"{path}.count: must be between 0 and {MOST_DEVICES}; resources without single devices belong in capacity"
+            )
         key = compute_resource_name(each.resource_name, each.properties)
         if key in seen:
             raise BadNodeGroup(f"{path}: the same resourceName and properties as another entry")
