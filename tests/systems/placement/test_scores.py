@@ -8,21 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.support import require
 from tests.systems.placement.hub import Hub, add_on, binding, cluster, exact, placement
 
-from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
-from wharfinger.client.local import LocalClient
-from wharfinger.store import Store
-from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS
+from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES
 from wharfinger.systems.placement.scores import Linear, Relative, ScorePublisher, normalise, run_producer
-from wharfinger.systems.placement.scores.agent import Agent, Scales
 from wharfinger.systems.placement.scores.prometheus import BadPrometheusScores, PrometheusSource, Query, load, values_of
 from wharfinger.systems.placement.scores.publish import publish_all
 
@@ -117,101 +112,6 @@ def test_one_failed_round_never_lets_scores_expire(interval: int) -> None:
                 hub.advance(interval)
                 until = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["validUntil"]
                 assert parse_time(until) >= hub.clock.now(), (lost, interval)
-
-
-def node(name: str, cpu: str, memory: str, **spec: Any) -> Document:
-    amounts = {"cpu": cpu, "memory": memory}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": "v1.36.4"}},
-    }
-
-
-def pod(name: str, on: str, cpu: str) -> Document:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"nodeName": on, "containers": [container]},
-    }
-
-
-class Member:
-    """A member cluster: a store of its own, and an agent that reports to the hub."""
-
-    def __init__(self, hub: Hub, name: str, cpu: str) -> None:
-        self.client = LocalClient(Store(hub.registry, now=hub.clock.now))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-        hub.run(self.client.create(NAMESPACES, namespace))
-        made = node("n1", cpu, "8Gi")
-        hub.run(self.client.create(NODES, made))
-        hub.run(self.client.patch(NODES, "n1", {"status": made["status"]}, subresource="status"))
-        self.agent = Agent(
-            name, self.client, hub.client, scales=Scales(cpu=10, memory=10), claims={"zone": name}, clock=hub.clock
-        )
-        self.task: asyncio.Task[None] | None = None
-
-    def start(self, hub: Hub) -> None:
-        self.task = hub.loop.create_task(self.agent.run(30))
-        hub.settle()
-
-
-def test_agents_report_health_and_scores_and_a_silent_one_is_left() -> None:
-    with Hub(implicit=False) as hub:
-        members = {name: Member(hub, name, cpu) for name, cpu in (("east", "4"), ("west", "8"))}
-        policy = exact(add_on(1, "resource-usage", "cpuAvailable"))
-        hub.apply(binding(), placement(1, prioritizerPolicy=policy))
-        for member in members.values():
-            member.start(hub)
-        assert hub.get(MANAGED_CLUSTERS, "west")["spec"]["hubAcceptsClient"] is False
-        assert hub.selected() == []  # nobody has let them in yet
-        for name in members:
-            hub.patch(MANAGED_CLUSTERS, name, {"spec": {"hubAcceptsClient": True}})
-        hub.advance(61)
-        west = hub.get(MANAGED_CLUSTERS, "west")
-        assert west["status"]["allocatable"] == {"cpu": "8", "memory": "8Gi"}
-        assert west["status"]["version"] == {"kubernetes": "v1.36.4"}
-        assert {"name": "zone", "value": "west"} in west["status"]["clusterClaims"]
-        assert hub.find(LEASES, "managed-cluster-lease", "west") is not None
-        assert hub.selected() == ["west"]
-        hub.run(members["west"].client.create(PODS, pod("big", "n1", "7"), "default"))
-        hub.advance(31)
-        assert hub.selected() == ["east"]  # west has one core left
-        task = members["east"].task
-        assert task is not None
-        task.cancel()
-        hub.advance(250)
-        assert hub.selected() == ["east"]
-        hub.advance(90)
-        east = hub.get(MANAGED_CLUSTERS, "east")
-        (available,) = [c for c in east["status"]["conditions"] if c["type"] == "ManagedClusterConditionAvailable"]
-        assert available["status"] == "Unknown"
-        assert hub.selected() == ["west"]
-        members["east"].start(hub)
-        hub.advance(31)
-        assert hub.selected() == ["east"]
-
-
-def test_what_a_member_has_no_longer_leaves_its_status_too() -> None:
-    with Hub(implicit=False) as hub:
-        member = Member(hub, "east", "4")
-        more = {"status": {part: {"example.com/gpu": "2"} for part in ("capacity", "allocatable")}}
-        hub.run(member.client.patch(NODES, "n1", more, subresource="status"))
-        member.start(hub)
-        hub.patch(MANAGED_CLUSTERS, "east", {"spec": {"hubAcceptsClient": True}})
-        hub.advance(31)
-        assert hub.get(MANAGED_CLUSTERS, "east")["status"]["allocatable"]["example.com/gpu"] == "2"
-        less = {"status": {part: {"example.com/gpu": None} for part in ("capacity", "allocatable")}}
-        hub.run(member.client.patch(NODES, "n1", less, subresource="status"))
-        hub.advance(31)
-        found = hub.get(MANAGED_CLUSTERS, "east")
-        assert found["status"]["capacity"] == found["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}
-        hub.advance(31)
-        assert hub.get(MANAGED_CLUSTERS, "east")["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
 SETTINGS: Document = {
