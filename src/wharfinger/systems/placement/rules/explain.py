@@ -98,7 +98,7 @@ def explain(
         parts, total, rank = stories.get(int(row), ((), None, None))
         clusters.append(ClusterExplanation(name, int(row) in result.selected, plugin, reason, parts, total, rank))
     selected = tuple(fleet.names[row] for row in result.selected)
-    message = f"{result.plugin}:{result.message}" if result.misconfigured else result.message
+    message = f"{result.plugin}:{result.message}" if result.misconfigured else "; ".join(result.warnings)
     return PlacementExplanation(plan.namespace, plan.name, result.code.value, message, selected, tuple(clusters))
 
 

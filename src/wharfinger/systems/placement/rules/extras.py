@@ -41,6 +41,10 @@ class Replicas(_Extra, frozen=True):
     max_per_cluster: Annotated[int, Meta(ge=1)] | None = None
     min_per_cluster: _Count = 0
 
+    @property
+    def weighs_by_resource(self) -> bool:
+        return not self.weights and self.weight_by.startswith("Allocatable")
+
 
 class Window(_Extra, frozen=True):
     """Daily, or on the given days, from `start` to `end`; past midnight if `end` is not later than `start`."""

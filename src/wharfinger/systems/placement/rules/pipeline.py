@@ -35,7 +35,8 @@ class PlacementResult:
 
     code: ResultCode = ResultCode.SUCCESS
     plugin: str = ""
-    message: str = ""
+    message: str = ""  # of the last warning, as upstream
+    warnings: list[str] = field(default_factory=list)  # every warning, with its plugin
     filtered: dict[str, Ints] = field(default_factory=dict)  # rows left after each filter
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
     parts: list[prioritizers.Part] = field(default_factory=list)
@@ -94,7 +95,7 @@ def _predicate(
     if plan.predicates != () and len(rows):
         if isinstance(plan.predicates, Misconfiguration):
             return plan.predicates
-        if plan.reads_all_scores:
+        if any(selector.uses_scores for selector in plan.predicates):
             result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
         rows = rows[fleet.fitting(plan.predicates, now)[rows]]
     result.filtered[PREDICATE] = rows
@@ -132,6 +133,8 @@ def _time_window(
     if not windows.open_at(setting.windows, now):
         bound = np.ones(len(rows), bool)
         if isinstance(plan.window_selector, Selector):
+            if plan.window_selector.uses_scores:
+                result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
             bound = fleet.matching(plan.window_selector, now)[rows]
         if setting.outside == "Keep":
             bound &= ~np.isin(rows, np.asarray(own, np.int64))
@@ -174,6 +177,7 @@ def _score(
             names = " ".join(f"{fleet.names[row]}/{prioritizer.resource_name}" for row in part.expired)
             result.code, result.plugin = ResultCode.WARNING, prioritizer.name
             result.message = f"AddOnPlacementScores {names} expired"
+            result.warnings.append(f"{result.message} in plugin {result.plugin}")
 
 
 def _select(fleet: Fleet, plan: PlacementPlan, own: Sequence[int], result: PlacementResult) -> None:

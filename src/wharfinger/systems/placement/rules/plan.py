@@ -116,7 +116,7 @@ def make_plan(placement: Placement) -> PlacementPlan:
         score_rate_limit=_rate_limit(spec),
         extras=extras,
         window_selector=window_selector,
-        facets=_facets(spec, predicates, prioritizers, groups, window_selector),
+        facets=_facets(spec, predicates, prioritizers, groups, window_selector, extras),
         score_resources=frozenset(
             p.resource_name
             for p in (() if isinstance(prioritizers, Misconfiguration) else prioritizers)
@@ -161,6 +161,10 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
             return Misconfiguration("", "scoreCoordinate field is required")
         if coordinate.type in ("", "BuiltIn", "BuildIn"):
             prioritizer = Prioritizer(coordinate.built_in, configuration.weight)
+        elif coordinate.type != "AddOn":
+            if configuration.weight:
+                return Misconfiguration("", f"incorrect score type: {coordinate.type}, want BuiltIn or AddOn")
+            continue
         elif coordinate.add_on is None:
             without_add_on = configuration.weight != 0
             continue
@@ -193,7 +197,7 @@ def _group_size(size: int | str) -> int | Fraction | Misconfiguration:
 def _rate_limit(spec: PlacementSpec) -> float:
     try:
         return max(0.0, parse_duration(spec.score_rate_limit or "1m"))
-    except BadTime:
+    except BadTime:  # refused by the schema, but stored before, or on a hub with another schema
         return 60.0
 
 
@@ -203,6 +207,7 @@ def _facets(
     prioritizers: tuple[Prioritizer, ...] | Misconfiguration,
     groups: tuple[NamedGroup, ...] | Misconfiguration,
     window: Selector | Misconfiguration | None,
+    extras: Extras,
 ) -> frozenset[Facet]:
     facets = {Facet.TAINTS}
     selectors = [*_or_none(predicates), *(group.selector for group in _or_none(groups))]
@@ -215,6 +220,7 @@ def _facets(
         facets.add(Facet.LABELS)
     if any(selector.claims for selector in selectors) or "Claim" in kinds:
         facets.add(Facet.CLAIMS)
-    if any(prioritizer.name in RESOURCES for prioritizer in _or_none(prioritizers)):
+    by_resource = extras.replicas is not None and extras.replicas.weighs_by_resource
+    if by_resource or any(prioritizer.name in RESOURCES for prioritizer in _or_none(prioritizers)):
         facets.add(Facet.RESOURCES)
     return frozenset(facets)
