@@ -114,7 +114,7 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
     from wharfinger.systems.placement.scores.prometheus import BadPrometheusScores, load
 
     try:
-        settings = load(yaml.safe_load(path.read_text()))
+        settings = load(yaml.safe_load(path.read_text()), path.parent)
     except (BadPrometheusScores, yaml.YAMLError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     _log()
@@ -125,24 +125,105 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
 async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
     from wharfinger.api.wording import counted
     from wharfinger.systems.placement.scores.prometheus import PrometheusSource
-    from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher, publish_all, run_producer
+    from wharfinger.systems.placement.scores.publish import (
+        FAILURES,
+        ScorePublisher,
+        of_known_clusters,
+        publish_all,
+        run_producer,
+    )
 
     interval, valid_for = settings.seconds
     source = PrometheusSource(settings)
     publisher = ScorePublisher(hub, settings.resource_name, valid_for=valid_for)
+    measure = of_known_clusters(publisher, source.measure)
     try:
         if once:
-            written, failed = await publish_all(publisher, await source.measure())
+            written, failed = await publish_all(publisher, await measure())
             click.echo(f"published the scores of {counted(written, 'cluster')}")
             if failed:
                 raise click.ClickException(f"could not publish the scores of {', '.join(failed)}")
+            if source.failures:
+                raise click.ClickException("; ".join(dict.fromkeys(source.failures.values())))
         else:
-            await _until_signal(run_producer(publisher, source.measure, interval))
+            await _until_signal(run_producer(publisher, measure, interval))
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     finally:
         await source.close()
         await hub.close()
+
+
+@command.command("set")
+@cluster_options
+@click.argument("cluster")
+@click.argument("resource")
+@click.argument("scores", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--valid-for", help="How long the scores stay valid.  [default: for ever]")
+def set_scores(
+    kubeconfig: str | None,
+    context: str | None,
+    cluster: str,
+    resource: str,
+    scores: tuple[str, ...],
+    valid_for: str | None,
+) -> None:
+    """Set scores of a cluster by hand, on the hub that --kubeconfig selects.
+
+    RESOURCE is the name of the AddOnPlacementScore in the cluster's namespace; it is created if necessary. Other scores
+    in it are kept; NAME- removes one. The validity is that of the whole object.
+
+    \b
+    Examples:
+      wharf score set lisbon cost spot=80 onDemand=-20
+      wharf score set lisbon cost spot- --valid-for 1h
+    """
+    import asyncio
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.systems.placement.scores.publish import set_by_hand
+
+    changes = dict(_score(text) for text in scores)
+    try:
+        seconds = None if valid_for is None else parse_duration(valid_for)
+    except BadTime as error:
+        raise click.BadParameter(str(error), param_hint="--valid-for") from error
+    if seconds is not None and seconds <= 0:
+        raise click.BadParameter("must be longer than 0", param_hint="--valid-for")
+
+    async def write() -> dict[str, int]:
+        hub = open_client(kubeconfig, context, component="wharf-score-set")
+        try:
+            return await set_by_hand(hub, cluster, resource, changes, seconds)
+        finally:
+            await hub.close()
+
+    try:
+        found = asyncio.run(write())
+    except ApiError as error:
+        raise click.ClickException(error.message) from error
+    click.echo(
+        f"{cluster}/{resource}: {', '.join(f'{name}={value}' for name, value in sorted(found.items())) or 'no scores'}"
+    )
+
+
+def _score(text: str) -> tuple[str, int | None]:
+    from wharfinger.systems.placement.scores.normalise import HIGHEST, LOWEST
+
+    name, equals, value = text.partition("=")
+    if not equals and name.endswith("-") and len(name) > 1:
+        return name[:-1], None
+    try:
+        number = int(value)
+    except ValueError:
+        number = HIGHEST + 1
+    if not name or not LOWEST <= number <= HIGHEST:
+        raise click.BadParameter(
+            f"{text!r} is neither NAME=VALUE with an integer between {LOWEST} and {HIGHEST} nor NAME-",
+            param_hint="NAME=VALUE",
+        )
+    return name, number
 
 
 async def _until_signal(work: Any) -> None:

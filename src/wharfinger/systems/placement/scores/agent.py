@@ -146,6 +146,7 @@ class Agent:
             tasks.create_task(known.run(), name="ManagedCluster")
             tasks.create_task(self._keep_lease(known), name="lease")
             tasks.create_task(self._keep_reporting(interval), name="reports")
+            tasks.create_task(self._publisher.guard(self._cluster), name="scores")
 
     def _seen(self, old: ManagedCluster | None, new: ManagedCluster) -> None:
         available = new.status.condition(AVAILABLE)
