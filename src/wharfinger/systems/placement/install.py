@@ -17,19 +17,21 @@ _WITH_STATUS = (
 PROCESS = SystemProcess(
     "placement",
     user="system:wharfinger:placement",
-    controllers=("managedcluster", "managedclusterset", "managedclustersetbinding", "placement"),
+    controllers=("managedcluster", "managedclusterset", "managedclustersetbinding", "placement", "capacity"),
     lease="wharf-placement",
     embedded_rules=(
         RoleRule(LEASES, "leases", "create delete get list patch update watch"),
         *EVENTS,
         RoleRule("", "namespaces", f"create {READ}"),
+        RoleRule("", "podtemplates", READ),
         *REVIEWS,
         RoleRule(OCM, "*", CRUD),
     ),
     cluster_rules=(
         RoleRule("", "namespaces", f"create {READ}"),
+        RoleRule("", "podtemplates", READ),
         RoleRule(LEASES, "leases", f"create {READ}"),
-        RoleRule(OCM, "addonplacementscores", READ),
+        RoleRule(OCM, "addonplacementscores", f"create delete patch {READ}"),
         RoleRule(
             OCM, "managedclusters managedclustersets managedclustersetbindings placements", f"patch update {READ}"
         ),

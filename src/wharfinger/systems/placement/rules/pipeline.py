@@ -19,7 +19,7 @@ from wharfinger.systems.placement.rules.fleet import Fleet, Ints, Mask
 from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan, make_plan
 from wharfinger.systems.placement.rules.selectors import Selector
 
-PREDICATE, TAINT_TOLERATION, TIME_WINDOW = "Predicate", taints.NAME, "TimeWindow"
+PREDICATE, TAINT_TOLERATION, CAPACITY, TIME_WINDOW = "Predicate", taints.NAME, "Capacity", "TimeWindow"
 AFTER = 0.001  # seconds; a score is valid up to and including its expiry, which takes effect just after it
 
 
@@ -120,6 +120,24 @@ def _taint_toleration(
     return rows
 
 
+def _capacity(
+    fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
+) -> Ints | Misconfiguration:
+    """Our extension: a cluster can be selected only if enough pods fit there."""
+    need = plan.extras.capacity
+    if need is None:
+        return rows
+    counts, until = fleet.fitting_pods(plan.capacity_resource, need.count)
+    valid = until[rows] >= now
+    passing = valid & (counts[rows] >= need.minimum)
+    if need.when_selected == "Keep":
+        passing |= np.isin(rows, np.asarray(own, np.int64))
+    result.next_change = min(result.next_change, float(until[rows][valid].min(initial=np.inf)) + AFTER)
+    rows = rows[passing]
+    result.filtered[f"{PREDICATE},{TAINT_TOLERATION},{CAPACITY}"] = rows
+    return rows
+
+
 def _time_window(
     fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
 ) -> Ints | Misconfiguration:
@@ -143,7 +161,12 @@ def _time_window(
     return rows
 
 
-_FILTERS = ((PREDICATE, _predicate), (TAINT_TOLERATION, _taint_toleration), (TIME_WINDOW, _time_window))
+_FILTERS = (
+    (PREDICATE, _predicate),
+    (TAINT_TOLERATION, _taint_toleration),
+    (CAPACITY, _capacity),
+    (TIME_WINDOW, _time_window),
+)
 
 
 def _uses_cel(plan: PlacementPlan) -> bool:

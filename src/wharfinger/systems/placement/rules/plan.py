@@ -22,6 +22,7 @@ from wharfinger.systems.placement.kinds.views import (
     SpreadConstraint,
 )
 from wharfinger.systems.placement.rules import taints
+from wharfinger.systems.placement.rules.capacity import question_name
 from wharfinger.systems.placement.rules.extras import Extras, parse_extras
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_selector
 
@@ -81,8 +82,9 @@ class PlacementPlan:
     extras: Extras
     window_selector: Selector | Misconfiguration | None
     facets: frozenset[Facet]
-    score_resources: frozenset[str]  # AddOnPlacementScores that prioritizers read
+    score_resources: frozenset[str]  # AddOnPlacementScores that prioritizers and the capacity filter read
     reads_all_scores: bool  # CEL can read any score
+    capacity_resource: str = ""  # the AddOnPlacementScore that says how many pods fit
 
 
 def make_plan(placement: Placement) -> PlacementPlan:
@@ -101,6 +103,9 @@ def make_plan(placement: Placement) -> PlacementPlan:
     prioritizers = (
         Misconfiguration("", str(extras.faults[0])) if extras.faults else _prioritizers(spec.prioritizer_policy, extras)
     )
+    capacity_resource = ""
+    if extras.capacity is not None:
+        capacity_resource = question_name(placement.metadata.namespace, extras.capacity.pod_template)
     return PlacementPlan(
         namespace=placement.metadata.namespace,
         name=placement.metadata.name,
@@ -121,7 +126,8 @@ def make_plan(placement: Placement) -> PlacementPlan:
             p.resource_name
             for p in (() if isinstance(prioritizers, Misconfiguration) else prioritizers)
             if p.resource_name
-        ),
+        )
+        | ({capacity_resource} if capacity_resource else frozenset()),
         reads_all_scores=any(
             selector.uses_scores
             for selector in (
@@ -129,6 +135,7 @@ def make_plan(placement: Placement) -> PlacementPlan:
                 *(() if not isinstance(window_selector, Selector) else (window_selector,)),
             )
         ),
+        capacity_resource=capacity_resource,
     )
 
 

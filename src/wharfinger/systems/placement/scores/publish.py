@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from wharfinger.api.conditions import new_condition, set_condition
-from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, not_found
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.wording import listed
@@ -43,6 +43,7 @@ class _Written:
     """What was last written for a cluster."""
 
     scores: dict[str, int]
+    condition: Document | None
     at: float
     object: Document  # as the hub returned it
 
@@ -50,22 +51,32 @@ class _Written:
 class ScorePublisher:
     """Writes the AddOnPlacementScore of one name in each cluster's namespace on the hub.
 
-    Scores count as 0 if they are not renewed within `valid_for` seconds; None means that they never expire.
+    Scores count as 0 if they are not renewed within `valid_for` seconds; None means that they never expire. Without
+    `create`, objects must exist.
     """
 
     def __init__(
-        self, client: Client, resource_name: str, *, valid_for: float | None = 300.0, clock: Clock | None = None
+        self,
+        client: Client,
+        resource_name: str,
+        *,
+        valid_for: float | None = 300.0,
+        create: bool = True,
+        clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._name = resource_name
         self._valid_for = valid_for
+        self._create = create
         self._clock = clock or SystemClock()
         self._written: dict[str, _Written] = {}  # by cluster
         self._clusters: dict[str, tuple[bool, float]] = {}  # whether the hub has it, and until when to believe that
         self._unknown: frozenset[str] = frozenset()
 
-    async def publish(self, cluster: str, scores: Mapping[str, int], *, again_in: float = 0.0) -> bool:
-        """Publishes the cluster's scores.
+    async def publish(
+        self, cluster: str, scores: Mapping[str, int], *, again_in: float = 0.0, condition: Document | None = None
+    ) -> bool:
+        """Publishes the cluster's scores, and a condition (without times) beside the usual one.
 
         Unchanged scores are renewed after half of their validity, or earlier if the next call, `again_in` seconds from
         now, would come too late to retry a failure of this one. Returns whether anything was written. Raises ValueError
@@ -79,9 +90,13 @@ class ScorePublisher:
                 )
         now = self._clock.now()
         known = self._written.get(cluster)
-        if known is not None and known.scores == wanted and self._is_fresh(now - known.at, again_in):
+        if (
+            known is not None
+            and (known.scores, known.condition) == (wanted, condition)
+            and self._is_fresh(now - known.at, again_in)
+        ):
             return False
-        await self._write(cluster, partial(_same, wanted), now)
+        await self._write(cluster, partial(_same, wanted), now, condition)
         return True
 
     def _is_fresh(self, age: float, again_in: float) -> bool:
@@ -105,7 +120,13 @@ class ScorePublisher:
         with suppress(NotFound):
             await self._client.delete(ADDON_PLACEMENT_SCORES, self._name, cluster)
 
-    async def _write(self, cluster: str, choose: Callable[[Document], dict[str, int]], at: float) -> dict[str, int]:
+    async def _write(
+        self,
+        cluster: str,
+        choose: Callable[[Document], dict[str, int]],
+        at: float,
+        condition: Document | None = None,
+    ) -> dict[str, int]:
         """Writes the scores that `choose` makes of the present object, and returns them."""
         known = self._written.get(cluster)
         found = known.object if known is not None else await self._current(cluster)
@@ -113,7 +134,7 @@ class ScorePublisher:
             # The list of conditions is replaced as a whole: use the resource version to keep those of others.
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             scores = choose(found)
-            change = {"metadata": version, "status": self._status(found, scores, at)}
+            change = {"metadata": version, "status": self._status(found, scores, at, condition)}
             try:
                 written = await self._client.patch(
                     ADDON_PLACEMENT_SCORES, self._name, change, cluster, subresource="status"
@@ -124,7 +145,7 @@ class ScorePublisher:
                     raise
                 found = await self._current(cluster)
             else:
-                self._written[cluster] = _Written(scores, at, written)
+                self._written[cluster] = _Written(scores, condition, at, written)
                 return scores
         raise AssertionError("the last attempt returns or raises")
 
@@ -132,6 +153,8 @@ class ScorePublisher:
         """The cluster's object, created if it does not exist."""
         with suppress(NotFound):
             return await self._client.get(ADDON_PLACEMENT_SCORES, self._name, cluster)
+        if not self._create:
+            raise not_found(ADDON_PLACEMENT_SCORES.group, ADDON_PLACEMENT_SCORES.plural, self._name)
         document = {
             "apiVersion": ADDON_PLACEMENT_SCORES.api_version,
             "kind": ADDON_PLACEMENT_SCORES.kind,
@@ -141,13 +164,18 @@ class ScorePublisher:
             return await self._client.create(ADDON_PLACEMENT_SCORES, document, cluster)
         return await self._client.get(ADDON_PLACEMENT_SCORES, self._name, cluster)
 
-    def _status(self, found: Document, scores: Mapping[str, int], at: float) -> dict[str, Any]:
-        others = (found.get("status") or {}).get("conditions") or ()
-        condition = new_condition(UPDATED, True, UPDATED, "AddOnPlacementScore updated successfully", self._clock.now())
+    def _status(
+        self, found: Document, scores: Mapping[str, int], at: float, condition: Document | None
+    ) -> dict[str, Any]:
+        now = self._clock.now()
+        updated = new_condition(UPDATED, True, UPDATED, "AddOnPlacementScore updated successfully", now)
+        conditions = set_condition((found.get("status") or {}).get("conditions") or (), updated)
+        if condition is not None:
+            conditions = set_condition(conditions, {**condition, "lastTransitionTime": format_time(now)})
         return {
             "scores": [{"name": name, "value": value} for name, value in sorted(scores.items())],
             "validUntil": None if self._valid_for is None else format_time(at + self._valid_for),
-            "conditions": set_condition(others, condition),
+            "conditions": conditions,
         }
 
     # What others do
@@ -185,7 +213,7 @@ class ScorePublisher:
                 name, lost = await deleted.get()
                 if name not in self._written:
                     try:
-                        await self._write(name, partial(_same, lost.scores), lost.at)
+                        await self._write(name, partial(_same, lost.scores), lost.at, lost.condition)
                     except FAILURES as error:
                         log.warning("cannot restore the scores of %s: %s", name, error)
         finally:
