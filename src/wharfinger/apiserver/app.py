@@ -25,7 +25,7 @@ from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.pod_streams import PodStreams
-from wharfinger.apiserver.request_info import RequestInfo, request_info
+from wharfinger.apiserver.request_info import RequestInfo, request_info, selected_name
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
@@ -218,7 +218,7 @@ class ApiServerApplication:
             info.group,
             info.plural,
             info.subresource,
-            info.name,
+            info.name or selected_name(info, exchange.query),
             info.namespace,
         )
         if not self._rbac.allowed(asked).allowed:

@@ -98,6 +98,19 @@ class RequestInfo(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
+def selected_name(info: RequestInfo, query: QueryParameters) -> str:
+    """The object that a list or watch is limited to by `fieldSelector=metadata.name=…`, for authorization: a right to
+    objects of some names includes these, as in kube-apiserver."""
+    if info.verb not in ("list", "watch") or not query.has("fieldSelector"):
+        return ""
+    try:
+        fields = parse_field_selector(query.text("fieldSelector"))
+    except BadSelector:  # refused when it is used
+        return ""
+    name = next((each.value for each in fields if each.path == "metadata.name" and each.equal), "")
+    return "" if name in (".", "..") or "/" in name or "%" in name else name
+
+
 def request_info(parts: list[str], method: str, query: QueryParameters) -> RequestInfo | None:
     """`parts` are the segments of the path. None if it is not a request for a resource."""
     if parts[0] == "api" and len(parts) > 2:

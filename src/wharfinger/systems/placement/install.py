@@ -5,6 +5,7 @@ from __future__ import annotations
 from wharfinger.api.rights import CRUD, EVENTS, LEASES, READ, REVIEWS, WRITE
 from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule, SystemProcess
 from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.placement.scores.access import shared_roles
 
 _WITH_STATUS = (
     "managedclusters",
@@ -59,6 +60,7 @@ _COMPONENT = InstallComponent(
         "registration-controller",
     ),
     shared_groups=(OCM,),
+    objects=shared_roles(),
 )
 _EMBEDDED = EmbeddedAccess(
     view=(

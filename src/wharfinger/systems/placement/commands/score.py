@@ -1,4 +1,4 @@
-"""`wharf score`: score producers: the agent of a member cluster, and a Prometheus client."""
+"""`wharf score`: score producers: the agents of member clusters, a Prometheus client, and scores by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import click
 
 from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.systems.placement.commands.capacity import capacity
 
 
 @click.group
 def command() -> None:
     """Produce scores for Placements."""
+
+
+command.add_command(capacity)
 
 
 @command.command
@@ -90,7 +94,7 @@ async def _agent(
             if not accepted:
                 raise click.ClickException(f"the hub has not accepted the cluster {cluster} yet")
         else:
-            await _until_signal(made.run(interval))
+            await until_signal(made.run(interval))
     except ApiError as error:
         raise click.ClickException(error.message) from error
     finally:
@@ -146,7 +150,7 @@ async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
             if source.failures:
                 raise click.ClickException("; ".join(dict.fromkeys(source.failures.values())))
         else:
-            await _until_signal(run_producer(publisher, measure, interval))
+            await until_signal(run_producer(publisher, measure, interval))
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     finally:
@@ -226,7 +230,41 @@ def _score(text: str) -> tuple[str, int | None]:
     return name, number
 
 
-async def _until_signal(work: Any) -> None:
+@command.command
+@click.argument("cluster")
+@click.option("--hub", "where", flag_value="hub", default="hub", help="What the hub needs.  [default]")
+@click.option(
+    "--member", "where", flag_value="member", help="What the member needs: the agents, and what they may read."
+)
+@click.option("--namespace", default="wharfinger-system", show_default=True, help="The namespace of the agents.")
+@click.option("--image", help="The container image of the agents.  [default: that of this version]")
+def manifests(cluster: str, where: str, namespace: str, image: str | None) -> None:
+    """Print the manifests that a member cluster and its hub need for the agents of the cluster.
+
+    Those for the hub accept the cluster and give its agents an account that may read and write only what belongs to the
+    cluster. Those for the member run the agents; they expect a kubeconfig of that account in the Secret wharfinger-hub.
+
+    \b
+    Examples:
+      wharf score manifests lisbon | kubectl apply --server-side -f -
+      wharf score manifests lisbon --member | kubectl apply --server-side -f -
+    """
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.names import dns_label
+    from wharfinger.cli.manifest_output import write
+    from wharfinger.systems.placement.scores.access import IMAGE, hub_manifests, member_manifests
+
+    if errors := dns_label(cluster):
+        raise click.BadParameter("; ".join(errors), param_hint="CLUSTER")
+    made = (
+        hub_manifests(cluster)
+        if where == "hub"
+        else member_manifests(cluster, registry(), namespace=namespace, image=image or IMAGE)
+    )
+    write(made, "yaml")
+
+
+async def until_signal(work: Any) -> None:
     import asyncio
     import signal
 

@@ -34,34 +34,34 @@ class BadScaleUpGroup(ValueError):
     """The document is not a valid NodeGroup; the message includes the field path."""
 
 
-class _Part(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+class _GroupPart(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Base class of the NodeGroup structs."""
 
 
-class GroupDevices(_Part, frozen=True):
+class GroupDevices(_GroupPart, frozen=True):
     resource_name: str
     count: int
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class GroupTemplate(_Part, frozen=True):
+class GroupTemplate(_GroupPart, frozen=True):
     capacity: Quantities = msgspec.field(default_factory=dict)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     compute_resources: tuple[GroupDevices, ...] = ()
 
 
-class ScaleUpSpec(_Part, frozen=True):
+class ScaleUpSpec(_GroupPart, frozen=True):
     template: GroupTemplate
     max_size: int = 1000
     target_size: int | None = None  # nodes already requested, including those not registered yet
 
 
-class ScaleUpMetadata(_Part, frozen=True):
+class ScaleUpMetadata(_GroupPart, frozen=True):
     name: str
 
 
-class ScaleUpGroup(_Part, frozen=True):
+class ScaleUpGroup(_GroupPart, frozen=True):
     """Nodes that can be added to a cluster."""
 
     api_version: str

@@ -92,10 +92,10 @@ class SteadyCount:
 class MemberState:
     """The member as its scheduler sees it. `version` moves with everything that can change an answer."""
 
-    def __init__(self, informers: InformerSet, registry: Registry) -> None:
+    def __init__(self, informers: InformerSet, registry: Registry, configuration: Configuration | None = None) -> None:
         self.version = 0
         self.news = asyncio.Event()
-        self.engine = Engine(profiles.load({}, settings=Configuration()).profiles)
+        self.engine = Engine(profiles.load({}, settings=configuration or Configuration()).profiles)
         self._informers = informers
         self._feed = Feed(informers, registry, self.engine, self)
 
@@ -128,7 +128,7 @@ class MemberState:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _AskedQuestion:
     """A question with what is known about its answer."""
 
     text: str
@@ -191,7 +191,7 @@ class CapacityAgent:
     timing: CapacityTiming = field(default_factory=CapacityTiming)
     clock: Clock = field(default_factory=SystemClock)
     writes: int = 0  # requests that changed something on the hub
-    _asked: dict[str, _Asked] = field(default_factory=dict)  # by the name of the AddOnPlacementScore
+    _asked: dict[str, _AskedQuestion] = field(default_factory=dict)  # by the name of the AddOnPlacementScore
     _publishers: dict[str, ScorePublisher] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -251,7 +251,7 @@ class CapacityAgent:
             if question is None or question.replicas < 1:
                 raise ValueError("the question cannot be read")
             now, after = SteadyCount(self.timing.settle), SteadyCount(self.timing.settle)
-            asked = _Asked(text, question, example_pod(question, self.registry), now, after)
+            asked = _AskedQuestion(text, question, example_pod(question, self.registry), now, after)
             previous = read_answer(score)
             if previous is not None:  # an agent that restarts does not forget what it has told
                 asked.now.told, asked.after.told = previous.now, previous.after_scale_up
