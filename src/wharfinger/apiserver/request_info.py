@@ -98,17 +98,8 @@ class RequestInfo(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-def selected_name(info: RequestInfo, query: QueryParameters) -> str:
-    """The object that a list or watch is limited to by `fieldSelector=metadata.name=…`, for authorization: a right to
-    objects of some names includes these, as in kube-apiserver."""
-    if info.verb not in ("list", "watch") or not query.has("fieldSelector"):
-        return ""
-    try:
-        fields = parse_field_selector(query.text("fieldSelector"))
-    except BadSelector:  # refused when it is used
-        return ""
-    name = next((each.value for each in fields if each.path == "metadata.name" and each.equal), "")
-    return "" if name in (".", "..") or "/" in name or "%" in name else name
+LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+"""Subresources whose requests last as long as clients like, like watches."""
 
 
 def request_info(parts: list[str], method: str, query: QueryParameters) -> RequestInfo | None:
@@ -131,7 +122,8 @@ def request_info(parts: list[str], method: str, query: QueryParameters) -> Reque
             rest = rest[2:]
     plural = rest[0]
     name = rest[1] if len(rest) > 1 else ""
-    subresource = "/".join(rest[2:])
+    # What follows `proxy` is the path on another server.
+    subresource = "proxy" if rest[2:3] == ["proxy"] else "/".join(rest[2:])
     if not name:
         if verb == "get":
             verb = "watch" if watching or query.flag("watch") else "list"

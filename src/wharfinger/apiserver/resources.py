@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.admission.request import Request
 from wharfinger.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, TooLarge
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.requests import ApiRequest, PatchType, Verb
@@ -21,6 +22,7 @@ from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, c
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
 from wharfinger.apiserver.pod_streams import PodStreams
+from wharfinger.apiserver.proxy_subresources import ProxySubresources
 from wharfinger.apiserver.request_info import RequestInfo
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.virtual_resources import VirtualResources
@@ -88,11 +90,15 @@ class ResourceHandler:
     virtual: VirtualResources
     watchers: Watchers
     pod_streams: PodStreams
+    proxy: ProxySubresources
     now: Callable[[], float]
 
     async def serve(self, exchange: ApiExchange, located: Located) -> None:
         if located.kind.deprecated:
             exchange.warnings.append(located.kind.deprecated)
+        if located.info.subresource == "proxy":
+            await self.proxy.serve(exchange, located.info)
+            return
         if located.info.subresource in CONNECTED:
             await self.pod_streams.serve(exchange, located.info)
             return
@@ -191,20 +197,29 @@ class ResourceHandler:
         _check_kind(self.store.registry, body.value, at)
         if structure is not None:
             exchange.warnings += structure.check(body.value, body.data, validation=options.validation)
-        namespace, name, subresource = _namespace(at), at.info.name, at.info.subresource
+        namespace, subresource = _namespace(at), at.info.subresource
         if not at.kind.stored and at.kind.kind != "Binding":
             body.value.setdefault("kind", at.kind.kind)
             body.value.setdefault("apiVersion", at.resource.api_version)
             await exchange.json(self.virtual.answer(at.kind.kind, body.value, exchange.user, namespace), 201)
             return
         if subresource == "token":
-            await exchange.json(self.virtual.token_request(body.value, namespace, name), 201)
+            await exchange.json(await self._token(exchange, at, body.value), 201)
             return
         written = await self.store.send(
             _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
         )
         await self._written(exchange, at, written, accepted, 201)
+
+    async def _token(self, exchange: ApiExchange, at: Located, document: Document) -> Document:
+        """Answers a TokenRequest, which admission reviews like a write."""
+        namespace, name = _namespace(at), at.info.name
+        review = Request("CREATE", at.resource, namespace, name, exchange.user, document, None, at.info.subresource)
+        await self.store.chain.mutate(review, exchange.warnings)
+        review.object = self.virtual.prepare_token(review.object or document, namespace, name)
+        await self.store.chain.validate(review, exchange.warnings)
+        return self.virtual.issue_token(review.object)
 
     async def _update(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))

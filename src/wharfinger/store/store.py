@@ -192,6 +192,10 @@ class Store(WriteVerbs[Written]):
         prefix = _prefix(kind, namespace)
         return sorted(key[len(prefix) :] for key in keys if key.startswith(prefix))
 
+    def generate_name(self, prefix: str) -> str:
+        """A name with a random suffix, like those of objects with `generateName`."""
+        return self._writer.identities.name(prefix)
+
     async def send(
         self,
         request: ApiRequest[Document],
