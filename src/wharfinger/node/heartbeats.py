@@ -59,7 +59,8 @@ class Heartbeats(Controller[str]):
         self._managed = managed
         self._reported: dict[str, float] = {}  # by node UID: when we last wrote its status
         self._nodes = informers.of(NODES, Node)
-        self._nodes.add_handler(self._changed, lambda old, new: self._changed(new))
+        self._returning: set[str] = set()  # nodes that were marked as down and are not any more
+        self._nodes.add_handler(self._changed, self._updated)
 
     async def run(self) -> None:
         if self._implicit:
@@ -78,13 +79,28 @@ class Heartbeats(Controller[str]):
             return
         now = self._clock.now()
         stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
-        if node.ready and node.status.addresses and not stale and not self._unmarked(node):
-            return
-        await self._report(node, now)
+        late = self._is_late(node)
+        self._returning.discard(key)
+        if late or stale or not node.status.addresses:
+            await self._report(node, now)
+
+    def _updated(self, old: Node, new: Node) -> None:
+        if is_down(old) and not is_down(new):
+            self._returning.add(new.metadata.name)
+        self._changed(new)
 
     def _changed(self, node: Node) -> None:
-        if self._managed(node) and not is_down(node) and (not node.ready or self._unmarked(node)):
+        if self._managed(node) and not is_down(node) and self._is_late(node):
             self.queue.add(node.metadata.name)
+
+    def _is_late(self, node: Node) -> bool:
+        """Whether the kubelet would report now. A simulated cluster is as its nodes say: one that was reported as not
+        ready or unknown, in a snapshot or by a user, stays so."""
+        if self._unmarked(node):
+            return True
+        if self._managed.as_reported and node.metadata.name not in self._returning:
+            return node.status.condition("Ready") is None
+        return not node.ready
 
     def _unmarked(self, node: Node) -> bool:
         """Whether a node still needs the annotation that tells API servers that it has no kubelet to ask."""

@@ -83,9 +83,12 @@ class SimulatedCluster:
             self.loop.complete(system.bootstrap(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
-    def start(self, manifests: Iterable[Manifest] = ()) -> None:
-        """Starts all components. Owners that the manifests refer to but do not contain are assumed to exist."""
+    def note_owners(self, manifests: Iterable[Manifest]) -> None:
+        """Owners that the manifests refer to but do not contain are assumed to exist."""
         self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
+
+    def start(self) -> None:
+        """Starts all components."""
         for part in self._parts:
             self._start(part)
 
@@ -192,6 +195,12 @@ class SimulatedCluster:
                 if initial.get((stored.namespace, stored.name)) != stored.version:
                     found.append(stored)
         return found
+
+    def is_initial(self, resource: Resource, namespace: str, name: str) -> bool:
+        """Whether an object has not changed since before anything was applied."""
+        stored = self.store.peek(resource, name, namespace)
+        initial = self._initial.get((resource.group, resource.plural), {})
+        return stored is not None and initial.get((stored.namespace, stored.name)) == stored.version
 
     def _versions(self, resource: Resource) -> dict[tuple[str, str], int]:
         return {(stored.namespace, stored.name): stored.version for stored in self.store.scan(resource)}

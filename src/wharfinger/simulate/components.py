@@ -81,7 +81,7 @@ async def run_all_controllers(
 
 async def run_nodes(client: Client, clock: Clock, configuration: Configuration, rng: random.Random) -> None:
     informers = InformerSet(client, rng=rng)
-    everything = ManagedNodes(everything=True)
+    everything = ManagedNodes(everything=True, as_reported=True)
     kubelets: list[Controller[Any]] = [
         Kubelets(client, informers, clock, startup_seconds=configuration.nodes.startup_seconds, managed=everything),
         Heartbeats(client, informers, clock, implicit=True, managed=everything),

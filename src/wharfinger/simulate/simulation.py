@@ -18,6 +18,7 @@ from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate.loading import restore
 from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
@@ -69,11 +70,11 @@ async def _play(
     world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
 ) -> _Findings:
     results = runner.Results()
-    await prepare(world, inputs.manifests)
+    manifests = await prepare(world, inputs.manifests, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
-    await apply_manifests(world, inputs.manifests, options, results, required=bool(scenarios))
+    await apply_manifests(world, manifests, options, results, required=bool(scenarios))
     if options.progress is not None:
         world.loop.each_turn = _teller(world, options.progress)
     for scenario in scenarios:
@@ -101,17 +102,28 @@ def _teller(world: SimulatedCluster, progress: Progress) -> Callable[[], None]:
     return tell
 
 
-async def prepare(world: SimulatedCluster, manifests: Sequence[Manifest]) -> None:
-    """Starts all components of a simulated cluster, to which these manifests will be applied."""
+async def prepare(
+    world: SimulatedCluster,
+    manifests: list[Manifest],
+    options: SimulationOptions,
+    results: runner.Results,
+    change: Sequence[Manifest] = (),
+) -> list[Manifest]:
+    """Restores the snapshot among the manifests, then starts all components. Returns the manifests that are left to be
+    applied; `change` will be applied later."""
+    world.note_owners([*manifests, *change])
+    rest = await restore(world, manifests if options.once else list(manifests), results)
     await world.create_nodes()
-    world.start(manifests)
+    world.start()
     await world.loop.still()
+    return rest
 
 
 async def fill(world: SimulatedCluster, inputs: Inputs) -> list[runner.Rejection]:
-    """Applies the manifests to a simulated cluster in which no component runs; returns what was refused."""
+    """Loads and applies the manifests in a simulated cluster in which no component runs; returns what was refused."""
     results = runner.Results()
-    await apply_manifests(world, inputs.manifests, SimulationOptions(), results)
+    rest = await restore(world, list(inputs.manifests), results)
+    await apply_manifests(world, rest, SimulationOptions(), results)
     return results.rejections
 
 
