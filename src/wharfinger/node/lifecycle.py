@@ -91,7 +91,8 @@ def _needs_zero_grace(pod: Pod) -> bool:
 
 def _start(pod: Pod, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> PodStep:
     takes = seconds(pod.metadata.annotations, names.START_AFTER, startup)
-    left = bound_at + takes - now
+    admitted = parse_time(pod.status.start_time) if pod.status.start_time else bound_at
+    left = min(admitted, now) + takes - now
     if takes == NEVER:
         return DONE
     if left > 0:

@@ -17,7 +17,7 @@ from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
 from wharfinger.simulate.cluster import SimulatedCluster
-from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate.inputs import BadInput, Inputs, faults_at
 from wharfinger.simulate.loading import restore
 from wharfinger.store.objects import decode_document
 
@@ -135,7 +135,9 @@ async def apply_manifests(
     *,
     required: bool = False,
 ) -> None:
-    """Records refusals; if scenarios rely on the manifests (`required`), they are failures, too."""
+    """Records refusals; if scenarios rely on the manifests (`required`), they are failures, too. Otherwise raises
+    BadInput if objects are invalid, with the faults of all of them."""
+    problems: list[str] = []
     client = world.client(options.user, lambda warning: None)
     waiting = manifests[::-1]
     if options.once:
@@ -152,9 +154,13 @@ async def apply_manifests(
             if resource == PODS:
                 await world.ensure_priority_class(document)
         refused = await runner.request(document, options.user, applying.apply(client, document, world.registry))
-        results.rejections += refused
         if required:
             results.failures += [(str(manifest.source), runner.refusal(each)) for each in refused]
+        else:
+            problems += [str(fault) for each in refused for fault in faults_at(manifest.source, each.faults)]
+        results.rejections += refused
+    if problems:
+        raise BadInput(problems)
 
 
 def _namespaces(scenario: Scenario) -> list[str]:
