@@ -200,3 +200,98 @@ def test_a_cluster_is_what_its_condition_says(status: str, taint: str) -> None:
     ]
     assert available == [status]
     assert [each["key"].rpartition("/")[2] for each in kept["spec"]["taints"]] == [taint]
+
+
+# -- what a snapshot lacks
+
+
+def workload(kind: str, **status: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": meta("web", namespace="shop"),
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+        "status": status,
+    }
+
+
+def owned(name: str, kind: str, owner: str, uid: str, hash_label: str, value: str) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": uid, "controller": True}
+    return pod(name, "n1", metadata={"labels": {"app": "web", hash_label: value}, "ownerReferences": [reference]})
+
+
+def pod_names(report: dict[str, Any]) -> list[str]:
+    return [each["metadata"]["name"] for each in report["objects"] if each["kind"] == "Pod"]
+
+
+def lacking(*objects: dict[str, Any]) -> list[str]:
+    text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+    (note,) = read_inputs([("snapshot.json", text)], registry()).notes
+    return [line.strip() for line in note.splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("top", "pods", "line"),
+    [
+        (
+            workload("Deployment", replicas=3),
+            [owned(f"web-6d5-{n}", "ReplicaSet", "web-6d5", "u-rs", "pod-template-hash", "6d5") for n in "abc"],
+            "the ReplicaSets of 1 Deployment: taken to be up to date, with the pods they have",
+        ),
+        (
+            workload("StatefulSet", replicas=3, currentRevision="web-7f9", updateRevision="web-7f9"),
+            [owned(f"web-{n}", "StatefulSet", "web", "u-web", "controller-revision-hash", "web-7f9") for n in range(3)],
+            "the ControllerRevisions of 1 StatefulSet: taken to be up to date, with the pods they have",
+        ),
+        (
+            {
+                **workload("DaemonSet", desiredNumberScheduled=1),
+                "spec": {k: v for k, v in workload("DaemonSet")["spec"].items() if k != "replicas"},
+            },
+            [owned("web-x", "DaemonSet", "web", "u-web", "controller-revision-hash", "7f9")],
+            "the ControllerRevisions of 1 DaemonSet: taken to be up to date, with the pods they have",
+        ),
+    ],
+    ids=["Deployment", "StatefulSet", "DaemonSet"],
+)
+def test_a_workload_whose_history_is_missing_is_up_to_date(
+    top: dict[str, Any], pods: list[dict[str, Any]], line: str
+) -> None:
+    for each in pods:
+        if top["kind"] == "DaemonSet":
+            each["spec"]["affinity"] = {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+                        ]
+                    }
+                }
+            }
+    objects = [node(), top, *pods]
+    assert pod_names(simulated(*objects)) == [each["metadata"]["name"] for each in pods]
+    assert lacking(*objects)[0] == line
+
+
+def test_pods_of_a_missing_owner_stay_and_are_named() -> None:
+    orphan = owned("web-x", "Rollout", "web", "u-rollout", "version", "1")
+    assert pod_names(simulated(node(), orphan)) == ["web-x"]
+    assert lacking(node(), orphan)[0] == "the Rollout of 1 object: they stay as they are, and are not made again"
+    assert "PodDisruptionBudget: drains and preemption may take pods that a budget protects" in lacking(node(), orphan)
+
+
+@pytest.mark.needs_system("resource_policy")
+def test_deletion_costs_stay_if_their_policy_is_missing() -> None:
+    prefix = "scheduling.sigs.x-k8s.io"
+    costs = {
+        "controller.kubernetes.io/pod-deletion-cost": "7",
+        f"{prefix}/managed-deletion-cost": "7",
+        f"{prefix}/resource-policy": "cheap-first",
+    }
+    report = simulated(node(), pod("p", "n1", metadata={"annotations": costs}))
+    kept = found(report, "Pod", "p")
+    assert kept is not None and kept["metadata"]["annotations"] == costs
+    assert any(
+        line.startswith("ResourcePolicy: ") for line in lacking(node(), pod("p", metadata={"annotations": costs}))
+    )

@@ -32,6 +32,7 @@ class ControllerContext:
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
+    unseen_kinds: frozenset[str] = frozenset()  # simulation: kinds of which a snapshot may lack objects
 
     def now(self) -> float:
         return self.clock.now()

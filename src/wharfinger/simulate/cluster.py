@@ -60,6 +60,7 @@ class SimulatedCluster:
         self.store = Store(self.registry, now=self.clock.now, source=random.Random(f"store {seed}"), keep_identity=True)
         self.scheduler: Scheduler | None = None
         self._seed = seed
+        self.unseen_kinds: frozenset[str] = frozenset()  # of which a snapshot may lack objects
         self._unseen_owners: frozenset[str] = frozenset()
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
@@ -250,6 +251,7 @@ class SimulatedCluster:
             self._source("controllers"),
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
+            unseen_kinds=self.unseen_kinds,
         )
 
     async def _run_nodes(self) -> None:

@@ -28,6 +28,7 @@ from wharfinger.apiserver.custom_kinds import kind_of
 from wharfinger.client.memory import gc_paused
 from wharfinger.scenario.document import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.scenario.document import KIND as SCENARIO
+from wharfinger.simulate.completeness import completeness
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _ELSEWHERE = {
@@ -51,7 +52,8 @@ class Inputs:
     scenarios: list[tuple[Scenario, Source]] = field(default_factory=list)
     configuration: Configuration = field(default_factory=Configuration)
     configured: bool = False  # whether the files contain a configuration
-    notes: list[str] = field(default_factory=list)  # corrections, and settings without effect
+    notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
+    unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
@@ -134,11 +136,27 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *,
         problems += fields.dropped.values()
     else:
         inputs.notes += [f"{fault} of this kind; it is left out" for fault in fields.dropped.values()]
+    lacking = _complete(inputs, registry)
+    if lacking and not strict:
+        inputs.notes.append("\n  ".join([_INCOMPLETE, *lacking]))
     if problems:
         order = {file: number for number, file in enumerate(dict.fromkeys(fault.source.file for fault in problems))}
         problems.sort(key=lambda fault: (order[fault.source.file], fault.source.document))
         raise BadInput([str(fault) for fault in problems])
+    if lacking and strict:
+        raise BadInput([_INCOMPLETE, *lacking])
     return inputs
+
+
+_INCOMPLETE = "the snapshot is incomplete (`wharf snapshot` takes a complete one). It lacks:"
+
+
+def _complete(inputs: Inputs, registry: Registry) -> list[str]:
+    """Adds the objects that a snapshot lacks and that can be made again; returns what it lacks."""
+    found = completeness(inputs.manifests, registry)
+    inputs.manifests += found.added
+    inputs.unseen_kinds = found.unseen_kinds
+    return found.lacking
 
 
 class _FieldCheck:

@@ -117,7 +117,7 @@ async def _plan(
     drains: Sequence[str],
 ) -> ChangePlan:
     given = runner.Results()
-    rest = await prepare(world, cluster.manifests, options, given, change.manifests)
+    rest = await prepare(world, cluster, options, given, change.manifests)
     await apply_manifests(world, rest, SimulationOptions(seed=options.seed), given)
     await world.settle()
     before = _state(world)

@@ -70,7 +70,7 @@ async def _play(
     world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
 ) -> _Findings:
     results = runner.Results()
-    manifests = await prepare(world, inputs.manifests, options, results)
+    manifests = await prepare(world, inputs, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
@@ -104,15 +104,16 @@ def _teller(world: SimulatedCluster, progress: Progress) -> Callable[[], None]:
 
 async def prepare(
     world: SimulatedCluster,
-    manifests: list[Manifest],
+    inputs: Inputs,
     options: SimulationOptions,
     results: runner.Results,
     change: Sequence[Manifest] = (),
 ) -> list[Manifest]:
-    """Restores the snapshot among the manifests, then starts all components. Returns the manifests that are left to be
+    """Restores the snapshot among the inputs, then starts all components. Returns the manifests that are left to be
     applied; `change` will be applied later."""
-    world.note_owners([*manifests, *change])
-    rest = await restore(world, manifests if options.once else list(manifests), results)
+    world.note_owners([*inputs.manifests, *change])
+    world.unseen_kinds = inputs.unseen_kinds
+    rest = await restore(world, inputs.manifests if options.once else list(inputs.manifests), results)
     await world.create_nodes()
     world.start()
     await world.loop.still()
