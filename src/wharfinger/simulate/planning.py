@@ -8,21 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wharfinger.api.conditions import find_condition
-from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.fields import show
 from wharfinger.api.kinds.builtin import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
-    LEASES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.object_meta import controller_of
-from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.client.interface import Client
+from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import ObjectTarget
@@ -33,7 +30,6 @@ from wharfinger.simulate.inputs import BadInput, Inputs
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 from wharfinger.system import systems
 
-_PAGE = 500
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 
@@ -142,33 +138,6 @@ async def _plan(
         [each for each in report.expectations(results) if not each["ok"]],
         given.rejections,
     )
-
-
-async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
-    """All objects of a live cluster that matter for scheduling."""
-    source = Source("the cluster", 1, 1)
-    found: list[Manifest] = []
-    for kind in registry:
-        if kind.storage in (EVENTS, LEASES) or "list" not in kind.verbs:
-            continue
-        found += [Manifest(document, source) for document in await _all(client, kind.storage)]
-    return found
-
-
-async def _all(client: Client, resource: Resource) -> list[Document]:
-    items: list[Document] = []
-    token = ""
-    while True:
-        try:
-            page = await client.list(resource, limit=_PAGE, continue_token=token)
-        except ApiError as error:
-            if error.code in (403, 404, 405):
-                return items  # not served, or we may not read it
-            raise
-        items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page.items]
-        token = page.continue_token
-        if not token:
-            return items
 
 
 def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
