@@ -213,6 +213,12 @@ def _text(found: ChangePlan, everything: bool) -> str:
         ]
         if len(shown) < len(rows):
             lines.append(left_out(len(rows) - len(shown)))
+    for each in found.recreations:
+        name = f"{each.kind} {each.namespace}/{each.name}"
+        if each.after:
+            lines.append(paint(f"When its pods are created anew, {name} gets none: {each.after}", "red"))
+        else:
+            lines.append(f"When its pods are created anew, {name} gets them again; now they are refused: {each.before}")
     for refused in found.refused:
         lines.append(paint(f"Refused: {_name(refused)}: {refused.message}", "red"))
     if found.failed:
