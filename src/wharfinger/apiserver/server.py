@@ -36,6 +36,7 @@ from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
+from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
@@ -92,6 +93,7 @@ async def open_application(
     validating = WebhookReviewer(store, keeper.index.allowed, mutating=False)
     store.chain.remote_mutating.append(mutating)
     store.chain.remote_validating.append(validating)
+    provide_metrics(store, now)
     custom = CustomResources(store, application.kind_changed)
     await custom.start()
     expiry = EventExpiry(store, now)
