@@ -16,9 +16,13 @@ from wharfinger.contributions import EmbeddedAccess, RoleRule, SystemProcess
 from wharfinger.system import ordered_systems
 
 _CERTIFICATES = "certificates.k8s.io"
+_NODE_REQUESTS = f"system:{_CERTIFICATES}:certificatesigningrequests"
 
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = f"{GROUP}/aggregate-to-"
+
+KUBELET_CALLER = "system:wharfinger:kubelet-client"
+"""The user as which this server calls kubelets."""
 
 Rule = tuple[str, str, str] | RoleRule | Document
 """Group, resources and verbs as in `RoleRule`, or a whole rule."""
@@ -170,26 +174,22 @@ def _system_roles() -> list[Document]:
                 "/openid/v1/jwks/",
             ),
         ),
+        node_role(),
+        # The verbs of the kubelet's own API.
         _role(
-            "system:node",
-            *REVIEWS,
-            ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-            ("", "services", READ),
-            ("", "nodes", f"create patch update {READ}"),
-            ("", "nodes/status", "patch update"),
+            "system:kubelet-api-admin",
+            ("", "nodes", READ),
+            ("", "nodes", "proxy"),
+            ("", "nodes/log nodes/metrics nodes/proxy nodes/stats", "*"),
+            ("", "nodes/configz nodes/healthz nodes/pods", "*"),
+        ),
+        _role(
+            "system:node-proxier",
+            ("", "endpoints services", "list watch"),
+            ("", "nodes", READ),
             *EVENTS,
-            ("", "pods", f"create delete {READ}"),
-            ("", "pods/status", "patch update"),
-            ("", "pods/eviction", "create"),
-            ("", "configmaps secrets", READ),
-            ("", "persistentvolumeclaims persistentvolumes endpoints serviceaccounts", "get"),
-            ("", "persistentvolumeclaims/status", "get patch update"),
-            ("", "serviceaccounts/token", "create"),
-            ("coordination.k8s.io", "leases", "create delete get patch update"),
-            ("storage.k8s.io", "volumeattachments", "get"),
-            ("storage.k8s.io", "csidrivers", READ),
-            ("storage.k8s.io", "csinodes", "create delete get patch update"),
-            ("node.k8s.io", "runtimeclasses", READ),
+            ("networking.k8s.io", "servicecidrs", "list watch"),
+            ("discovery.k8s.io", "endpointslices", "list watch"),
         ),
         _role(
             "system:kube-scheduler",
@@ -229,6 +229,38 @@ def _system_roles() -> list[Document]:
 def _metrics_roles() -> list[Document]:
     """What the manifests of a metrics server install."""
     return [_role("system:aggregated-metrics-reader", ("metrics.k8s.io", "nodes pods", READ), aggregate_to="view")]
+
+
+def node_role() -> Document:
+    """The rights of kubelets, which the Node authorizer divides among them."""
+    return _role(
+        "system:node",
+        *REVIEWS,
+        ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
+        ("", "services", READ),
+        ("", "nodes", f"create {READ}"),
+        ("", "nodes/status", "patch update"),
+        ("", "nodes", "patch update"),
+        *EVENTS,
+        ("", "pods", READ),
+        ("", "pods", "create delete"),
+        ("", "pods/status", "patch update"),
+        ("", "pods/eviction", "create"),
+        ("", "configmaps secrets", READ),
+        ("", "persistentvolumeclaims persistentvolumes", "get"),
+        ("", "endpoints", "get"),
+        (_CERTIFICATES, "certificatesigningrequests", f"create {READ}"),
+        ("coordination.k8s.io", "leases", "create delete get patch update"),
+        ("storage.k8s.io", "volumeattachments", "get"),
+        ("", "serviceaccounts/token", "create"),
+        ("", "persistentvolumeclaims/status", "get patch update"),
+        ("storage.k8s.io", "csidrivers", READ),
+        ("storage.k8s.io", "csinodes", "create delete get patch update"),
+        ("node.k8s.io", "runtimeclasses", READ),
+        ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceslices", "deletecollection"),
+        ("", "serviceaccounts", "get"),
+    )
 
 
 def _certificate_roles() -> list[Document]:
@@ -305,6 +337,12 @@ def cluster_role_bindings() -> list[Document]:
         _binding("system:monitoring", "Group", "system:monitoring"),
         _binding("system:service-account-issuer-discovery", "Group", "system:serviceaccounts"),
         _binding("system:node", "Group"),
+        _binding("system:node-proxier", "User", "system:kube-proxy"),
+        # As kubeadm does: certificates of nodes are approved without an administrator.
+        _binding("system:node-bootstrapper", "Group", "system:bootstrappers"),
+        _binding(f"{_NODE_REQUESTS}:nodeclient", "Group", "system:bootstrappers"),
+        _binding(f"{_NODE_REQUESTS}:selfnodeclient", "Group", "system:nodes"),
+        _binding("system:kubelet-api-admin", "User", KUBELET_CALLER),
         _binding("system:kube-scheduler", "User", "system:kube-scheduler"),
         _binding("system:volume-scheduler", "User", "system:kube-scheduler"),
         _binding("system:kube-controller-manager", "User", "system:kube-controller-manager"),

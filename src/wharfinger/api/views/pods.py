@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -215,7 +216,7 @@ class PodSpec(View, frozen=True):
     host_network: bool = False
     host_users: bool | None = None  # true when absent
     scheduling_group: PodSchedulingGroup | None = None
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[Volume, ...] = ()  # without those of which only the name is known
     resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
@@ -223,6 +224,12 @@ class PodSpec(View, frozen=True):
     runtime_class_name: str | None = None
     hostname: str = ""
     subdomain: str = ""
+
+    def __post_init__(self) -> None:
+        # Almost every pod of a real cluster has one with the token of its service account, which concerns no decision.
+        if self.volumes and any(volume == Volume(name=volume.name) for volume in self.volumes):
+            kept = tuple(volume for volume in self.volumes if volume != Volume(name=volume.name))
+            msgspec.structs.force_setattr(self, "volumes", kept)
 
 
 class ContainerRunning(View, frozen=True):
@@ -236,9 +243,14 @@ class ContainerTerminated(View, frozen=True):
     finished_at: str = ""
 
 
+class ContainerWaiting(View, frozen=True):
+    reason: str = ""
+
+
 class ContainerState(View, frozen=True):
     """At most one is set; if none is, the container is waiting."""
 
+    waiting: ContainerWaiting | None = None
     running: ContainerRunning | None = None
     terminated: ContainerTerminated | None = None
 
@@ -248,6 +260,7 @@ class ContainerStatus(View, frozen=True):
     state: ContainerState = field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
+    container_id: str = field(name="containerID", default="")
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
 
