@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
-from wharfinger.admission.service_accounts import TOKEN_SECONDS
 from wharfinger.api.errors import BadRequest, conflict, invalid_object, not_found
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, FieldRequirement, parse_field_selector
 from wharfinger.api.times import format_time
+from wharfinger.api.token_volumes import TOKEN_SECONDS
 from wharfinger.api.views.rbac import PolicyRule
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.tokens import AUDIENCE, BoundObject, InvalidToken, Lookup, TokenSigner
