@@ -65,7 +65,8 @@ def make_cgroups() -> None:
 
 
 def remove_cgroups() -> None:
-    for root in _hierarchies():
+    """The runtime may have made more of them than the kubelet."""
+    for root in (_CGROUPS, *_CGROUPS.iterdir()):
         for folder, _, _ in os.walk(root / _CGROUP_ROOT[1:], topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
