@@ -48,6 +48,7 @@ from wharfinger.apiserver.flow_control import FlowControlObjects
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
+from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
@@ -116,6 +117,7 @@ async def open_application(
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
     store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
+    provide_metrics(store, now)
     services = ApiServices(store, application.discovery)
 
     def kind_changed(kind: Kind) -> None:
