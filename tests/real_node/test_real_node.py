@@ -34,7 +34,9 @@ def test_a_kubelet_joins_with_a_bootstrap_token(cluster: RealCluster) -> None:
 
 def test_containers_run_and_their_output_is_the_log(kubectl: Tenant) -> None:
     kubectl.apply(pod("p", "echo one; echo two >&2; sleep 1; echo three; exit 7", restartPolicy="Never"))
-    assert kubectl("logs", "p", "--follow", "--pod-running-timeout=60s").split() == ["one", "two", "three"]
+    until("it starts", lambda: "waiting" not in kubectl.get("pod", "p")["status"]["containerStatuses"][0]["state"])
+    lines = kubectl("logs", "p", "--follow").split()
+    assert (sorted(lines[:2]), lines[2:]) == (["one", "two"], ["three"])  # two pipes have no order between them
     kubectl.wait("pod/p", "jsonpath={.status.phase}=Failed")
     (status,) = kubectl.get("pod", "p")["status"]["containerStatuses"]
     assert status["state"]["terminated"]["exitCode"] == 7
@@ -115,6 +117,20 @@ def test_nodes_pods_and_services_are_proxied(kubectl: Tenant) -> None:
     kubectl("expose", "pod", "p", "--name=s", "--port=80", "--target-port=8080")
     path = f"{base}/services/s:80/proxy/index.html"
     until("the service has endpoints", lambda: kubectl("get", "--raw", path) == "hello\n", 30)
+
+
+def test_usage_is_measured(kubectl: Tenant) -> None:
+    kubectl.apply(pod("p", "while true; do :; done", container={"resources": {"limits": {"cpu": "200m"}}}))
+    kubectl.wait("pod/p")
+
+    def used() -> bool:
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{kubectl.namespace}/pods/p"
+        (container,) = json.loads(kubectl("get", "--raw", path))["containers"]
+        return int(container["usage"]["cpu"].removesuffix("n")) > 50_000_000
+
+    until("the usage of the container is known", used)
+    assert kubectl("top", "pod", "p", "--no-headers").split()[0] == "p"
+    assert any(line.startswith(NODE) for line in kubectl("top", "nodes").splitlines())
 
 
 def test_pods_read_config_maps_and_secrets(kubectl: Tenant) -> None:
