@@ -45,6 +45,7 @@ from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.flow_control import FlowControlObjects
+from wharfinger.apiserver.kubelet_metrics import KubeletMetrics
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
@@ -103,6 +104,7 @@ async def open_application(
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
+    kubelets = KubeletProxy(KubeletTls(pki))
     application = ApiServerApplication(
         store,
         authenticator=authenticator,
@@ -110,14 +112,15 @@ async def open_application(
         rbac=keeper.index,
         authorizer=authorizer,
         lookup=lookup,
-        kubelets=KubeletProxy(KubeletTls(pki)),
+        kubelets=kubelets,
         now=now,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
     store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
-    provide_metrics(store, now)
+    measured = KubeletMetrics(store, kubelets, now)
+    provide_metrics(store, now, real=measured)
     services = ApiServices(store, application.discovery)
 
     def kind_changed(kind: Kind) -> None:
@@ -131,10 +134,12 @@ async def open_application(
         await one.start()
     expiry = EventExpiry(store, now)
     expiry.start()
+    measured.start()
     application.ready = True
     try:
         yield application
     finally:
+        await measured.stop()
         await expiry.stop()
         for one in keepers:
             await one.stop()
