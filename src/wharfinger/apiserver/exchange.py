@@ -14,6 +14,7 @@ import yaml
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
 from wharfinger.api.go_text import json_type
+from wharfinger.api.yaml_reader import BadYaml, read_request, resolve
 from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
@@ -30,9 +31,6 @@ _READ_SECONDS = 60.0  # limit for receiving a body
 
 _WARNINGS, _WARNING = 4096, 256  # limits in characters: of all warnings, and of each one if that is exceeded
 _MAX_WARNINGS = 50  # Python's HTTP client accepts at most 100 headers
-_MAX_DEPTH = 200  # of a YAML body
-_MAX_ALIASES = 1000
-_MAX_NODES = 1_000_000
 _EXCERPT = 30  # bytes of a malformed body in messages
 
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
@@ -195,16 +193,6 @@ def warning_header(text: str) -> bytes:
     return f'299 - "{escaped}"'.encode()
 
 
-class _KubernetesLoader(yaml.CSafeLoader):
-    """Keeps timestamps as strings, as Kubernetes does."""
-
-
-_KubernetesLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 @dataclass(slots=True)
 class Body:
     """A decoded body and its JSON."""
@@ -243,61 +231,35 @@ def _summary(data: bytes) -> str:
 
 def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
     """Decodes YAML; error messages are put between `before` and `after`."""
+    if data[:1] == b"{":
+        # Most clients send JSON as YAML, for example kubectl for server-side apply.
+        try:
+            return _JSON_OF_YAML.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
     try:
-        _check_yaml(data)
-        return _plain(yaml.load(data, _KubernetesLoader), [_MAX_NODES])
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-    except yaml.MarkedYAMLError as error:
+        reading = read_request(data)
+    except BadYaml as error:
         raise BadRequest(f"{before}{_yaml_fault(error)}{after}") from None
-    except (UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        reason = str(error).replace("\n", " ")
-        raise BadRequest(f"{before}{reason}{after}") from None
+    if reading.faults:
+        line, _, message = reading.faults[0]
+        raise BadRequest(f"{before}yaml: line {line}: {message}{after}")
+    return reading.value
 
 
-def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
+_JSON_OF_YAML = msgspec.json.Decoder(float_hook=resolve)
+
+
+def _yaml_fault(error: BadYaml) -> str:
     """The message of Go's YAML decoder, whose line numbers start at 0 except in scanner errors."""
-    marks = (error.context_mark, error.problem_mark)
+    cause = error.__cause__
+    if not isinstance(cause, yaml.MarkedYAMLError):
+        return f"yaml: {error}"
+    marks = (cause.context_mark, cause.problem_mark)
     line = next((mark.line for mark in marks if mark is not None and mark.line), 0)
-    if line and isinstance(error, yaml.scanner.ScannerError):
+    if line and isinstance(cause, yaml.scanner.ScannerError):
         line += 1
-    return f"yaml: line {line}: {error.problem}" if line else f"yaml: {error.problem}"
-
-
-def _check_yaml(data: bytes) -> None:
-    """Rejects deep nesting, on which the C loader overflows its stack, and many aliases, which can expand without bound."""
-    depth = aliases = 0
-    for event in yaml.parse(data, _KubernetesLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        if depth > _MAX_DEPTH or aliases > _MAX_ALIASES:
-            raise BadRequest("the body is nested too deeply or refers to itself too often")
-
-
-def _plain(value: Any, left: list[int]) -> Any:
-    """Converts to JSON types with string keys, as sigs.k8s.io/yaml does. `left` is the remaining budget of values."""
-    left[0] -= 1
-    if left[0] < 0:
-        raise BadRequest("the body holds too many values")
-    if isinstance(value, dict):
-        return {_key(key): _plain(item, left) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, left) for item in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise ValueError(f"a {type(value).__name__} cannot be represented in JSON")
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, str | int | float):
-        return str(key)
-    raise ValueError("keys must be strings")
+    return f"yaml: line {line}: {cause.problem}" if line else f"yaml: {cause.problem}"
 
 
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'

@@ -10,6 +10,7 @@ import msgspec
 
 from wharfinger.api.errors import BadRequest, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, too_long
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.apiserver.request_info import QueryParameters
@@ -142,7 +143,7 @@ def list_options(query: QueryParameters, *, watch: bool) -> ListOptions:
         faults.append(invalid("limit", limit, "must be greater than or equal to 0"))
     if faults:
         raise invalid_object(_META, "ListOptions", "", faults)
-    if version and not version.isdigit():
+    if version and parse_uint64(version) is None:
         fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax')
         raise invalid_object(_META, "ListOptions", "", [fault])
     timeout = query.number("timeoutSeconds")

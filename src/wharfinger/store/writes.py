@@ -23,6 +23,7 @@ from wharfinger.api.errors import (
 )
 from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
 from wharfinger.store import metadata, namespaces, rules
@@ -345,10 +346,10 @@ class Writer:
             if update and call.kind.needs_version:
                 fault = invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
-        elif not given.isdecimal():
+        elif (version := parse_uint64(given)) is None:
             fault = invalid("metadata.resourceVersion", given, f'strconv.ParseUint: parsing "{given}": invalid syntax')
             raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
-        elif int(given) != stored.version:
+        elif version != stored.version:
             raise conflict(call.resource.group, call.kind.plural, call.name)
         meta["resourceVersion"] = str(stored.version)
 
