@@ -1,6 +1,7 @@
 """Where the programs of a real Kubernetes come from: KUBEBUILDER_ASSETS, or built once and kept outside the tree.
 
-    python -m tests.kubernetes.binaries         makes what is missing
+    python -m tests.kubernetes.binaries                     makes what is missing of what every test needs
+    python -m tests.kubernetes.binaries kubelet e2e.test    makes these, too
 
 It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 
 VERSION = "1.36.4"
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+ON_DEMAND = ("kubelet", "e2e.test")  # only some tests need these
 HERE = Path(__file__).resolve().parent
 
 
@@ -44,9 +46,10 @@ def cache() -> Path:
     return root / "wharfinger" / f"kubernetes-{VERSION}"
 
 
-def find_or_make() -> Binaries:
+def find_or_make(*on_demand: str) -> Binaries:
     """What the tests run. Takes some ten minutes on two cores where everything has to be built first."""
     made = cache()
+    wanted = (*KUBERNETES, *on_demand)
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         # The ecosystem's assets hold no controller manager and no scheduler: what we built before fills the gap.
         binaries = Binaries(Path(assets), made)
@@ -55,7 +58,7 @@ def find_or_make() -> Binaries:
                 raise NoBinaries(f"KUBEBUILDER_ASSETS is {assets}, but there is no {name} in it")
     else:
         binaries = Binaries(made)
-    missing = [name for name in KUBERNETES if not binaries.has(name)]
+    missing = [name for name in wanted if not binaries.has(name)]
     if missing and shutil.which("go") is None:
         raise NoBinaries(
             f"no {', '.join(missing)}: set KUBEBUILDER_ASSETS to a folder with them, or install Go to build them"
@@ -63,7 +66,7 @@ def find_or_make() -> Binaries:
     made.mkdir(parents=True, exist_ok=True)
     with (made / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once must not build twice, or use what is half written
-        missing = [name for name in KUBERNETES if not binaries.has(name)]
+        missing = [name for name in wanted if not binaries.has(name)]
         if missing:
             _build(missing, made)
         if not binaries.has("etcd"):
@@ -74,16 +77,23 @@ def find_or_make() -> Binaries:
 def _build(names: list[str], target: Path) -> None:
     print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
     partial = target / "partial"
-    flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{VERSION}"
-    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
-    command = ["go", "build", "-ldflags", flags, "-o", f"{partial}/", *packages]
     partial.mkdir(exist_ok=True)
-    done = subprocess.run(command, cwd=HERE / "binaries", check=False)
-    if done.returncode:
-        raise NoBinaries(f"{' '.join(command[:2])} failed (exit code {done.returncode})")
+    flags = ["-ldflags", f"-s -w -X k8s.io/component-base/version.gitVersion=v{VERSION}"]
+    programs = [name for name in names if name != "e2e.test"]
+    if programs:
+        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in programs]
+        _run(["go", "build", *flags, "-o", f"{partial}/", *packages])
+    if "e2e.test" in names:
+        _run(["go", "test", "-c", *flags, "-o", f"{partial}/e2e.test", "k8s.io/kubernetes/test/e2e"])
     for name in names:
         (partial / name).replace(target / name)
     partial.rmdir()
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=HERE / "binaries", check=False)
+    if done.returncode:
+        raise NoBinaries(f"{' '.join(command[:2])} failed (exit code {done.returncode})")
 
 
 def _install_etcd(target: Path) -> None:
@@ -100,8 +110,11 @@ def _install_etcd(target: Path) -> None:
 
 
 def main() -> None:
+    on_demand = sys.argv[1:]
+    if unknown := sorted(set(on_demand) - {*KUBERNETES, *ON_DEMAND}):
+        sys.exit(f"Error: no such program: {', '.join(unknown)} (there are {', '.join((*KUBERNETES, *ON_DEMAND))})")
     try:
-        find_or_make()
+        find_or_make(*on_demand)
     except NoBinaries as error:
         if "kubernetes" in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
             sys.exit(f"Error: {error}")

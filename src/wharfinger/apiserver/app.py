@@ -21,8 +21,10 @@ from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
 from wharfinger.apiserver.health import ENDPOINTS, HealthEndpoints
+from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
+from wharfinger.apiserver.pod_streams import PodStreams
 from wharfinger.apiserver.request_info import RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
@@ -100,7 +102,8 @@ class ApiServerApplication:
         )
         self.watchers = Watchers(watching, now)
         reviews = VirtualResources(rbac, authenticator, signer, lookup, now)
-        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, now)
+        streams = PodStreams(store, rbac.allowed, KubeletProxy(), self.watchers, now)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {

@@ -34,8 +34,12 @@ _OTHER_KINDS = {
     "binding": ("", "v1", "Binding", ("create",)),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
+    "exec": ("", "v1", "PodExecOptions", ("create", "get")),
+    "attach": ("", "v1", "PodAttachOptions", ("create", "get")),
+    "portforward": ("", "v1", "PodPortForwardOptions", ("create", "get")),
 }
-_SUBRESOURCE_VERBS = {"finalize": ("update",)}
+_SUBRESOURCE_VERBS = {"finalize": ("update",), "log": ("get",)}
+CONNECTED = frozenset(("exec", "attach", "portforward", "log"))  # no objects: streams to and from a kubelet
 
 
 def version_priority(version: str) -> tuple[int, int, int]:

@@ -52,6 +52,7 @@ class ApiExchange:
         "parts",
         "path",
         "query",
+        "raw_query",
         "status",
         "user",
         "warnings",
@@ -63,7 +64,8 @@ class ApiExchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.parts: list[str] = [part for part in self.path.split("/") if part]
-        self.query = QueryParameters(scope["query_string"])
+        self.raw_query: bytes = scope["query_string"]
+        self.query = QueryParameters(self.raw_query)
         headers: dict[bytes, bytes] = {}
         self.impersonates = False
         for name, value in scope["headers"]:

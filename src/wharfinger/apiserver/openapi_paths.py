@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.schema.definitions import META
-from wharfinger.apiserver.discovery import subresources
+from wharfinger.apiserver.discovery import CONNECTED, subresources
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +79,9 @@ def operations(flavour: Flavour, kind: Kind, group: str, version: str, schema_of
     if single:
         paths[f"{base}/{{name}}"] = own.path(single, (*scope, "name"))
     for part, (part_group, part_version, part_kind, verbs) in subresources(kind, group, version).items():
+        if part in CONNECTED:
+            paths[f"{base}/{{name}}/{part}"] = own.connection(part, part_kind, verbs, (*scope, "name"))
+            continue
         part_name = name if part_kind == kind.kind else schema_of(part_group, part_version, part_kind, kind)
         other = _Describer(flavour, (part_group, part_version, part_kind), part_name, kind, part)
         paths[f"{base}/{{name}}/{part}"] = other.path(verbs, (*scope, "name"))
@@ -104,6 +107,31 @@ class _Describer:
             *(self._path_parameter(name) for name in inside),
             *self._query_parameters(_PRETTY),
         ]
+        return made
+
+    def connection(self, part: str, kind: str, verbs: tuple[str, ...], inside: tuple[str, ...]) -> Document:
+        """The path of a subresource that is a stream to and from a kubelet."""
+        named = {**self._named, "kind": kind}
+        owner = "".join(word.capitalize() for word in (named["group"].split(".")[0] or "core", named["version"]))
+        answer: Document = {"description": "OK"}
+        if self._flavour is TWO:
+            answer["schema"] = {"type": "string"}
+        else:
+            answer["content"] = {"*/*": {"schema": {"type": "string"}}}
+        made: Document = {}
+        for verb in verbs:
+            method = _METHODS[verb]
+            word = "read" if part == "log" else f"connect{method.capitalize()}"
+            made[method] = {
+                "operationId": f"{word}{owner}Namespaced{self._kind.kind}{part.capitalize()}",
+                "description": f"connect to {part} of {self._kind.kind}",
+                "tags": [f"{named['group'].split('.')[0] or 'core'}_{named['version']}"],
+                "x-kubernetes-action": "get" if part == "log" else "connect",
+                "x-kubernetes-group-version-kind": named,
+                "responses": {"200": answer, "401": {"description": "Unauthorized"}},
+                **({"consumes": ["*/*"], "produces": ["*/*"], "schemes": ["https"]} if self._flavour is TWO else {}),
+            }
+        made["parameters"] = [self._path_parameter(name) for name in inside]
         return made
 
     def _operation(self, verb: str, inside: tuple[str, ...], everywhere: bool) -> Document:

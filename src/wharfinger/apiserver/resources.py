@@ -15,11 +15,12 @@ from wharfinger.api.schema.decoding import OutOfRange, WrongType
 from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.selectors import FieldRequirement
 from wharfinger.apiserver import tables
-from wharfinger.apiserver.discovery import subresources
+from wharfinger.apiserver.discovery import CONNECTED, subresources
 from wharfinger.apiserver.exchange import ApiExchange, Body, decode, object_body
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
+from wharfinger.apiserver.pod_streams import PodStreams
 from wharfinger.apiserver.request_info import RequestInfo
 from wharfinger.apiserver.structure import Structure, Structures
 from wharfinger.apiserver.virtual_resources import VirtualResources
@@ -86,11 +87,15 @@ class ResourceHandler:
     structures: Structures
     virtual: VirtualResources
     watchers: Watchers
+    pod_streams: PodStreams
     now: Callable[[], float]
 
     async def serve(self, exchange: ApiExchange, located: Located) -> None:
         if located.kind.deprecated:
             exchange.warnings.append(located.kind.deprecated)
+        if located.info.subresource in CONNECTED:
+            await self.pod_streams.serve(exchange, located.info)
+            return
         await _VERBS[located.info.verb](self, exchange, located)
 
     # Reading

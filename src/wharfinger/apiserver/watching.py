@@ -42,6 +42,13 @@ class Watchers:
         for watch in list(self._open):
             watch.close()
 
+    def add(self, watch: Closable) -> None:
+        """Registers another stream that ends when the server stops."""
+        self._open.add(watch)
+
+    def discard(self, watch: Closable) -> None:
+        self._open.discard(watch)
+
     async def serve(
         self,
         exchange: ApiExchange,

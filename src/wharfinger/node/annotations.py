@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wharfinger.api.numbers import parse_uint64
+from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, parse_duration
 
 PREFIX = "wharfinger.dev/"
@@ -46,3 +47,15 @@ def exit_code(annotations: Mapping[str, str], attempt: int) -> int:
 
 def is_true(text: str | None) -> bool:
     return text is not None and text.lower() == "true"
+
+
+def simulation_mark(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool | None:
+    """Whether a node says that it is simulated; None if it says nothing. The label has precedence."""
+    mark = labels.get(SIMULATED, annotations.get(SIMULATED))
+    return None if mark is None else is_true(mark)
+
+
+def node_is_simulated(node: Document) -> bool:
+    """Whether a node, as stored, is simulated: marked by `wharf up`, `wharf nodes` or a user. All others have a kubelet."""
+    metadata = node.get("metadata") or {}
+    return bool(simulation_mark(metadata.get("labels") or {}, metadata.get("annotations") or {}))

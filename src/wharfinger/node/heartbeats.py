@@ -19,6 +19,7 @@ from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background_sleep
+from wharfinger.node.annotations import SIMULATED, simulation_mark
 from wharfinger.node.kubelet import ManagedNodes, is_down
 
 log = logging.getLogger(__name__)
@@ -77,13 +78,17 @@ class Heartbeats(Controller[str]):
             return
         now = self._clock.now()
         stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
-        if node.ready and node.status.addresses and not stale:
+        if node.ready and node.status.addresses and not stale and not self._unmarked(node):
             return
         await self._report(node, now)
 
     def _changed(self, node: Node) -> None:
-        if self._managed(node) and not is_down(node) and not node.ready:
+        if self._managed(node) and not is_down(node) and (not node.ready or self._unmarked(node)):
             self.queue.add(node.metadata.name)
+
+    def _unmarked(self, node: Node) -> bool:
+        """Whether a node still needs the annotation that tells API servers that it has no kubelet to ask."""
+        return not self._implicit and simulation_mark(node.metadata.labels, node.metadata.annotations) is None
 
     async def _report(self, node: Node, now: float) -> None:
         stamp = format_time(now)
@@ -108,11 +113,14 @@ class Heartbeats(Controller[str]):
         }
         if not node.status.addresses:
             status["addresses"] = [{"type": "Hostname", "address": node.metadata.name}]
+        metadata: Document = {"uid": node.metadata.uid}
+        if self._unmarked(node):
+            metadata["annotations"] = {SIMULATED: "true"}
         try:
             await self._client.patch(
                 NODES,
                 node.metadata.name,
-                {"metadata": {"uid": node.metadata.uid}, "status": status},
+                {"metadata": metadata, "status": status},
                 type=PatchType.STRATEGIC,
                 subresource="status",
             )

@@ -25,7 +25,7 @@ from wharfinger.client.pods import index_by_node, patch_pod_status
 from wharfinger.client.timers import Clock
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import PodAddresses
-from wharfinger.node.annotations import DOWN, SIMULATED, is_true
+from wharfinger.node.annotations import DOWN, is_true, simulation_mark
 from wharfinger.node.capacity import NodeUsage
 
 
@@ -36,8 +36,8 @@ class ManagedNodes:
     everything: bool = False
 
     def __call__(self, node: Node) -> bool:
-        mark = node.metadata.labels.get(SIMULATED, node.metadata.annotations.get(SIMULATED))
-        return self.everything if mark is None else is_true(mark)
+        mark = simulation_mark(node.metadata.labels, node.metadata.annotations)
+        return self.everything if mark is None else mark
 
 
 def is_down(node: Node) -> bool:

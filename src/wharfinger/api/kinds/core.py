@@ -30,7 +30,8 @@ def _template(document: Document, old: Document | None) -> Iterator[FieldError]:
 
 POD = Kind(
     "", "Pod", "pods", short_names=("po",), categories=("all",), status=True,
-    subresources=("binding", "eviction", "ephemeralcontainers", "resize"), graceful=True,
+    subresources=("binding", "eviction", "ephemeralcontainers", "resize", "log", "exec", "attach", "portforward"),
+    graceful=True,
     selectable=(
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
         "status.phase", "status.podIP", "status.nominatedNodeName",
