@@ -6,7 +6,7 @@ import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import yaml
@@ -15,6 +15,7 @@ from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
 from wharfinger.api.go_text import json_type
 from wharfinger.api.yaml_reader import BadYaml, read_request, resolve
+from wharfinger.apiserver.audit.recording import AuditRecord
 from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
@@ -36,6 +37,26 @@ _EXCERPT = 30  # bytes of a malformed body in messages
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
 
 
+class RequestConnection(Protocol):
+    """What is known of the connection of a request."""
+
+    owner: str
+
+    @property
+    def body_arrived(self) -> bool:
+        """Whether the whole body has arrived, so that receiving it takes no time."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        ...
+
+    def claim(self, owner: str, *, limited: bool) -> None:
+        """Called when the user of a request is another one than before."""
+        ...
+
+
 class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
@@ -44,8 +65,11 @@ class ApiExchange:
     """A request and its response."""
 
     __slots__ = (
+        "_body",
         "_receive",
         "_send",
+        "audit",
+        "connection",
         "headers",
         "impersonates",
         "method",
@@ -74,6 +98,9 @@ class ApiExchange:
                 self.impersonates = True
         self.headers = headers
         self.user = NOBODY
+        self.audit: AuditRecord | None = None  # if the request is recorded
+        self.connection: RequestConnection | None = scope.get("connection")
+        self._body: bytes | None = None  # once it has been received
         self.warnings: list[str] = []
         self.status = 0  # of the response, once it is sent
 
@@ -81,20 +108,28 @@ class ApiExchange:
         value = self.headers.get(name)
         return default if value is None else value.decode("latin-1")
 
-    async def body(self) -> bytes:
-        """The whole body. Raises ApiError if it is too large or too slow."""
+    async def body(self, meter: Callable[[int], None] | None = None) -> bytes:
+        """The whole body. Raises ApiError if it is too large or too slow.
+
+        `meter` is called with the size of every part of a body that does not arrive at once; it may raise.
+        """
+        if self._body is not None:
+            return self._body
         declared = self.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > MAX_BODY:
+        if declared.isdigit() and (len(declared) > 20 or int(declared) > MAX_BODY):
             raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
-        message = await self._receive()
-        data: bytes = message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        if not message.get("more_body"):
-            if len(data) > MAX_BODY:
-                raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
-            return self._unpacked(data)
-        chunks, size = [data], len(data)
+        if self.connection is None or self.connection.body_arrived:
+            message = await self._receive()
+            data: bytes = message.get("body", b"")
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            if not message.get("more_body"):
+                if len(data) > MAX_BODY:
+                    raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+                return self._unpacked(data)
+            chunks, size = [data], len(data)
+        else:
+            chunks, size, message = [], 0, {"more_body": True}
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 while message.get("more_body"):
@@ -103,6 +138,8 @@ class ApiExchange:
                         raise ClientGone
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
+                    if meter is not None:
+                        meter(len(chunks[-1]))
                     if size > MAX_BODY:
                         raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
         except TimeoutError:
@@ -112,7 +149,20 @@ class ApiExchange:
         return self._unpacked(b"".join(chunks))
 
     def _unpacked(self, data: bytes) -> bytes:
-        return data if self.headers.get(b"content-encoding", b"identity") == b"identity" else _refuse_encoding()
+        if self.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise BadRequest("content encodings of request bodies are not supported")
+        self._body = data
+        return data
+
+    @property
+    def annotations(self) -> dict[str, str] | None:
+        """Where reviewers put their audit annotations; None if the request is not recorded."""
+        return None if self.audit is None else self.audit.annotations
+
+    @property
+    def source(self) -> str:
+        """The address of the client."""
+        return "" if self.connection is None else self.connection.peer
 
     async def gone(self) -> None:
         """Returns when the client has closed the connection."""
@@ -121,6 +171,10 @@ class ApiExchange:
 
     async def answer(self, status: int, body: bytes, media: str = JSON, headers: dict[str, str] | None = None) -> None:
         out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        if self.audit is not None:
+            out.append((b"audit-id", self.audit.id.encode()))
+            if not self.audit.status:
+                self.audit.answered(status, body, json=False)
         for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         if headers:
@@ -138,6 +192,8 @@ class ApiExchange:
     ) -> None:
         """Responds with a document, or with its JSON."""
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        if self.audit is not None:
+            self.audit.answered(status, data, json=True)
         if media == YAML:
             data = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=False).encode()
         elif self._pretty():
@@ -157,6 +213,9 @@ class ApiExchange:
 
     async def start_stream(self, media: str) -> None:
         out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        if self.audit is not None:
+            out.append((b"audit-id", self.audit.id.encode()))
+            self.audit.stream()
         for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         self.status = 200
@@ -167,10 +226,6 @@ class ApiExchange:
 
 
 _LISTS = frozenset((b"accept", b"impersonate-group", b"accept-encoding"))
-
-
-def _refuse_encoding() -> bytes:
-    raise BadRequest("content encodings of request bodies are not supported")
 
 
 def bounded(warnings: list[str]) -> list[str]:
@@ -278,4 +333,7 @@ async def object_body(exchange: ApiExchange, kind: str) -> Body:
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {json_type(value)} into Go value of type {_TYPE_META}"
         raise _unreadable(f"the object provided is unrecognized (must be of type {kind}): ", why, data)
-    return Body(value, data if media == JSON else msgspec.json.encode(value), media)
+    body = Body(value, data if media == JSON else msgspec.json.encode(value), media)
+    if exchange.audit is not None:
+        exchange.audit.concerns(value, body.data)
+    return body

@@ -13,7 +13,7 @@ MAX_UNCLAIMED = 1000
 MAX_PER_OWNER = 1000
 
 
-class Closable(Protocol):
+class LimitedConnection(Protocol):
     """A connection, as far as it matters here."""
 
     owner: str
@@ -34,18 +34,18 @@ class Connections:
     def __init__(self, unclaimed: int = MAX_UNCLAIMED, per_owner: int = MAX_PER_OWNER) -> None:
         self._unclaimed = unclaimed
         self._per_owner = per_owner
-        self._of: dict[str, dict[Closable, None]] = {}  # oldest first
+        self._of: dict[str, dict[LimitedConnection, None]] = {}  # oldest first
         self.aborted = 0
 
-    def opened(self, connection: Closable) -> None:
+    def opened(self, connection: LimitedConnection) -> None:
         self._add(connection, NOBODY, self._unclaimed)
 
-    def claim(self, connection: Closable, owner: str, *, limited: bool = True) -> None:
+    def claim(self, connection: LimitedConnection, owner: str, *, limited: bool = True) -> None:
         """Called when a request of another owner than before is authenticated."""
         self.closed(connection)
         self._add(connection, owner, self._per_owner if limited else None)
 
-    def closed(self, connection: Closable) -> None:
+    def closed(self, connection: LimitedConnection) -> None:
         mine = self._of.get(connection.owner)
         if mine is not None:
             mine.pop(connection, None)
@@ -55,7 +55,7 @@ class Connections:
     def count(self, owner: str) -> int:
         return len(self._of.get(owner, ()))
 
-    def _add(self, connection: Closable, owner: str, limit: int | None) -> None:
+    def _add(self, connection: LimitedConnection, owner: str, limit: int | None) -> None:
         mine = self._of.setdefault(owner, {})
         if limit is not None and len(mine) >= limit:
             oldest = next((one for one in mine if one.idle), None) or next(iter(mine))

@@ -185,6 +185,19 @@ class HttpProtocol(asyncio.Protocol):
         """Whether no request is being answered."""
         return self._answering is None
 
+    def claim(self, owner: str, *, limited: bool) -> None:
+        """Called by the application when the user of a request is another one than before."""
+        if self.connections is None:
+            self.owner = owner
+        elif not self.closed:
+            self.connections.claim(self, owner, limited=limited)
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(address[0]) if address else ""
+
     @property
     def body_arrived(self) -> bool:
         """Whether the body of the request that is being answered has arrived completely."""

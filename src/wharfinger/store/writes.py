@@ -54,6 +54,7 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     applied: Applied | None = None  # for server-side apply
     owners: Any = None  # metadata.managedFields of an update
+    audit: dict[str, str] | None = None  # where reviewers put their audit annotations
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -67,6 +68,7 @@ class Call:
             self.subresource,
             self.dry_run,
             dict(self.options),
+            self.audit,
         )
 
     def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:

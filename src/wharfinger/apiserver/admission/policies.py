@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicies: CEL validations of requests, with the messages of kube-apiserver.
 
-Failures with the action Audit, and audit annotations, are written to the server's log.
+Failures with the action Audit, and audit annotations, become annotations of the audit event.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 _MAX_MESSAGE = 5 * 1024
 _MAX_ANNOTATION = 10 * 1024
+_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 _VARIABLE = re.compile(r"\bvariables\s*\.\s*([A-Za-z_]\w*)")
 
 
@@ -102,7 +103,9 @@ class PolicyReviewer:
             return PASS
         warnings: list[str] = []
         refused: ApiError | None = None
-        for denial in self._denials(request, bindings):
+        audit: dict[str, str] = {}
+        failures: list[Document] = []
+        for denial in self._denials(request, bindings, audit):
             binding = denial.binding
             actions = binding.actions if binding is not None else ["Deny"]
             if "Warn" in actions and binding is not None:
@@ -111,12 +114,16 @@ class PolicyReviewer:
                     f"with binding '{binding.name}': {denial.message}"
                 )
             if "Audit" in actions:
-                _audit(denial, request)
+                failures.append(_audited(denial))
             if "Deny" in actions and refused is None:
                 refused = denial.error(request)
-        return Review(refused, warnings) if refused is not None or warnings else PASS
+        if failures:
+            audit[_FAILURE] = msgspec.json.encode(failures).decode()
+        return Review(refused, warnings, audit) if refused is not None or warnings or audit else PASS
 
-    def _denials(self, request: Request, bindings: dict[str, list[PolicyBinding]]) -> Iterator[PolicyDenial]:
+    def _denials(
+        self, request: Request, bindings: dict[str, list[PolicyBinding]], audit: dict[str, str]
+    ) -> Iterator[PolicyDenial]:
         labels = admission_review.namespace_labels(request, self._store.peek)
         for policy in self._policies.get():
             bound = bindings.get(policy.name)
@@ -127,10 +134,15 @@ class PolicyReviewer:
                 continue
             for binding in bound:
                 if binding.matcher.find(request, self._store.registry, labels, all_without_rules=True) is not None:
-                    yield from self._bound_denials(policy, binding, request, matched)
+                    yield from self._bound_denials(policy, binding, request, matched, audit)
 
     def _bound_denials(
-        self, policy: AdmissionPolicy, binding: PolicyBinding, request: Request, matched: Resource
+        self,
+        policy: AdmissionPolicy,
+        binding: PolicyBinding,
+        request: Request,
+        matched: Resource,
+        audit: dict[str, str],
     ) -> Iterator[PolicyDenial]:
         try:
             params = self._params(policy, binding, request)
@@ -151,7 +163,9 @@ class PolicyReviewer:
             for index, message, reason in evaluation.failures():
                 yield PolicyDenial(policy, binding, message, reason, index)
             for key, value in evaluation.annotations():
-                log.info("audit: %s/%s: %s", policy.name, key, value)
+                name = f"{policy.name}/{key}"
+                known = audit.get(name)  # bindings and parameters may give different values
+                audit[name] = value if known is None or value in known.split(", ") else f"{known}, {value}"
 
     def _params(self, policy: AdmissionPolicy, binding: PolicyBinding, request: Request) -> list[Document | None]:
         """The parameters to evaluate with in turn; a policy without parameters is evaluated once."""
@@ -315,20 +329,12 @@ def _read_bindings(stored: Iterable[ObjectVersion]) -> dict[str, list[PolicyBind
     return found
 
 
-def _audit(denial: PolicyDenial, request: Request) -> None:
+def _audited(denial: PolicyDenial) -> Document:
     assert denial.binding is not None
-    failure = {
+    return {
         "message": denial.message,
         "policy": denial.policy.name,
         "binding": denial.binding.name,
         "expressionIndex": denial.index,
         "validationActions": denial.binding.actions,
     }
-    log.info(
-        "audit: validation.policy.admission.k8s.io/validation_failure: %s %s/%s by %s: %s",
-        request.resource.group_plural,
-        request.namespace,
-        request.name,
-        request.user.name,
-        msgspec.json.encode([failure]).decode(),
-    )

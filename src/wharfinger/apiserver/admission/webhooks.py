@@ -162,6 +162,9 @@ class WebhookReviewer:
             answer = await self._ask(hook, _review(request, invocation, self._store.registry, uid))
             response = _response(hook, answer, uid)
             warnings += [str(text) for text in response.get("warnings") or ()]
+            if request.audit is not None:
+                for key, value in (response.get("auditAnnotations") or {}).items():
+                    request.audit.setdefault(f"{hook.name}/{key}", str(value))
             if not response.get("allowed"):
                 raise _denial(hook, response.get("status") or {})
             patch = response.get("patch") if hook.mutating else None
