@@ -29,7 +29,15 @@ from wharfinger.apiserver.admission.matching import (
     selector,
 )
 from wharfinger.apiserver.expressions import BOOL, NULL, STRING, bind, expression, typed_expression
-from wharfinger.cel import Bindings, CostExceeded, EvaluationError, InvalidExpression, MissingVariable, Program
+from wharfinger.cel import (
+    Bindings,
+    CostExceeded,
+    EvaluationBudget,
+    EvaluationError,
+    InvalidExpression,
+    MissingVariable,
+    Program,
+)
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -101,6 +109,10 @@ class PolicyReviewer:
         bindings = self._bindings.get()
         if not bindings or exempt(request.resource):
             return PASS
+        with EvaluationBudget():
+            return self._review(request, bindings)
+
+    def _review(self, request: Request, bindings: dict[str, list[PolicyBinding]]) -> Review:
         warnings: list[str] = []
         refused: ApiError | None = None
         audit: dict[str, str] = {}

@@ -29,6 +29,7 @@ from wharfinger.apiserver.admission import review as admission_review
 from wharfinger.apiserver.admission.authorizer import Authorize
 from wharfinger.apiserver.admission.matching import MatchConditionError, RequestMatcher, conditions_hold, exempt
 from wharfinger.apiserver.expressions import bind
+from wharfinger.cel import EvaluationBudget
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -146,8 +147,9 @@ class WebhookReviewer:
             variables = admission_review.variables(request, self._store.registry, matched)
             bindings = bind(variables, authorize=self._authorize)
             try:
-                if not conditions_hold(hook.conditions, bindings, fails=hook.fails):
-                    return None
+                with EvaluationBudget():
+                    if not conditions_hold(hook.conditions, bindings, fails=hook.fails):
+                        return None
             except MatchConditionError as error:
                 raise forbidden(request.resource.group, request.resource.plural, request.name, str(error)) from None
         return WebhookInvocation(hook, matched)
