@@ -19,6 +19,8 @@ _UNITS = {
 }
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _LONGEST = 400  # characters of a duration; Go's largest, 292 years to the nanosecond, has 22
+LONGEST_DURATION = "2562047h47m16s"  # Go counts nanoseconds in 64 bits
+_LONGEST_NANOS = 2**63 - 1
 
 
 class BadTime(ValueError):
@@ -43,6 +45,8 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not body or position != len(body):
         raise BadTime(f"invalid duration {text!r}: want numbers with units, such as 90s, 1h30m or 250ms")
+    if total * 1_000_000_000 > _LONGEST_NANOS:
+        raise BadTime(f"invalid duration {text!r}: longer than {LONGEST_DURATION}")
     return float(sign * total)
 
 

@@ -14,10 +14,12 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 import wharfinger
+from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import MASTERS, Attributes, RbacDecision, RbacIndex
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, InternalError
 from wharfinger.api.registry import Kind
+from wharfinger.api.selectors import BadSelector, parse_field_selector
 from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
@@ -28,7 +30,8 @@ from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.pod_streams import PodStreams
-from wharfinger.apiserver.request_info import RequestInfo, request_info
+from wharfinger.apiserver.proxy_subresources import ProxySubresources
+from wharfinger.apiserver.request_info import LONG_RUNNING, RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
@@ -40,8 +43,7 @@ from wharfinger.store.store import Store
 log = logging.getLogger(__name__)
 
 KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
-# Requests that may take long, besides watches: upstream's long-running subresources.
-_LONG = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+_SELECTING = frozenset(("list", "watch", "deletecollection"))
 
 Handler = Callable[[ApiExchange], Awaitable[None]]
 
@@ -56,7 +58,9 @@ class ApiServerApplication:
         authenticator: Authenticator,
         signer: TokenSigner,
         rbac: RbacIndex,
+        authorizer: Authorizer,
         lookup: Lookup,
+        kubelets: KubeletProxy,
         now: Callable[[], float] = time.time,
         limits: FairnessLimits | None = None,
         auditor: Auditor | None = None,
@@ -68,9 +72,10 @@ class ApiServerApplication:
         self.metrics = CollectorRegistry()
         self._authenticator = authenticator
         self._signer = signer
-        self._rbac = rbac
-        self._discovery = Discovery(store.registry)
-        self._openapi = OpenApi(store.registry, self._discovery)
+        self._authorizer = authorizer
+        self._kubelets = kubelets
+        self.discovery = Discovery(store.registry)
+        self._openapi = OpenApi(store.registry, self.discovery)
         self._structures = Structures(store.registry)
         self._auditor = auditor
         self._requests = CounterSeries(
@@ -114,9 +119,10 @@ class ApiServerApplication:
             lambda: store.version
         )
         self.watchers = Watchers(watching, now)
-        reviews = VirtualResources(rbac, authenticator, signer, lookup, now)
-        streams = PodStreams(store, rbac.allowed, KubeletProxy(), self.watchers, now)
-        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, now)
+        reviews = VirtualResources(rbac, authorizer, authenticator, signer, lookup, now)
+        streams = PodStreams(store, authorizer.allowed, kubelets, self.watchers, now)
+        proxy = ProxySubresources(store, kubelets)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, proxy, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {
@@ -144,7 +150,9 @@ class ApiServerApplication:
             exchange = ApiExchange(scope, receive, send)
             parts = exchange.parts
             info = request_info(parts, exchange.method, exchange.query) if parts else None
-            user = exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), parts)
+            user = exchange.user = self._authenticator.authenticate(
+                exchange.header(b"authorization"), parts, scope.get("client_certificate")
+            )
             exempt = MASTERS in user.groups
             connection = exchange.connection
             if connection is not None and connection.owner != user.name:
@@ -152,7 +160,7 @@ class ApiServerApplication:
             if self._auditor is not None:
                 exchange.audit = self._auditor.begin(exchange, user, info)
             if exchange.impersonates:
-                exchange.user = impersonated(user, scope["headers"], self._rbac)
+                exchange.user = impersonated(user, scope["headers"], self._authorizer)
                 if exchange.audit is not None:
                     exchange.audit.impersonated = exchange.user
             if info is not None:
@@ -193,7 +201,7 @@ class ApiServerApplication:
         """Waits for the user's turn. The body is received first: while it arrives, the request takes no seat."""
         fairness = self.fairness
         flow = fairness.flow(user.name)
-        if info is not None and (info.verb == "watch" or info.subresource in _LONG):
+        if info is not None and (info.verb == "watch" or info.subresource in LONG_RUNNING):
             if flow.watches >= fairness.limits.watches:
                 raise fairness.refusal("watches")
             flow.watches += 1
@@ -245,7 +253,7 @@ class ApiServerApplication:
     def _is_outside(self, parts: list[str]) -> bool:
         """Whether a path belongs to no API; for these, kube-apiserver's 404 is plain text."""
         if parts[:1] == ["apis"]:
-            return len(parts) > 1 and self._discovery.group(parts[1]) is None
+            return len(parts) > 1 and self.discovery.group(parts[1]) is None
         return parts[:1] != ["api"]
 
     def _count(self, exchange: ApiExchange | None, info: RequestInfo | None, seconds: float) -> None:
@@ -271,9 +279,10 @@ class ApiServerApplication:
         else:
             # Not labelled by name: clients could create any number of series by asking for unknown resources.
             group = version = plural = subresource = ""
+        long = verb == "WATCH" or info.subresource in LONG_RUNNING
         made = (
             self._requests.cell((verb, group, version, plural, subresource, code)),
-            None if verb == "WATCH" else self._seconds.series((verb, group, plural)),
+            None if long else self._seconds.series((verb, group, plural)),
         )
         if known and subresource == info.subresource:
             self._series[key] = made
@@ -308,15 +317,17 @@ class ApiServerApplication:
             info.name,
             info.namespace,
         )
-        decision = self._rbac.allowed(asked)
+        if info.verb in _SELECTING and exchange.query.has("fieldSelector"):
+            asked = _with_selector(asked, exchange.query.text("fieldSelector"))
+        decision = self._authorizer.allowed(asked)
         if exchange.audit is not None:
             _annotate(exchange.audit.annotations, decision)
         if not decision.allowed:
-            raise asked.forbidden()
+            raise asked.forbidden(decision.reason)
 
     def _authorize_path(self, exchange: ApiExchange) -> None:
         asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
-        decision = self._rbac.allowed(asked)
+        decision = self._authorizer.allowed(asked)
         if exchange.audit is not None:
             _annotate(exchange.audit.annotations, decision)
         if not decision.allowed:
@@ -327,21 +338,21 @@ class ApiServerApplication:
         parts, accepted = exchange.parts, accept(exchange.header(b"accept"))
         found: dict[str, Any] | None
         if len(parts) == 1 and accepted.shown_as == DISCOVERY:
-            found = self._discovery.aggregated(accepted.version, core=parts[0] == "api")
+            found = self.discovery.aggregated(accepted.version, core=parts[0] == "api")
             media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as={DISCOVERY}"
             await exchange.json(found, media=media, headers={"vary": "Accept"})
             return
         if parts[0] == "api":
             if len(parts) == 1:
-                found = self._discovery.core_versions(self.address)
+                found = self.discovery.core_versions(self.address)
             else:
-                found = self._discovery.resource_list("", parts[1])
+                found = self.discovery.resource_list("", parts[1])
         elif len(parts) == 1:
-            found = self._discovery.group_list()
+            found = self.discovery.group_list()
         elif len(parts) == 2:
-            found = self._discovery.group(parts[1])
+            found = self.discovery.group(parts[1])
         else:
-            found = self._discovery.resource_list(parts[1], parts[2])
+            found = self.discovery.resource_list(parts[1], parts[2])
         if found is None:
             raise unknown_path()
         await exchange.json(found, media=accepted.media)
@@ -394,9 +405,20 @@ class ApiServerApplication:
         self._openapi.forget()
 
     def stop(self) -> None:
-        """Ends all watches, so that clients reconnect."""
+        """Ends all watches and connections to kubelets, so that clients reconnect."""
         self.stopping = True
         self.watchers.close()
+        self._kubelets.close()
+
+
+def _with_selector(asked: Attributes, text: str) -> Attributes:
+    """The attributes with the field selector of the request. One that asks for a single name counts as that name."""
+    try:
+        fields = parse_field_selector(text)
+    except BadSelector:
+        return asked  # refused when it is used
+    named = next((one.value for one in fields if one.equal and one.path == "metadata.name"), "")
+    return msgspec.structs.replace(asked, fields=fields, name=asked.name or named)
 
 
 _CODES = {code: str(code) for code in range(600)}

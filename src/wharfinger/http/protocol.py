@@ -71,6 +71,9 @@ class HttpProtocol(asyncio.Protocol):
         # Data after a request that closes the connection is not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._transport: asyncio.Transport | None = None
+        self._certificate: bytes | None = None  # of the client, in DER; TLS has verified it
+        self._upgrading = False
+        self._surplus = b""  # data after a request to upgrade
         self._timer: asyncio.TimerHandle | None = None
         self._since = self.loop.time()  # start of the current phase: idle, reading a head, or reading a body
         self._reading_head = False
@@ -92,6 +95,8 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self._certificate = tls.getpeercert(binary_form=True)
         self.state.connections.add(cast("Any", self))
         if self.connections is not None:
             self.connections.opened(self)
@@ -118,14 +123,19 @@ class HttpProtocol(asyncio.Protocol):
         parser = self._parser
         if self._ended or parser is None:
             return
+        if self._upgrading:
+            self._surplus += data
+            return
         if not self._reading_head and self._receiving is None:
             self._since = self.loop.time()
             self._reading_head, self._head = True, 0
         try:
             parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Upgrades are not supported: the request is answered as plain HTTP and is the last one.
-            self._stopping = True
+        except httptools.HttpParserUpgrade as upgrade:
+            # The application may take over the connection. If it answers in plain HTTP, the request is the last one.
+            self._stopping = self._upgrading = True
+            self._surplus = data[upgrade.args[0] :]
+            self.pause_reading()
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
         else:
@@ -237,6 +247,8 @@ class HttpProtocol(asyncio.Protocol):
                 "scheme": "https",
                 "headers": self._headers,
                 "connection": self,
+                "client_certificate": self._certificate,
+                "take_over": self.take_over if parser.should_upgrade() else None,
             },
             keep_alive=version == "1.1" and parser.should_keep_alive(),
             chunks=version == "1.1",
@@ -279,6 +291,30 @@ class HttpProtocol(asyncio.Protocol):
             self._start(self._queue.popleft())
         if not self._queue:
             self.resume_reading()
+
+    def take_over(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+        """Gives the connection of a request to upgrade to another protocol, which has to write the response.
+
+        Returns None if the client has disconnected.
+        """
+        if self.closed or self._ended or self._transport is None or self._answering is None:
+            return None
+        self._answering.taken_over()
+        self._ended = True
+        self.state.connections.discard(cast("Any", self))
+        if self.connections is not None:
+            self.connections.closed(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        transport = self._transport
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        surplus, self._surplus = self._surplus, b""
+        if surplus:
+            protocol.data_received(surplus)
+        self.resume_reading()
+        self._parser = self._timer = self._answering = None  # as in `connection_lost`
+        return transport
 
     def shutdown(self) -> None:
         """Called when the server stops: the current request is the last."""
