@@ -165,3 +165,61 @@ def test_a_stored_object_has_a_size_limit(api: Api, namespace: str) -> None:
         assert (answer.status, answer.message) == (413, "etcdserver: request is too large")
     assert api.get(f"{path}/small") == created.json
     assert api.ask("POST", path, foo("other", 10)).status == 201  # the refusals left nothing behind
+
+
+@pytest.mark.parametrize("body", [b"[" + b"[]," * 500_000 + b"[]]", b"[" + b"{}," * 500_000 + b"x"])
+def test_json_of_brackets_is_refused(tenant: Api, body: bytes) -> None:
+    answer = tenant.ask("POST", REVIEW, body)
+    assert (answer.status, answer.message) == (413, "Request entity too large: too many lists and objects")
+
+
+def test_brackets_in_text_are_not_counted(api: Api, base: str) -> None:
+    answer = api.ask("POST", f"{base}/configmaps", config_map("c", text='[{"a"}]' * 100_000))
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'"' + b"x" * 2_000_000, b"\n" * 2_000_000 + b"x", b'"' + b"\\u0041" * 300_000, b"[" + b"1," * 1_000_000 + b"]"],
+)
+def test_errors_at_the_end_of_large_bodies_are_reported(tenant: Api, body: bytes) -> None:
+    """Only so many values are read in search of the words of Go's decoder."""
+    answer = tenant.ask("POST", REVIEW, body)
+    assert answer.status == 400
+    assert "json parse error: " in answer.message
+
+
+def test_patterns_of_schemas_never_backtrack(api: Api, namespace: str) -> None:
+    names = {"plural": "bars", "singular": "bar", "kind": "Bar", "listKind": "BarList"}
+    pattern = {"type": "string", "pattern": "^(a|aa)+$"}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": pattern}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "pattern.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    body = {"metadata": {"name": "bars.pattern.example.com"}, "spec": spec}
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    path = f"/apis/pattern.example.com/v1/namespaces/{namespace}/bars"
+    head = {"apiVersion": "pattern.example.com/v1", "kind": "Bar"}
+    answer = api.ask("POST", path, {**head, "metadata": {"name": "a"}, "a": "a" * 100_000 + "!"})
+    assert answer.status == 422
+    assert "should match '^(a|aa)+$'" in answer.message
+    assert api.ask("POST", path, {**head, "metadata": {"name": "b"}, "a": "a" * 100_000}).status == 201
+
+
+def test_rules_of_one_object_have_a_budget(api: Api, namespace: str) -> None:
+    """A rule on every item of a long list; each is cheap, all of them are not."""
+    names = {"plural": "bazs", "singular": "baz", "kind": "Baz", "listKind": "BazList"}
+    rule = {"rule": "self.matches('^[a-z]{0,200}$') && self.matches('^[b-z]{0,200}$')"}
+    item = {"type": "string", "x-kubernetes-validations": [rule]}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "array", "items": item}}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "rule.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    api.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        {"metadata": {"name": "bazs.rule.example.com"}, "spec": spec},
+    )
+    path = f"/apis/rule.example.com/v1/namespaces/{namespace}/bazs"
+    head = {"apiVersion": "rule.example.com/v1", "kind": "Baz"}
+    assert api.ask("POST", path, {**head, "metadata": {"name": "a"}, "a": ["b"] * 10}).status == 201
+    answer = api.ask("POST", path, {**head, "metadata": {"name": "b"}, "a": ["b"] * 100_000})
+    assert answer.status == 422
+    assert "running out of cost budget, no further validation rules will be run" in answer.message

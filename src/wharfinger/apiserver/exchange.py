@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -292,11 +293,24 @@ def decode(data: bytes, media: str, kind: str = "object") -> Any:
     if media == YAML or media.endswith("+yaml"):
         return decode_yaml(data, unrecognized, f" ({_summary(data)})")
     try:
-        return msgspec.json.decode(data)
+        return decode_json(data)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise _unreadable(unrecognized, syntax_error(data) or str(error), data) from None
+
+
+def decode_json(data: bytes) -> Any:
+    """Decodes JSON. A body of nothing but brackets would take a hundred times its size in memory, and is refused."""
+    if len(data) > _MAX_COLLECTIONS and data.count(b"[") + data.count(b"{") > _MAX_COLLECTIONS:
+        outside = _JSON_TEXT.sub(b"", data)
+        if outside.count(b"[") + outside.count(b"{") > _MAX_COLLECTIONS:
+            raise TooLarge("Request entity too large: too many lists and objects")
+    return msgspec.json.decode(data)
+
+
+_MAX_COLLECTIONS = 100_000
+_JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def _unreadable(unrecognized: str, why: str, data: bytes) -> BadRequest:
@@ -313,7 +327,7 @@ def _summary(data: bytes) -> str:
 
 def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
     """Decodes YAML; error messages are put between `before` and `after`."""
-    if data[:1] == b"{":
+    if data[:1] == b"{" and data.count(b"[") + data.count(b"{") <= _MAX_COLLECTIONS:
         # Most clients send JSON as YAML, for example kubectl for server-side apply.
         try:
             return _JSON_OF_YAML.decode(data)

@@ -144,8 +144,11 @@ def list_options(query: QueryParameters, *, watch: bool) -> ListOptions:
     if faults:
         raise invalid_object(_META, "ListOptions", "", faults)
     if version and parse_uint64(version) is None:
-        fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax')
-        raise invalid_object(_META, "ListOptions", "", [fault])
+        why = "value out of range" if version.isascii() and version.isdigit() else "invalid syntax"
+        fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": {why}')
+        if watch:
+            raise invalid_object(_META, "ListOptions", "", [fault])
+        raise BadRequest(f"invalid resource version: {fault}")
     timeout = query.number("timeoutSeconds")
     return ListOptions(limit, continue_token, version, match, timeout, query.flag("allowWatchBookmarks"), initial)
 
