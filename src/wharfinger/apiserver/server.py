@@ -31,6 +31,7 @@ from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyRevie
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
+from wharfinger.apiserver.admission.type_checking import PolicyTypeChecks
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.api_services import ApiServices
 from wharfinger.apiserver.app import ApiServerApplication
@@ -148,7 +149,7 @@ async def open_application(
 
     custom = CustomResources(store, kind_changed)
     await custom.start()
-    keepers = (FlowControlObjects(store), services)
+    keepers = (FlowControlObjects(store), PolicyTypeChecks(store), services)
     for one in keepers:
         await one.start()
     expiry = EventExpiry(store, now)
