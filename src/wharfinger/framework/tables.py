@@ -81,6 +81,8 @@ class Tables(NodeTable):
         # Written by plugins.
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides instead of NodeResourcesFit
         self.stand_in_users = StandInUsers()
+        #: Namespaces where `Plugin.shape_key` depends on nominations.
+        self.nominations_matter: set[str] = set()
         self.shared: dict[str, Any] = {}  # state that plugins of several profiles share, under a name of their own
 
         # Written by `changed`.
@@ -253,13 +255,16 @@ class Tables(NodeTable):
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
                 before = pods.pop(key)
-                self.changed(keys=bool(before.pod.spec.volumes))
                 if not pods:
                     del self.nominated[node_name]
+                self._nomination_changed(before)
         if pod is not None:
             self.nominated.setdefault(pod.node_name, {})[key] = pod
-            self.changed(keys=bool(pod.pod.spec.volumes))
+            self._nomination_changed(pod)
         return before
+
+    def _nomination_changed(self, pod: PodOnNode) -> None:
+        self.changed(keys=bool(pod.pod.spec.volumes) or pod.key[0] in self.nominations_matter)
 
     def _attach(self, pod: PodOnNode, row: int) -> None:
         pod.row = row

@@ -5,17 +5,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Pod
 from wharfinger.framework.shapes import Shape
+from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.systems.resource_policy.plugin.charges import Order
+from wharfinger.systems.resource_policy.plugin.counting import sees
 from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
-from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, read
+from wharfinger.systems.resource_policy.rules.policy import BadPolicy, Signature, order, read
 
 _SHARED = "resource policies"
 _ABSENT: Any = object()
+
+
+class NominatedPlace(NamedTuple):
+    """A place that a nominated pod will take."""
+
+    node: str
+    order: Order
+    size: tuple[tuple[str, int], ...]
+
+
+class PolicyKey(NamedTuple):
+    """What this plugin reads of a pod beyond its plain shape."""
+
+    next_units: str | None  # the annotation
+    nominated: tuple[NominatedPlace, ...]
 
 
 class Book:
@@ -50,6 +70,7 @@ class Book:
         policies = self._policies.setdefault(namespace, {})
         if not policies:
             self._tables.changed(listeners=True)
+            self._tables.nominations_matter.add(namespace)
         policies.pop(name, None)
         if new is not None:
             # An invalid policy that got past validation is ignored; the controller reports it in the status.
@@ -57,6 +78,7 @@ class Book:
                 policies[name] = self._counted(ScheduledPolicy(self._tables, read(new)))
         if not policies:
             del self._policies[namespace]
+            self._tables.nominations_matter.discard(namespace)
         self._governing.clear()
         self._tables.changed(namespace=namespace)
 
@@ -102,6 +124,26 @@ class Book:
                 policy.remove(pod)
                 policy.add(pod, signature, reservation)
                 self._tables.changed(versions=True)
+
+    def nominated(self, pod: Pod) -> tuple[NominatedPlace, ...]:
+        """The places in units that are kept from this pod by pods for which others were evicted, on any node."""
+        namespace = pod.metadata.namespace
+        if not self._tables.nominated or namespace not in self._policies:
+            return ()
+        policies = [each for each in self._policies[namespace].values() if each.rules.governs(pod.metadata.labels)]
+        if len(policies) != 1:
+            return ()
+        rules, priority, found = policies[0].rules, priority_for_room(pod), []
+        group = rules.signature(pod.metadata.labels)
+        for records in self._tables.nominated.values():
+            for record in records.values():
+                metadata = record.pod.metadata
+                if metadata.namespace != namespace or metadata.uid == pod.metadata.uid or record.priority < priority:
+                    continue
+                if rules.governs(metadata.labels) and sees(group, rules.signature(metadata.labels)):
+                    size = tuple(sorted(rules.size(requests(record.pod)).items())) if rules.sized else ()
+                    found.append(NominatedPlace(record.node_name, order(metadata), size))
+        return tuple(sorted(found))
 
     def governing(self, shape: Shape) -> Sequence[tuple[ScheduledPolicy, Signature]]:
         """The policies that match pods of a shape, with the group signature of those pods."""
