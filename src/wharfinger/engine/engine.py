@@ -179,6 +179,10 @@ class Engine:
         record = None if not node_name else self.tables.record(pod, node_name)
         self._nominate(record, (pod.metadata.namespace, pod.metadata.name))
 
+    def nominated_node(self, pod: Pod) -> str:
+        """The node for which a pending pod is nominated; empty for none."""
+        return next((name for name, pods in self.tables.nominated.items() if pod.metadata.key in pods), "")
+
     # -- decisions
 
     def profile(self, pod: Pod, name: str | None = None) -> Profile:

@@ -167,6 +167,8 @@ class SchedulingState:
             return
         for each in self._others:
             self.outbox += each.room_changed()
+            if each.has_woken:
+                self._waking[each] = None
         if event.kind == NODE and event.old is not None and self.engine.tables.nominated:
             self._retry_nominated(event.old.metadata.name, now, gone=event.new is None)
         for eviction in self.cycle.evictions.values():
@@ -284,6 +286,9 @@ class SchedulingState:
             return
         item.pod = current
         if done:
+            if self.engine.nominated_node(pod) == eviction.node and not current.status.nominated_node_name:
+                # Not reported yet. Without it, the item would preempt again and again until it is.
+                item.pod = replace(current, status=replace(current.status, nominated_node_name=eviction.node))
             self.queue.refuse(item, eviction.refused_by, now)
             # Victims that terminate wake it when they are gone. Events that have passed, such as those of victims without
             # a grace period, would not come again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -18,6 +19,7 @@ class ResourceRequirements(View, frozen=True):
 
 
 class ContainerPort(View, frozen=True):
+    name: str = ""
     container_port: int = 0
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
@@ -214,12 +216,20 @@ class PodSpec(View, frozen=True):
     host_network: bool = False
     host_users: bool | None = None  # true when absent
     scheduling_group: PodSchedulingGroup | None = None
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[Volume, ...] = ()  # without those of which only the name is known
     resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
+    hostname: str = ""
+    subdomain: str = ""
+
+    def __post_init__(self) -> None:
+        # Almost every pod of a real cluster has one with the token of its service account, which concerns no decision.
+        if self.volumes and any(volume == Volume(name=volume.name) for volume in self.volumes):
+            kept = tuple(volume for volume in self.volumes if volume != Volume(name=volume.name))
+            msgspec.structs.force_setattr(self, "volumes", kept)
 
 
 class ContainerRunning(View, frozen=True):
@@ -229,12 +239,18 @@ class ContainerRunning(View, frozen=True):
 class ContainerTerminated(View, frozen=True):
     exit_code: int = 0
     reason: str = ""
+    started_at: str = ""
     finished_at: str = ""
+
+
+class ContainerWaiting(View, frozen=True):
+    reason: str = ""
 
 
 class ContainerState(View, frozen=True):
     """At most one is set; if none is, the container is waiting."""
 
+    waiting: ContainerWaiting | None = None
     running: ContainerRunning | None = None
     terminated: ContainerTerminated | None = None
 
@@ -244,8 +260,13 @@ class ContainerStatus(View, frozen=True):
     state: ContainerState = field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
+    container_id: str = field(name="containerID", default="")
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
+
+
+class PodIP(View, frozen=True):
+    ip: str = ""
 
 
 class PodStatus(View, frozen=True):
@@ -255,6 +276,7 @@ class PodStatus(View, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str = field(name="podIP", default="")
+    pod_ips: tuple[PodIP, ...] = field(name="podIPs", default=())
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
