@@ -16,7 +16,7 @@ from wharfinger.api.views import Pod
 from wharfinger.framework.changes import Log, Versions
 from wharfinger.framework.columns import IntColumn
 from wharfinger.framework.counters import Counters
-from wharfinger.framework.listeners import PodListener, PodListeners
+from wharfinger.framework.listeners import ForeignPodListener, PodListener, PodListeners
 from wharfinger.framework.node_table import NodeTable, is_scalar
 from wharfinger.framework.shapes import HostPort, Shape, Shapes
 from wharfinger.framework.stand_ins import StandInUsers
@@ -71,6 +71,10 @@ class Tables(NodeTable):
         self.pod_count = IntColumn(capacity)
         self.ports: dict[int, dict[HostPort, int]] = {}  # row to host ports in use, with the number of users
         self.pod_log = Log()  # rows whose pods changed, or of which a plugin reported a change
+
+        # Written by `set_foreign_node`: labels of the nodes that are not ours. Pods on them are orphans.
+        self.foreign_nodes: dict[str, Mapping[str, str]] = {}
+        self._foreign_listeners: list[ForeignPodListener] = []
 
         # Written by `nominate`: node to the pods nominated for it.
         self.nominated: dict[str, dict[ObjectKey, PodOnNode]] = {}
@@ -163,6 +167,37 @@ class Tables(NodeTable):
         self.listeners.add(listener, first=first)
         self.changed(listeners=True)
 
+    def listen_to_foreign_pods(self, listener: ForeignPodListener) -> None:
+        self._foreign_listeners.append(listener)
+
+    # -- nodes that are not ours
+
+    def set_foreign_node(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A node that is not ours was added or updated, or with None deleted or taken over."""
+        before = self.foreign_nodes.get(name)
+        if before == labels:
+            return
+        pods = list(self.orphans.get(name, {}).values())
+        if before is not None:
+            for pod in pods:
+                self._foreign_pod_removed(pod)
+            del self.foreign_nodes[name]
+        if labels is not None:
+            self.foreign_nodes[name] = labels
+            for pod in pods:
+                self._foreign_pod_added(pod)
+
+    def _foreign_pod_added(self, pod: PodOnNode) -> None:
+        labels = self.foreign_nodes.get(pod.node_name)
+        if labels is not None:
+            for listener in self._foreign_listeners:
+                listener.foreign_pod_added(pod, labels)
+
+    def _foreign_pod_removed(self, pod: PodOnNode) -> None:
+        if pod.node_name in self.foreign_nodes:
+            for listener in self._foreign_listeners:
+                listener.foreign_pod_removed(pod)
+
     # -- pods
 
     def charge(self, shape: Shape) -> Charge:
@@ -201,6 +236,7 @@ class Tables(NodeTable):
         row = self.row_of.get(pod.node_name)
         if row is None:
             self.orphans.setdefault(pod.node_name, {})[pod.key] = pod
+            self._foreign_pod_added(pod)
         else:
             self._attach(pod, row)
 
@@ -212,6 +248,7 @@ class Tables(NodeTable):
         if pod.row >= 0:
             self._detach(pod)
         else:
+            self._foreign_pod_removed(pod)
             waiting = self.orphans.get(pod.node_name, {})
             waiting.pop(key, None)
             if not waiting:
@@ -322,6 +359,7 @@ class Tables(NodeTable):
         self._count_row(row, 1)
 
     def _after_addition(self, row: int) -> None:
+        self.set_foreign_node(self.names[row], None)
         for pod in self.orphans.pop(self.names[row], {}).values():
             self._attach(pod, row)
 

@@ -610,3 +610,34 @@ def test_resized_and_relabelled_pods_wake_those_they_make_room_for(
     action, old, new = event
     engine = Cluster(rules).engine
     assert engine.wakes(WAITING, [NAME], ClusterEvent(POD, action, old, new)) == wakes
+
+
+def test_pods_on_nodes_that_are_not_ours_count_in_their_unit() -> None:
+    cluster = Cluster(policy(A, B), nodes="a1 b1")
+    engine = cluster.engine
+    engine.set_pod(pod("early", "a2"))
+    assert cluster.engine.explain(pod("new")).scores.keys() == {"a1", "b1"}, "its node is not known yet"
+    engine.set_foreign_node("a2", {"pool": "a"})
+    engine.set_pod(pod("late", "a2"))
+    assert cluster.place("1") == ["b"], "unit a has two pods on a node of another scheduler"
+    engine.set_pod(pod("late", "a2", status={"phase": "Succeeded"}))
+    assert cluster.place("2") == ["a"]
+    engine.set_foreign_node("a2", {"pool": "b"})
+    assert cluster.place("3") == ["a"], "its pod counts in unit b now"
+    engine.set_node(node("a2", labels={"pool": "a"}))
+    assert cluster.place("4") == ["b"], "the node is ours, and its pod is counted once"
+    engine.remove_node("a2")
+    engine.set_foreign_node("a2", {"pool": "a"})
+    assert cluster.place("5") == ["b"]
+    engine.set_foreign_node("a2", None)
+    engine.remove_pod("default", "2")
+    assert cluster.place("6") == ["a"]
+
+
+def test_a_policy_counts_pods_that_were_on_nodes_of_others_before_it() -> None:
+    cluster = Cluster(nodes="a1 b1")
+    cluster.engine.set_foreign_node("a2", {"pool": "a"})
+    for name in ("x", "y"):
+        cluster.engine.set_pod(pod(name, "a2"))
+    cluster.apply(policy(A, B))
+    assert cluster.place("1") == ["b"]

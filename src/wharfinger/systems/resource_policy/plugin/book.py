@@ -3,7 +3,7 @@ serves all profiles and follows the pods on nodes through the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from wharfinger.api.views import Pod
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.scheduler.schedulable import schedulables
 from wharfinger.systems.resource_policy.plugin.charges import Order
 from wharfinger.systems.resource_policy.plugin.counting import sees
 from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
@@ -50,6 +51,7 @@ class Book:
         self._pods_at = -1
         self._governing: dict[int, list[tuple[ScheduledPolicy, Signature]]] = {}  # cache by shape number
         tables.listen(self)
+        tables.listen_to_foreign_pods(self)
 
     def policies(self, namespace: str) -> Collection[ScheduledPolicy]:
         return self._policies.get(namespace, {}).values()
@@ -94,7 +96,22 @@ class Book:
             labels = pod.pod.metadata.labels
             if policy.rules.governs(labels):
                 policy.add(pod, policy.rules.signature(labels), self._users.get(pod.key))
+        for node, node_labels in self._tables.foreign_nodes.items():
+            for pod in self._tables.orphans.get(node, {}).values():
+                labels = pod.pod.metadata.labels
+                if pod.key[0] == policy.rules.namespace and policy.rules.governs(labels):
+                    policy.add_foreign(pod, node_labels, policy.rules.signature(labels), _stand_in_of(pod.pod))
         return policy
+
+    def foreign_pod_added(self, pod: PodOnNode, labels: Mapping[str, str]) -> None:
+        for policy, signature in self.governing(pod.shape):
+            if policy.add_foreign(pod, labels, signature, _stand_in_of(pod.pod)):
+                self._tables.changed(versions=True)
+
+    def foreign_pod_removed(self, pod: PodOnNode) -> None:
+        for policy, _ in self.governing(pod.shape):
+            if policy.remove(pod):
+                self._tables.changed(versions=True)
 
     def concerned(self, shape: Shape) -> bool:
         return shape.namespace in self._policies
@@ -160,6 +177,11 @@ class Book:
                 self._governing.clear()
             self._governing[shape.number] = found
         return found
+
+
+def _stand_in_of(pod: Pod) -> str | None:
+    """The uid of the stand-in that a pod on a node that is not ours uses; those of our nodes are in the tables."""
+    return next((uid for each in schedulables() if (uid := each.used_by(pod))), None)
 
 
 def book_of(tables: Tables) -> Book:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from wharfinger.api.views import Pod
-from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.events import FOREIGN_NODE, NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
@@ -73,6 +73,7 @@ class ResourcePolicyPlugin(Plugin):
             WakeUp(KIND, Action.ALL, self._policy_changed),
             WakeUp(POD, pods, self._pod_changed),
             WakeUp(NODE, nodes, self._node_changed),
+            WakeUp(FOREIGN_NODE, Action.ALL, self._node_changed),
         )
 
     def _policy_changed(self, pod: Pod, old: Any, new: Any) -> bool:
