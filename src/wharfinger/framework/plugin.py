@@ -218,6 +218,10 @@ class Prepared:
         """Rows on which the pod may see other pods or resources than are there."""
         return None
 
+    def eviction_preference(self, row: int) -> int:
+        """How much the pod prefers the row to others on which evictions would cost the same; more is better."""
+        return 0
+
     def close(self) -> None:
         """The answers are dropped: release what they hold."""
 
