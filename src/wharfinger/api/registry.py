@@ -101,6 +101,7 @@ class Kind:
     versions: tuple[str, ...] = ("v1",)
     namespaced: bool = True
     singular: str = ""
+    listed_as: str = ""  # the kind of lists of it; default: its name and `List`
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_version: str = ""  # default: the first of versions
@@ -120,6 +121,10 @@ class Kind:
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
     columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None
+    refresh: DefaultFn | None = (
+        None  # brings a stored object up to date with a schema that changed since it was written
+    )
+    revision: int = 0  # of that schema
     default_status: DefaultFn | None = None  # replaces `default` for writes to status
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     prepare_update: UpdateFn | None = None  # the same on update of the object itself
@@ -137,6 +142,7 @@ class Kind:
     custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`
     pod_template_identity: Literal["account", "requester"] = "account"  # whose permissions its pods are checked with
+    notes_requester: bool = False  # admission notes who wrote an object, since controllers create others on its behalf
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
 
     def resource(self, version: str = "", group: str | None = None) -> Resource:
@@ -165,6 +171,11 @@ class Kind:
     def builtin(self) -> bool:
         """Whether Kubernetes has this kind itself; all others behave as custom resources do."""
         return not (self.ours or self.custom)
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of its objects."""
+        return self.listed_as or f"{self.kind}List"
 
     @property
     def needs_version(self) -> bool:

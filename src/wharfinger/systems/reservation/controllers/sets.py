@@ -12,6 +12,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from wharfinger.admission.requesters import REQUESTER
 from wharfinger.api.conditions import find_condition, new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.object_meta import controller_reference
@@ -28,7 +29,7 @@ from wharfinger.systems.reservation.settings import ReservationSettings
 
 SET_LABEL = "wharfinger.dev/reservation-set"
 _SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
-_COPIED_ANNOTATIONS = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+_COPIED_ANNOTATIONS = (INNER, REQUESTER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
 FINISHED = "Finished"  # condition: nothing more will happen
 CREATE_BATCH = 50  # reservations created before the status is updated
 REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
