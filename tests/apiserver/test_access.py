@@ -73,6 +73,26 @@ def test_roles_grant_access(api: Api, namespace: str, base: str) -> None:
     assert until(lambda: api.ask("GET", f"{base}/pods", headers=as_user(api, "carol")).status == 403)
 
 
+def test_a_right_to_named_objects_includes_lists_and_watches_of_that_name(api: Api, namespace: str, base: str) -> None:
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"], "resourceNames": ["mine"]}
+    grant(api, namespace, "nina", [rule], "named")
+    nina = as_user(api, "nina")
+    path = f"{base}/configmaps?fieldSelector=metadata.name"
+
+    def status(query: str) -> int:
+        return api.ask("GET", f"{path}{query}", headers=nina).status
+
+    assert until(lambda: status("%3Dmine") == 200)
+    assert status("%3Dmine&watch=1&timeoutSeconds=1") == 200
+    assert status("%3D%3Dmine&limit=5") == 200
+    for other in ("%3Dother", "!%3Dmine", "%3Dmine/x", ""):
+        assert status(other) == 403
+    assert api.ask("GET", f"{base}/configmaps", headers=nina).status == 403
+    assert api.ask("DELETE", f"{path}%3Dmine", headers=nina).status == 403
+    refusal = api.ask("GET", f"{path}%3Dother", headers=nina).message
+    assert refusal.startswith('configmaps "other" is forbidden: User "nina" cannot list resource "configmaps"')
+
+
 def test_impersonation_requires_permission(api: Api, namespace: str) -> None:
     grant(api, namespace, "dave", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}])
     token = service_account_token(api, namespace, "bot")

@@ -27,14 +27,24 @@ from wharfinger.api.schema.models import (
     kind_schema,
     validator,
 )
+from wharfinger.api.schema.tree import RULES
 from wharfinger.api.selectors import LabelSelector, SelectorExpression
+from wharfinger.api.times import LONGEST_DURATION, BadTime, parse_duration
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, OCM, PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.systems.placement.rules.extras import parse_extras
 
 V1ALPHA1 = f"{OCM}/v1alpha1"
 WRITTEN = "wharfinger.dev/v1alpha1-lists"
 """Annotation of a Placement: lists of its spec as they were written in v1alpha1, by path."""
-_Key = Annotated[str, Meta(max_length=316)]
+_KEY = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+_Key = Annotated[str, Meta(max_length=316, pattern=_KEY)]  # a qualified name, as upstream's schema has it
+
+# For a real API server; here, `_placement_faults` has a better message.
+_COUNTABLE: Any = {
+    RULES: [{"rule": "duration(self) <= duration('2562047h47m16s')", "message": f"must be at most {LONGEST_DURATION}"}]
+}
 
 
 class ClaimSelectorModel(Model):
@@ -77,7 +87,7 @@ class AddOnScoreModel(Model):
 class ScoreCoordinateModel(Model):
     """Identifies a score: a built-in prioritizer, or a third-party score."""
 
-    type: Annotated[str, doc("BuiltIn or AddOn.")] = "BuiltIn"
+    type: Annotated[str, doc("BuiltIn or AddOn.", enum=["BuiltIn", "AddOn"])] = "BuiltIn"
     built_in: Annotated[
         str, doc("Balance, Steady, ResourceAllocatableCPU or ResourceAllocatableMemory; for the type BuiltIn.")
     ] = ""
@@ -92,7 +102,7 @@ _Weight = Annotated[
 class PrioritizerModel(Model):
     """A score and its weight."""
 
-    score_coordinate: ScoreCoordinateModel | None = None
+    score_coordinate: ScoreCoordinateModel
     weight: _Weight = 1
 
 
@@ -108,7 +118,7 @@ class PrioritizerPolicyModel(Model):
 class OldScoreCoordinateModel(Model):
     """Identifies a score, in the terms of the design document."""
 
-    type: Annotated[str, doc("BuildIn or AddOn.")] = "BuildIn"
+    type: Annotated[str, doc("BuildIn or AddOn.", enum=["BuildIn", "AddOn", "BuiltIn", ""])] = "BuildIn"
     build_in: Annotated[str, doc("The built-in prioritizer; overrides `name`.")] = ""
     add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
 
@@ -218,7 +228,9 @@ class PlacementSpecModel(Model):
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
     sort_by: Annotated[Literal["ClusterName", "Score"], doc("The order of clusters within decisions.")] = "ClusterName"
     score_rate_limit: Annotated[
-        str, Meta(pattern=r"^[0-9]+[hms]$"), doc("The minimum interval between writes that change only scores.")
+        str,
+        Meta(pattern=r"^[0-9]+[hms]$"),
+        doc("The minimum interval between writes that change only scores.", **_COUNTABLE),
     ] = "1m"
 
 
@@ -235,7 +247,11 @@ class OldPlacementSpecModel(Model):
     spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
     sort_by: Literal["ClusterName", "Score"] = "ClusterName"
-    score_rate_limit: Annotated[str, Meta(pattern=r"^[0-9]+[hms]$")] = "1m"
+    score_rate_limit: Annotated[
+        str,
+        Meta(pattern=r"^[0-9]+[hms]$"),
+        doc("The minimum interval between writes that change only scores.", **_COUNTABLE),
+    ] = "1m"
 
 
 class DecisionGroupStatusModel(Model):
@@ -324,6 +340,12 @@ def _placement_faults(document: Document, old: Document | None) -> Iterator[Fiel
     if old is None and len(name) > 63:
         yield invalid("metadata.name", name, "must be no more than 63 characters")
     yield from parse_extras(metadata.get("annotations") or {}).faults
+    limit = (document.get("spec") or {}).get("scoreRateLimit")
+    if isinstance(limit, str):
+        try:
+            parse_duration(limit)
+        except BadTime:
+            yield invalid("spec.scoreRateLimit", limit, f"must be a duration of at most {LONGEST_DURATION}")
 
 
 def with_spec(fill: DefaultFn) -> DefaultFn:
