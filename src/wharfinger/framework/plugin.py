@@ -210,6 +210,10 @@ class Prepared:
         """Row scope: the fastest functions for single rows."""
         return RowFunctions(self.filter_row, self.score_row)
 
+    def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
+        """A pod on another row than the simulated one is imagined to be gone."""
+        return
+
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         """A pod was added to the simulated node (1) or removed from it (-1)."""
 
