@@ -51,6 +51,7 @@ def extend_chain(
     index = StoredRbac(store).index if rbac is None else lambda: rbac
     context = AdmissionContext(store, store.now, settings, index)
     of_systems = [found for system in systems() if (found := system.reviewers(context)) is not None]
+    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     ranges = Views(store, LIMIT_RANGES, LimitRange).get
 
     def priority_class(name: str) -> PriorityClass | None:
@@ -84,7 +85,7 @@ def extend_chain(
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
-        LimitDefaultsReviewer(ranges),
+        LimitDefaultsReviewer(ranges, extensions.names),
         ServiceAccountReviewer(account if complete else None),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
@@ -93,12 +94,11 @@ def extend_chain(
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
     chain.validating += [
-        LimitRangeReviewer(ranges),
+        LimitRangeReviewer(ranges, extensions.names),
         PriorityClassReviewer(priority_classes),
         SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
-    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     chain.final += [
         ServiceAddressReviewer(store, any_address=not complete),
         *(reviewer for each in of_systems for reviewer in each.final),

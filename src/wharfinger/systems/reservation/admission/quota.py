@@ -14,10 +14,11 @@ from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.resource_names import PLAIN, ResourceNames, canonical_amounts
 from wharfinger.api.resources import Amounts, requests_nano
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Pod, ResourceQuota, decode, view
-from wharfinger.api.views.pods import Container, PodSpec, ResourceRequirements
+from wharfinger.api.views.pods import Container, PodSpec, Quantities, ResourceRequirements
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
@@ -41,7 +42,13 @@ Find = Callable[[str, str], Pod | None]
 """Looks up a pod by namespace and name."""
 
 
-def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, find: Find) -> Amounts:
+def reserved(
+    reservations: Iterable[Reservation],
+    pods: Iterable[Pod],
+    namespace: str,
+    find: Find,
+    names: ResourceNames = PLAIN,
+) -> Amounts:
     """Quota usage of the reservations in a namespace, by quota resource name. `pods` are the pods of the namespace;
     consumers in other namespaces are looked up from the status of the reservation."""
     found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
@@ -59,11 +66,11 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
             for owner in reservation.status.current_owners
             if owner.namespace != namespace and (pod := find(owner.namespace, owner.name)) is not None
         ]
-        left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
+        left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)], names)
         for pod in _owners_among(reservation, waiting):
             # An unscheduled owner is expected to use one reservation, so its requests are deducted from that one.
             waiting.remove(pod)
-            for name, amount in requests_nano(pod).items():
+            for name, amount in canonical_amounts(requests_nano(pod), names).items():
                 if name in left:
                     left[name] -= amount
             if reservation.once or not any(amount > 0 for amount in left.values()):
@@ -71,15 +78,15 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
         for name, amount in left.items():
             if amount > 0:
                 total[name] = total.get(name, 0) + amount
-    return _quota_names(total)
+    return _quota_names(total, names)
 
 
-def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
+def _left(reservation: Reservation, pods: Iterable[Pod], names: ResourceNames) -> Amounts:
     """What the reservation holds, or will hold according to its template, minus what pods use."""
     try:
-        left = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
-        for name, quantity in reservation.status.allocatable.items() if reservation.holds else ():
-            left[name] = max(left.get(name, 0), parse_nano(quantity))
+        left = _canonical(wanted_quantities(reservation), names)
+        for name, amount in _canonical(reservation.status.allocatable, names).items() if reservation.holds else ():
+            left[name] = max(left.get(name, 0), amount)
     except (BadReservation, BadQuantity):
         return {}
     for pod in pods:
@@ -87,10 +94,14 @@ def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
         if record is not None and record.uid == reservation.metadata.uid:
             if reservation.once:
                 return {}  # used up: the remainder is about to be released
-            for name, amount in requests_nano(pod).items():
+            for name, amount in canonical_amounts(requests_nano(pod), names).items():
                 if name in left:
                     left[name] -= amount
     return left
+
+
+def _canonical(quantities: Quantities, names: ResourceNames) -> Amounts:
+    return canonical_amounts({name: parse_nano(quantity) for name, quantity in quantities.items()}, names)
 
 
 def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
@@ -101,13 +112,14 @@ def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if owned_by(owners, pod)]
 
 
-def _quota_names(amounts: Mapping[str, int]) -> Amounts:
+def _quota_names(amounts: Mapping[str, int], names: ResourceNames) -> Amounts:
     """Amounts by the quota names that a pod with these requests is charged under, without the pod count."""
     requests = {name: f"{amount}n" for name, amount in amounts.items()}
     pod = Pod(
         spec=PodSpec(containers=(Container(name="reserved", resources=ResourceRequirements(requests=dict(requests))),))
     )
-    return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
+    usage = rules.pod_usage(pod, 0.0, names)
+    return {name: amount for name, amount in usage.items() if name not in ("pods", "count/pods")}
 
 
 class ReservedQuotaLookup(Protocol):
@@ -148,6 +160,7 @@ class ReservationQuotaReviewer:
     def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
         self._lookup = lookup
         self._now = now
+        self.names: Callable[[], ResourceNames] = lambda: PLAIN  # names that mean the same resource
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return (group, plural, subresource) == (RESERVATIONS.group, RESERVATIONS.plural, "")
@@ -155,7 +168,7 @@ class ReservationQuotaReviewer:
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """Reserved amounts in a namespace, assuming that `pod` has been created."""
         pods = _with(self._lookup.pods(namespace), pod)
-        return reserved(self._lookup.reservations(), pods, namespace, self._lookup.pod)
+        return reserved(self._lookup.reservations(), pods, namespace, self._lookup.pod, self.names())
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
@@ -164,10 +177,11 @@ class ReservationQuotaReviewer:
         namespace = charged_namespace(new)
         current, pods = list(self._lookup.reservations()), list(self._lookup.pods(namespace))
         others = [each for each in current if each.metadata.name != new.metadata.name]
-        after = reserved([*others, new], pods, namespace, self._lookup.pod)
-        before = reserved(current, pods, namespace, self._lookup.pod)
+        names = self.names()
+        after = reserved([*others, new], pods, namespace, self._lookup.pod, names)
+        before = reserved(current, pods, namespace, self._lookup.pod, names)
         wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
-        used = _pods_used(pods, self._now())
+        used = _pods_used(pods, self._now(), names)
         rules.add(used, before)
         why = _refusal(self._lookup.quotas(namespace), wanted, used)
         return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
@@ -219,10 +233,10 @@ def _refusal(quotas: Iterable[ResourceQuota], wanted: Amounts, used: Amounts) ->
     return ""
 
 
-def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
+def _pods_used(pods: Iterable[Pod], now: float, names: ResourceNames = PLAIN) -> Amounts:
     total: Amounts = {}
     for pod in pods:
-        rules.add(total, rules.pod_usage(pod, now))
+        rules.add(total, rules.pod_usage(pod, now, names))
     return total
 
 
@@ -231,6 +245,7 @@ class ReservedQuota(QuotaExtension):
 
     def __init__(self, reviewer: ReservationQuotaReviewer) -> None:
         self._reviewer = reviewer
+        reviewer.names = self.names_of_all
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         return self._reviewer.used(namespace, coming)

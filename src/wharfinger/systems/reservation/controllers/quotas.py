@@ -96,7 +96,8 @@ class WatchedReservations(QuotaExtension):
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         pods = self._pods_by_namespace.get(namespace)
-        return reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space))
+        names = self.names_of_all()
+        return reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space), names)
 
     def _reservation_changed(self, changed: Reservation) -> None:
         self._changed(charged_namespace(changed))

@@ -14,7 +14,7 @@ from wharfinger.systems.resource_class.admission.names import (
     Overlay,
     QuotaNamesReviewer,
 )
-from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer
+from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer, FormerAliasReviewer
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
@@ -60,7 +60,7 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
     def classes() -> list[ResourceClass]:
         return list(informer)
 
-    mutating: list[Reviewer] = [Defaults(context.registry)]
+    mutating: list[Reviewer] = [Defaults(context.registry), FormerAliasReviewer()]
     if settings.rewrite_names:
         mutating.append(NameRewriter(classes))
     if settings.overlay:
