@@ -63,3 +63,11 @@ def test_what_is_absent_has_the_default_of_kubernetes() -> None:
 def test_null_is_absent() -> None:
     pod = view({"metadata": {"creationTimestamp": None, "labels": None}, "spec": {"nodeName": None}}, Pod)
     assert (pod.metadata.creation_timestamp, pod.metadata.labels, pod.spec.node_name) == ("", {}, "")
+
+
+def test_pods_keep_only_volumes_that_concern_a_decision() -> None:
+    token = {"name": "kube-api-access-x", "projected": {"sources": []}}
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+    both = view({"spec": {"volumes": [token, claim, {"name": "tmp", "emptyDir": {}}]}}, Pod).spec.volumes
+    assert [volume.name for volume in both] == ["data"]
+    assert view({"spec": {"volumes": [token]}}, Pod).spec.volumes == ()

@@ -73,6 +73,26 @@ def test_roles_grant_access(api: Api, namespace: str, base: str) -> None:
     assert until(lambda: api.ask("GET", f"{base}/pods", headers=as_user(api, "carol")).status == 403)
 
 
+def test_a_right_to_named_objects_includes_lists_and_watches_of_that_name(api: Api, namespace: str, base: str) -> None:
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"], "resourceNames": ["mine"]}
+    grant(api, namespace, "nina", [rule], "named")
+    nina = as_user(api, "nina")
+    path = f"{base}/configmaps?fieldSelector=metadata.name"
+
+    def status(query: str) -> int:
+        return api.ask("GET", f"{path}{query}", headers=nina).status
+
+    assert until(lambda: status("%3Dmine") == 200)
+    assert status("%3Dmine&watch=1&timeoutSeconds=1") == 200
+    assert status("%3D%3Dmine&limit=5") == 200
+    for other in ("%3Dother", "!%3Dmine", "%3Dmine/x", ""):
+        assert status(other) == 403
+    assert api.ask("GET", f"{base}/configmaps", headers=nina).status == 403
+    assert api.ask("DELETE", f"{path}%3Dmine", headers=nina).status == 403
+    refusal = api.ask("GET", f"{path}%3Dother", headers=nina).message
+    assert refusal.startswith('configmaps "other" is forbidden: User "nina" cannot list resource "configmaps"')
+
+
 def test_impersonation_requires_permission(api: Api, namespace: str) -> None:
     grant(api, namespace, "dave", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}])
     token = service_account_token(api, namespace, "bot")
@@ -145,6 +165,81 @@ def test_a_bound_token_is_invalid_after_its_pod_is_deleted(api: Api, namespace: 
     assert Api(api.kubeconfig, token).ask("GET", "/api").status == 401
     refused = api.ask("POST", f"{base}/serviceaccounts/bot/token", {"spec": {"boundObjectRef": bound}})
     assert (refused.status, refused.message) == (404, 'pods "p" not found')
+
+
+def test_a_token_names_the_node_of_its_pod(api: Api, namespace: str, base: str) -> None:
+    node = api.create("/api/v1/nodes", {"metadata": {"name": f"node-{namespace}"}})["metadata"]
+    made = api.create(f"{base}/pods", pod("p", nodeName=node["name"]))
+    api.create(f"{base}/serviceaccounts", {"metadata": {"name": "default"}})
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
+    token = service_account_token(api, namespace, "default", boundObjectRef=bound)
+    said = claims(token)["kubernetes.io"]
+    assert said["pod"] == {"name": "p", "uid": made["metadata"]["uid"]}
+    assert said["node"] == {"name": node["name"], "uid": node["uid"]}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    extra = Api(api.kubeconfig, token).create(path, review)["status"]["userInfo"]["extra"]
+    assert extra["authentication.kubernetes.io/node-name"] == [node["name"]]
+    assert extra["authentication.kubernetes.io/node-uid"] == [node["uid"]]
+    api.ask("DELETE", f"/api/v1/nodes/{node['name']}")  # the token is bound to the pod, not to the node
+    assert Api(api.kubeconfig, token).ask("GET", "/api").status == 200
+
+
+def test_a_token_bound_to_a_node_ends_with_it(api: Api, namespace: str) -> None:
+    node = api.create("/api/v1/nodes", {"metadata": {"name": f"node-{namespace}"}})["metadata"]
+    bound = {"kind": "Node", "apiVersion": "v1", "name": node["name"], "uid": node["uid"]}
+    token = service_account_token(api, namespace, "bot", boundObjectRef=bound)
+    assert Api(api.kubeconfig, token).ask("GET", "/api").status == 200
+    api.ask("DELETE", f"/api/v1/nodes/{node['name']}")
+    assert Api(api.kubeconfig, token).ask("GET", "/api").status == 401
+    api.create("/api/v1/nodes", {"metadata": {"name": node["name"]}})  # another node of the same name
+    assert Api(api.kubeconfig, token).ask("GET", "/api").status == 401
+    status = api.create("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})["status"]
+    assert "does not match service account node ref claim" in status["error"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound", "lifetime"), [(3607, True, 31536000), (3600, True, 3600), (3607, False, 3607)]
+)
+def test_the_token_of_the_volume_of_a_pod_is_extended(
+    api: Api, namespace: str, base: str, seconds: int, bound: bool, lifetime: int
+) -> None:
+    api.create(f"{base}/serviceaccounts", {"metadata": {"name": "default"}})
+    api.create(f"{base}/pods", pod("p"))
+    spec: dict[str, Any] = {"expirationSeconds": seconds}
+    if bound:
+        spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    answer = api.create(f"{base}/serviceaccounts/default/token", {"spec": spec})
+    said = claims(answer["status"]["token"])
+    assert said["exp"] - said["iat"] == lifetime
+    assert said["kubernetes.io"].get("warnafter", 0) == (said["iat"] + seconds if lifetime > seconds else 0)
+    assert answer["spec"]["expirationSeconds"] == seconds
+
+
+def test_a_token_request_must_fit_its_account(api: Api, namespace: str, base: str) -> None:
+    account = api.create(f"{base}/serviceaccounts", {"metadata": {"name": "bot"}})["metadata"]
+    path = f"{base}/serviceaccounts/bot/token"
+
+    def refused(code: int, **body: Any) -> str:
+        answer = api.ask("POST", path, body)
+        assert answer.status == code, answer.data
+        return answer.message
+
+    assert "must match the service account name if specified" in refused(422, metadata={"name": "other"})
+    assert "does not match the UID of the service account" in refused(409, metadata={"uid": "x"})
+    api.create(f"{base}/pods", pod("p", serviceAccountName="bot"))
+    other = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "x"}
+    assert "does not match the UID in record" in refused(409, spec={"boundObjectRef": other})
+    wrong = {"kind": "ConfigMap", "apiVersion": "v1", "name": "p"}
+    assert refused(400, spec={"boundObjectRef": wrong}) == "cannot bind token to object of type /v1, Kind=ConfigMap"
+    api.create(f"{base}/serviceaccounts", {"metadata": {"name": "another"}})
+    answer = api.ask(
+        "POST", f"{base}/serviceaccounts/another/token", {"spec": {"boundObjectRef": {**other, "uid": ""}}}
+    )
+    assert answer.message == (
+        'cannot bind token for serviceaccount "another" to pod running with different serviceaccount name.'
+    )
+    assert api.create(path, {"metadata": {"uid": account["uid"]}})["metadata"]["uid"] == account["uid"]
 
 
 def test_a_token_must_be_valid_for_ten_minutes(api: Api, namespace: str, base: str) -> None:

@@ -69,7 +69,7 @@ def with_application(
         store = Store(registry())
         credentials = load_credentials(tmp_path / "d")
         signer = TokenSigner.load(tmp_path / "d" / "sa.key")
-        async with open_application(store, credentials, signer, Configuration()) as application:
+        async with open_application(store, credentials, signer, Path("pki"), Configuration()) as application:
             await scenario(application, Caller(application, credentials.tokens["admin"]))
         await store.close()
 
@@ -156,7 +156,7 @@ def test_health_checks_fail_when_the_store_cannot_write(tmp_path: Path) -> None:
         store = Store(registry(), backend)
         credentials = load_credentials(tmp_path / "d")
         signer = TokenSigner.load(tmp_path / "d" / "sa.key")
-        async with open_application(store, credentials, signer, Configuration()) as application:
+        async with open_application(store, credentials, signer, Path("pki"), Configuration()) as application:
             caller = Caller(application, credentials.tokens["admin"])
             assert (await caller.ask("/livez"))[0] == 200
             backend.fails = True

@@ -20,6 +20,7 @@ from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
+from wharfinger.controllers.certificates.authority import SigningAuthority
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.registry import make_controllers
 from wharfinger.node.annotations import DOWN
@@ -119,9 +120,13 @@ class World:
         setup: Callable[[Store], None] | None = None,
         failing: float = 0.0,
         heartbeats: bool = False,
+        root_ca: str = "",
+        signing: SigningAuthority | None = None,
     ) -> None:
         """`failing` is the share of writes that fail; with `heartbeats` nodes renew leases, as they do live."""
         self._heartbeats = heartbeats
+        self._root_ca = root_ca
+        self._signing = signing
         self.loop = VirtualLoop()
         self.clock = LoopClock(START, self.loop)
         self.store = Store(registry(), now=self.clock.now, source=random.Random(7))
@@ -166,6 +171,8 @@ class World:
             configuration=self.configuration,
             random=random.Random(2),
             implicit_heartbeats=not self._heartbeats,
+            root_ca=self._root_ca,
+            signing=self._signing,
         )
         self.controllers = [
             *make_controllers(context, self._names),

@@ -25,6 +25,12 @@ class Transport:
         self.closed = False
         self.reading = True
 
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def set_protocol(self, protocol: asyncio.Protocol) -> None:
+        self.protocol = protocol
+
     def write(self, data: bytes) -> None:
         assert not self.closed
         self.out += data
@@ -317,6 +323,28 @@ def test_an_upgrade_request_is_answered_as_plain_http() -> None:
         assert out.endswith(b"GET /a  ") and connection.transport.closed
 
     talk(echo, scenario)
+
+
+def test_an_application_can_take_over_an_upgraded_connection() -> None:
+    taken: list[bytes] = []
+
+    class Other(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            taken.append(data)
+
+    async def switch(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        transport = scope["take_over"](Other())
+        transport.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+
+    async def scenario(connection: Connection) -> None:
+        head = b"POST /a HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+        out = await connection.say(head + b"already the other protocol")
+        assert out.startswith(b"HTTP/1.1 101 ") and not connection.transport.closed
+        assert taken == [b"already the other protocol"]
+        assert isinstance(connection.transport.protocol, Other) and connection.transport.reading
+        assert not connection.state.connections
+
+    talk(switch, scenario)
 
 
 @pytest.mark.parametrize(

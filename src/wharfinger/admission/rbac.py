@@ -15,7 +15,7 @@ import msgspec
 from wharfinger.admission.request import User
 from wharfinger.api.errors import Forbidden, forbidden
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.selectors import compile_label_selector, matches
+from wharfinger.api.selectors import FieldRequirement, compile_label_selector, matches
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import (
     ClusterRole,
@@ -55,6 +55,7 @@ class Attributes(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     path: str = ""
+    fields: tuple[FieldRequirement, ...] = ()  # the field selector; RBAC ignores it
 
     def denial(self) -> str:
         """The text of an API server that denies the request."""

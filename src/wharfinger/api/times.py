@@ -17,6 +17,8 @@ _UNITS = {
     "m": Fraction(60),
     "h": Fraction(3600),
 }
+LONGEST_DURATION = "2562047h47m16s"  # Go counts nanoseconds in 64 bits
+_LONGEST_NANOS = 2**63 - 1
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -40,6 +42,8 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not body or position != len(body):
         raise BadTime(f"invalid duration {text!r}: want numbers with units, such as 90s, 1h30m or 250ms")
+    if total * 1_000_000_000 > _LONGEST_NANOS:
+        raise BadTime(f"invalid duration {text!r}: longer than {LONGEST_DURATION}")
     return float(sign * total)
 
 

@@ -14,9 +14,11 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 import wharfinger
+from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
 from wharfinger.api.registry import Kind
+from wharfinger.api.selectors import BadSelector, parse_field_selector
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
@@ -25,7 +27,8 @@ from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.pod_streams import PodStreams
-from wharfinger.apiserver.request_info import RequestInfo, request_info
+from wharfinger.apiserver.proxy_subresources import ProxySubresources
+from wharfinger.apiserver.request_info import LONG_RUNNING, RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
@@ -38,6 +41,8 @@ log = logging.getLogger(__name__)
 
 KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
 MAX_INFLIGHT = 600  # without watches; kube-apiserver has 400 for reads and 200 for writes
+
+_SELECTING = frozenset(("list", "watch", "deletecollection"))
 
 Handler = Callable[[ApiExchange], Awaitable[None]]
 
@@ -52,7 +57,9 @@ class ApiServerApplication:
         authenticator: Authenticator,
         signer: TokenSigner,
         rbac: RbacIndex,
+        authorizer: Authorizer,
         lookup: Lookup,
+        kubelets: KubeletProxy,
         now: Callable[[], float] = time.time,
         max_inflight: int = MAX_INFLIGHT,
     ) -> None:
@@ -63,9 +70,10 @@ class ApiServerApplication:
         self.metrics = CollectorRegistry()
         self._authenticator = authenticator
         self._signer = signer
-        self._rbac = rbac
-        self._discovery = Discovery(store.registry)
-        self._openapi = OpenApi(store.registry, self._discovery)
+        self._authorizer = authorizer
+        self._kubelets = kubelets
+        self.discovery = Discovery(store.registry)
+        self._openapi = OpenApi(store.registry, self.discovery)
         self._structures = Structures(store.registry)
         self.max_inflight = max_inflight
         self._inflight = 0
@@ -101,9 +109,10 @@ class ApiServerApplication:
             lambda: store.version
         )
         self.watchers = Watchers(watching, now)
-        reviews = VirtualResources(rbac, authenticator, signer, lookup, now)
-        streams = PodStreams(store, rbac.allowed, KubeletProxy(), self.watchers, now)
-        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, now)
+        reviews = VirtualResources(rbac, authorizer, authenticator, signer, lookup, now)
+        streams = PodStreams(store, authorizer.allowed, kubelets, self.watchers, now)
+        proxy = ProxySubresources(store, kubelets)
+        self._resources = ResourceHandler(store, self._structures, reviews, self.watchers, streams, proxy, now)
         self._health = HealthEndpoints(
             {"ping": lambda: "", "store": lambda: store.fault},
             {
@@ -129,16 +138,18 @@ class ApiServerApplication:
         counted = False
         try:
             exchange = ApiExchange(scope, receive, send)
-            exchange.user = self._authenticator.authenticate(exchange.header(b"authorization"), exchange.parts)
+            exchange.user = self._authenticator.authenticate(
+                exchange.header(b"authorization"), exchange.parts, scope.get("client_certificate")
+            )
             info = request_info(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
-            if info is None or info.verb != "watch":
+            if info is None or (info.verb != "watch" and info.subresource not in LONG_RUNNING):
                 if self._inflight >= self.max_inflight:
                     self._rejected.inc()
                     raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
                 self._inflight += 1
                 counted = True
             if exchange.impersonates:
-                exchange.user = impersonated(exchange.user, scope["headers"], self._rbac)
+                exchange.user = impersonated(exchange.user, scope["headers"], self._authorizer)
             await self._dispatch(exchange, info)
         except ApiError as error:
             await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error)
@@ -171,7 +182,7 @@ class ApiServerApplication:
     def _is_outside(self, parts: list[str]) -> bool:
         """Whether a path belongs to no API; for these, kube-apiserver's 404 is plain text."""
         if parts[:1] == ["apis"]:
-            return len(parts) > 1 and self._discovery.group(parts[1]) is None
+            return len(parts) > 1 and self.discovery.group(parts[1]) is None
         return parts[:1] != ["api"]
 
     def _count(self, exchange: ApiExchange | None, info: RequestInfo | None, seconds: float) -> None:
@@ -188,7 +199,7 @@ class ApiServerApplication:
             group = version = plural = subresource = ""
         verb = info.verb.upper()
         self._requests[verb, group, version, plural, subresource, code].inc()
-        if verb != "WATCH":
+        if verb != "WATCH" and subresource not in LONG_RUNNING:
             self._seconds[verb, group, plural].observe(seconds)
 
     async def _dispatch(self, exchange: ApiExchange, info: RequestInfo | None) -> None:
@@ -221,12 +232,15 @@ class ApiServerApplication:
             info.name,
             info.namespace,
         )
-        if not self._rbac.allowed(asked).allowed:
-            raise asked.forbidden()
+        if info.verb in _SELECTING and exchange.query.has("fieldSelector"):
+            asked = _with_selector(asked, exchange.query.text("fieldSelector"))
+        decision = self._authorizer.allowed(asked)
+        if not decision.allowed:
+            raise asked.forbidden(decision.reason)
 
     def _authorize_path(self, exchange: ApiExchange) -> None:
         asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
-        if not self._rbac.allowed(asked).allowed:
+        if not self._authorizer.allowed(asked).allowed:
             error = asked.forbidden()
             raise ApiError(f"forbidden: {asked.denial()}", code=error.code, reason=error.reason)
 
@@ -234,21 +248,21 @@ class ApiServerApplication:
         parts, accepted = exchange.parts, accept(exchange.header(b"accept"))
         found: dict[str, Any] | None
         if len(parts) == 1 and accepted.shown_as == DISCOVERY:
-            found = self._discovery.aggregated(accepted.version, core=parts[0] == "api")
+            found = self.discovery.aggregated(accepted.version, core=parts[0] == "api")
             media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as={DISCOVERY}"
             await exchange.json(found, media=media, headers={"vary": "Accept"})
             return
         if parts[0] == "api":
             if len(parts) == 1:
-                found = self._discovery.core_versions(self.address)
+                found = self.discovery.core_versions(self.address)
             else:
-                found = self._discovery.resource_list("", parts[1])
+                found = self.discovery.resource_list("", parts[1])
         elif len(parts) == 1:
-            found = self._discovery.group_list()
+            found = self.discovery.group_list()
         elif len(parts) == 2:
-            found = self._discovery.group(parts[1])
+            found = self.discovery.group(parts[1])
         else:
-            found = self._discovery.resource_list(parts[1], parts[2])
+            found = self.discovery.resource_list(parts[1], parts[2])
         if found is None:
             raise unknown_path()
         await exchange.json(found, media=accepted.media)
@@ -300,9 +314,20 @@ class ApiServerApplication:
         self._openapi.forget()
 
     def stop(self) -> None:
-        """Ends all watches, so that clients reconnect."""
+        """Ends all watches and connections to kubelets, so that clients reconnect."""
         self.stopping = True
         self.watchers.close()
+        self._kubelets.close()
+
+
+def _with_selector(asked: Attributes, text: str) -> Attributes:
+    """The attributes with the field selector of the request. One that asks for a single name counts as that name."""
+    try:
+        fields = parse_field_selector(text)
+    except BadSelector:
+        return asked  # refused when it is used
+    named = next((one.value for one in fields if one.equal and one.path == "metadata.name"), "")
+    return msgspec.structs.replace(asked, fields=fields, name=asked.name or named)
 
 
 def indented(document: Any) -> bytes:

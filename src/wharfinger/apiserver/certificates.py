@@ -13,6 +13,7 @@ from pathlib import Path
 from cryptography import x509
 
 from wharfinger.apiserver.files import private_directory, write_private
+from wharfinger.apiserver.kubernetes_service import SERVICE_ADDRESS
 from wharfinger.http.certificates import (
     authority_certificate,
     certificate_pem,
@@ -32,6 +33,7 @@ _NAMES = (
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
+    SERVICE_ADDRESS,
 )
 
 

@@ -102,6 +102,11 @@ def _render(users: dict[str, User]) -> str:
 
 def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
     """A kubeconfig with one context, as JSON, which is valid YAML."""
+    return kubeconfig_with(server, authority, user, {"token": token})
+
+
+def kubeconfig_with(server: str, authority: bytes, user: str, credentials: dict[str, str]) -> bytes:
+    """As `kubeconfig`, with any credentials that a kubeconfig can hold."""
     name = f"{user}@wharfinger"
     document = {
         "apiVersion": "v1",
@@ -112,7 +117,7 @@ def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
                 "cluster": {"server": server, "certificate-authority-data": b64encode(authority).decode()},
             }
         ],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": credentials}],
         "contexts": [{"name": name, "context": {"cluster": "wharfinger", "user": user, "namespace": "default"}}],
         "current-context": name,
         "preferences": {},

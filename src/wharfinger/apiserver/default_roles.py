@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from wharfinger.api.certificate_requests import KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN
 from wharfinger.api.registry import Document
 from wharfinger.api.rights import AUTOUPDATE, CRUD, EVENTS, READ, REVIEWS, WRITE
 from wharfinger.api.rights import RBAC as GROUP
 from wharfinger.contributions import EmbeddedAccess, RoleRule, SystemProcess
 from wharfinger.system import ordered_systems
 
+_CERTIFICATES = "certificates.k8s.io"
+_NODE_REQUESTS = f"system:{_CERTIFICATES}:certificatesigningrequests"
+
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = f"{GROUP}/aggregate-to-"
+
+KUBELET_CALLER = "system:wharfinger:kubelet-client"
+"""The user as which this server calls kubelets."""
 
 Rule = tuple[str, str, str] | RoleRule | Document
 """Group, resources and verbs as in `RoleRule`, or a whole rule."""
@@ -68,7 +75,7 @@ def _binding(role: str, kind: str, *names: str) -> Document:
 
 
 def cluster_roles() -> list[Document]:
-    return [*_user_roles(), *_system_roles(), *_component_roles()]
+    return [*_user_roles(), *_system_roles(), *_certificate_roles(), *_component_roles()]
 
 
 def _user_roles() -> list[Document]:
@@ -167,26 +174,22 @@ def _system_roles() -> list[Document]:
                 "/openid/v1/jwks/",
             ),
         ),
+        node_role(),
+        # The verbs of the kubelet's own API.
         _role(
-            "system:node",
-            *REVIEWS,
-            ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
-            ("", "services", READ),
-            ("", "nodes", f"create patch update {READ}"),
-            ("", "nodes/status", "patch update"),
+            "system:kubelet-api-admin",
+            ("", "nodes", READ),
+            ("", "nodes", "proxy"),
+            ("", "nodes/log nodes/metrics nodes/proxy nodes/stats", "*"),
+            ("", "nodes/configz nodes/healthz nodes/pods", "*"),
+        ),
+        _role(
+            "system:node-proxier",
+            ("", "endpoints services", "list watch"),
+            ("", "nodes", READ),
             *EVENTS,
-            ("", "pods", f"create delete {READ}"),
-            ("", "pods/status", "patch update"),
-            ("", "pods/eviction", "create"),
-            ("", "configmaps secrets", READ),
-            ("", "persistentvolumeclaims persistentvolumes endpoints serviceaccounts", "get"),
-            ("", "persistentvolumeclaims/status", "get patch update"),
-            ("", "serviceaccounts/token", "create"),
-            ("coordination.k8s.io", "leases", "create delete get patch update"),
-            ("storage.k8s.io", "volumeattachments", "get"),
-            ("storage.k8s.io", "csidrivers", READ),
-            ("storage.k8s.io", "csinodes", "create delete get patch update"),
-            ("node.k8s.io", "runtimeclasses", READ),
+            ("networking.k8s.io", "servicecidrs", "list watch"),
+            ("discovery.k8s.io", "endpointslices", "list watch"),
         ),
         _role(
             "system:kube-scheduler",
@@ -223,6 +226,58 @@ def _system_roles() -> list[Document]:
     ]
 
 
+def node_role() -> Document:
+    """The rights of kubelets, which the Node authorizer divides among them."""
+    return _role(
+        "system:node",
+        *REVIEWS,
+        ("authorization.k8s.io", "localsubjectaccessreviews", "create"),
+        ("", "services", READ),
+        ("", "nodes", f"create {READ}"),
+        ("", "nodes/status", "patch update"),
+        ("", "nodes", "patch update"),
+        *EVENTS,
+        ("", "pods", READ),
+        ("", "pods", "create delete"),
+        ("", "pods/status", "patch update"),
+        ("", "pods/eviction", "create"),
+        ("", "configmaps secrets", READ),
+        ("", "persistentvolumeclaims persistentvolumes", "get"),
+        ("", "endpoints", "get"),
+        (_CERTIFICATES, "certificatesigningrequests", f"create {READ}"),
+        ("coordination.k8s.io", "leases", "create delete get patch update"),
+        ("storage.k8s.io", "volumeattachments", "get"),
+        ("", "serviceaccounts/token", "create"),
+        ("", "persistentvolumeclaims/status", "get patch update"),
+        ("storage.k8s.io", "csidrivers", READ),
+        ("storage.k8s.io", "csinodes", "create delete get patch update"),
+        ("node.k8s.io", "runtimeclasses", READ),
+        ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceslices", "deletecollection"),
+        ("", "serviceaccounts", "get"),
+    )
+
+
+def _certificate_roles() -> list[Document]:
+    """What an administrator binds nodes and those who approve certificates to."""
+    prefix, requests = f"system:{_CERTIFICATES}", "certificatesigningrequests"
+    approvers = {
+        "legacy-unknown": LEGACY_UNKNOWN,
+        "kubelet-serving": KUBELET_SERVING,
+        "kube-apiserver-client": KUBE_APISERVER_CLIENT,
+        "kube-apiserver-client-kubelet": KUBELET_CLIENT,
+    }
+    return [
+        _role("system:node-bootstrapper", (_CERTIFICATES, requests, f"create {READ}")),
+        _role(f"{prefix}:{requests}:nodeclient", (_CERTIFICATES, f"{requests}/nodeclient", "create")),
+        _role(f"{prefix}:{requests}:selfnodeclient", (_CERTIFICATES, f"{requests}/selfnodeclient", "create")),
+        *(
+            _role(f"{prefix}:{name}-approver", RoleRule(_CERTIFICATES, "signers", "approve", (signer,)))
+            for name, signer in approvers.items()
+        ),
+    ]
+
+
 def _component_roles() -> list[Document]:
     """What our components need beyond the stock roles of their names."""
     leases = ("coordination.k8s.io", "leases", "create delete get list patch update watch")
@@ -242,7 +297,18 @@ def _component_roles() -> list[Document]:
         ),
         # One process runs all controllers here, garbage collection and the end of namespaces among them: any object may
         # have to be read, changed or deleted. Granting (escalate, bind, impersonate) is not part of it.
-        _role("system:wharfinger:controllers", ("*", "*", CRUD), ("", "pods/eviction", "create")),
+        _role(
+            "system:wharfinger:controllers",
+            ("*", "*", CRUD),
+            ("", "pods/eviction", "create"),
+            RoleRule(_CERTIFICATES, "signers", "approve", (KUBELET_CLIENT,)),
+            RoleRule(
+                _CERTIFICATES,
+                "signers",
+                "sign",
+                (LEGACY_UNKNOWN, KUBE_APISERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING),
+            ),
+        ),
         # A set of simulated nodes stands for many kubelets, and for whoever starts and removes machines.
         _role(
             "system:wharfinger:nodes",
@@ -266,6 +332,12 @@ def cluster_role_bindings() -> list[Document]:
         _binding("system:monitoring", "Group", "system:monitoring"),
         _binding("system:service-account-issuer-discovery", "Group", "system:serviceaccounts"),
         _binding("system:node", "Group"),
+        _binding("system:node-proxier", "User", "system:kube-proxy"),
+        # As kubeadm does: certificates of nodes are approved without an administrator.
+        _binding("system:node-bootstrapper", "Group", "system:bootstrappers"),
+        _binding(f"{_NODE_REQUESTS}:nodeclient", "Group", "system:bootstrappers"),
+        _binding(f"{_NODE_REQUESTS}:selfnodeclient", "Group", "system:nodes"),
+        _binding("system:kubelet-api-admin", "User", KUBELET_CALLER),
         _binding("system:kube-scheduler", "User", "system:kube-scheduler"),
         _binding("system:volume-scheduler", "User", "system:kube-scheduler"),
         _binding("system:kube-controller-manager", "User", "system:kube-controller-manager"),

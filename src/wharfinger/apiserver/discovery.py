@@ -9,6 +9,7 @@ from wharfinger.api.registry import Document, Kind, Registry
 
 # kube-apiserver's order. If two groups have the same short name, the first one wins.
 _ORDER = (
+    "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
@@ -26,6 +27,8 @@ _ORDER = (
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 )
 
 # Subresources whose objects are of another kind: group, version, kind and verbs.
@@ -39,7 +42,8 @@ _OTHER_KINDS = {
     "portforward": ("", "v1", "PodPortForwardOptions", ("create", "get")),
 }
 _SUBRESOURCE_VERBS = {"finalize": ("update",), "log": ("get",)}
-CONNECTED = frozenset(("exec", "attach", "portforward", "log"))  # no objects: streams to and from a kubelet
+CONNECTED = frozenset(("exec", "attach", "portforward", "log", "proxy"))  # no objects: streams to and from a kubelet
+_PROXIED = ("create", "delete", "get", "patch", "update")
 
 
 def version_priority(version: str) -> tuple[int, int, int]:
@@ -191,6 +195,8 @@ def subresources(kind: Kind, group: str, version: str) -> dict[str, tuple[str, s
     names = (*kind.subresources, *(("status",) if kind.status else ()), *(("scale",) if kind.scale else ()))
     own = (group, version, kind.kind)
     return {
-        name: _OTHER_KINDS.get(name) or (*own, _SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")))
+        name: ("", "v1", f"{kind.kind}ProxyOptions", _PROXIED)
+        if name == "proxy"
+        else _OTHER_KINDS.get(name) or (*own, _SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")))
         for name in sorted(set(names))
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +54,10 @@ class ApiExchange:
         "parts",
         "path",
         "query",
+        "raw_headers",
         "raw_query",
         "status",
+        "take_over",
         "user",
         "warnings",
     )
@@ -75,9 +77,12 @@ class ApiExchange:
             if name.startswith(b"impersonate-"):
                 self.impersonates = True
         self.headers = headers
+        self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]  # with all values of repeated headers
         self.user = NOBODY
         self.warnings: list[str] = []
         self.status = 0  # of the response, once it is sent
+        # Gives the connection to another protocol; None if the client does not ask for one.
+        self.take_over: Callable[[asyncio.Protocol], asyncio.Transport | None] | None = scope.get("take_over")
 
     def header(self, name: bytes, default: str = "") -> str:
         value = self.headers.get(name)
@@ -112,6 +117,21 @@ class ApiExchange:
                 "the request body did not arrive in time", code=408, reason="Timeout", retry_after=1
             ) from None
         return self._unpacked(b"".join(chunks))
+
+    @property
+    def has_body(self) -> bool:
+        return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
+
+    async def body_chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, of any size, for another server."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            if message.get("body"):
+                yield message["body"]
+            if not message.get("more_body"):
+                return
 
     def _unpacked(self, data: bytes) -> bytes:
         return data if self.headers.get(b"content-encoding", b"identity") == b"identity" else _refuse_encoding()
@@ -163,6 +183,11 @@ class ApiExchange:
             out.append((b"warning", warning_header(warning)))
         self.status = 200
         await self._send({"type": "http.response.start", "status": 200, "headers": out})
+
+    async def start_raw(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """Starts a response with these headers and no others."""
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def stream(self, data: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})

@@ -98,6 +98,10 @@ class RequestInfo(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
+LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
+"""Subresources whose requests last as long as clients like, like watches."""
+
+
 def request_info(parts: list[str], method: str, query: QueryParameters) -> RequestInfo | None:
     """`parts` are the segments of the path. None if it is not a request for a resource."""
     if parts[0] == "api" and len(parts) > 2:
@@ -118,7 +122,8 @@ def request_info(parts: list[str], method: str, query: QueryParameters) -> Reque
             rest = rest[2:]
     plural = rest[0]
     name = rest[1] if len(rest) > 1 else ""
-    subresource = "/".join(rest[2:])
+    # What follows `proxy` is the path on another server.
+    subresource = "proxy" if rest[2:3] == ["proxy"] else "/".join(rest[2:])
     if not name:
         if verb == "get":
             verb = "watch" if watching or query.flag("watch") else "list"

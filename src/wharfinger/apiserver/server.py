@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,23 +18,35 @@ from pathlib import Path
 
 import uvicorn
 
+from wharfinger.admission.authorization import ClusterAuthorizer
+from wharfinger.admission.node_authorizer import NodeAuthorizer
+from wharfinger.admission.node_restriction import NodeRestrictionReviewer
 from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Kind
+from wharfinger.api.views import ClusterRole, view
+from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyReviewer
 from wharfinger.apiserver.admission.policies import PolicyReviewer
+from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
+from wharfinger.apiserver.api_services import ApiServices
 from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
+from wharfinger.apiserver.client_certificates import KubeletTls
 from wharfinger.apiserver.credentials import StaticCredentials, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
+from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.flow_control import FlowControlObjects
+from wharfinger.apiserver.kubelet_proxy import KubeletProxy
+from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
@@ -66,17 +79,22 @@ class ApiServerSettings:
 
 @asynccontextmanager
 async def open_application(
-    store: Store, credentials: StaticCredentials, signer: TokenSigner, configuration: Configuration
+    store: Store, credentials: StaticCredentials, signer: TokenSigner, pki: Path, configuration: Configuration
 ) -> AsyncIterator[ApiServerApplication]:
-    """The application for a store, with its bootstrap objects created and its background tasks running."""
+    """The application for a store, with its bootstrap objects created and its background tasks running.
+
+    `pki` is the folder of our certificate authority.
+    """
     now = SystemClock().now
     keeper = RbacSync(store)
     extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
+    authorizer = ClusterAuthorizer(NodeAuthorizer(store, view(node_role(), ClusterRole)), keeper.index)
+    store.chain.mutating += [NodeRestrictionReviewer(store, authorizer), RealNodeReviewer()]
     store.chain.validating += [
         EscalationReviewer(keeper.index),
         DefinitionReviewer(),
         RegistrationReviewer(),
-        PolicyReviewer(store, keeper.index.allowed),
+        PolicyReviewer(store, authorizer.allowed),
     ]
     await bootstrap(store)
     for system in systems():
@@ -85,14 +103,30 @@ async def open_application(
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
     application = ApiServerApplication(
-        store, authenticator=authenticator, signer=signer, rbac=keeper.index, lookup=lookup, now=now
+        store,
+        authenticator=authenticator,
+        signer=signer,
+        rbac=keeper.index,
+        authorizer=authorizer,
+        lookup=lookup,
+        kubelets=KubeletProxy(KubeletTls(pki)),
+        now=now,
     )
-    mutating = WebhookReviewer(store, keeper.index.allowed, mutating=True)
-    validating = WebhookReviewer(store, keeper.index.allowed, mutating=False)
-    store.chain.remote_mutating.append(mutating)
+    mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
+    validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
+    store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
-    custom = CustomResources(store, application.kind_changed)
+    services = ApiServices(store, application.discovery)
+
+    def kind_changed(kind: Kind) -> None:
+        application.kind_changed(kind)
+        services.again()
+
+    custom = CustomResources(store, kind_changed)
     await custom.start()
+    keepers = (FlowControlObjects(store), services)
+    for one in keepers:
+        await one.start()
     expiry = EventExpiry(store, now)
     expiry.start()
     application.ready = True
@@ -100,6 +134,8 @@ async def open_application(
         yield application
     finally:
         await expiry.stop()
+        for one in keepers:
+            await one.stop()
         await custom.stop()
         await mutating.close()
         await validating.close()
@@ -124,7 +160,9 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
         signer = TokenSigner.load(directory / "pki" / "sa.key")
         store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
         try:
-            async with open_application(store, credentials, signer, settings.configuration) as application:
+            async with open_application(
+                store, credentials, signer, directory / "pki", settings.configuration
+            ) as application:
                 host, port = listener.getsockname()[:2]
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
@@ -133,9 +171,17 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                     graceful_shutdown=5,
                     ssl_certfile=str(certificates.certificate),
                     ssl_keyfile=str(certificates.key),
+                    ssl_ca_certs=str(certificates.authority),
+                    ssl_cert_reqs=ssl.CERT_OPTIONAL,
                 )
+                published = KubernetesService(store, host, port)
+                published.start()
                 settle_heap()
-                await ApiServer(config, application, lambda: started(application.address, kubeconfig)).serve([listener])
+                try:
+                    server = ApiServer(config, application, lambda: started(application.address, kubeconfig))
+                    await server.serve([listener])
+                finally:
+                    await published.stop()
         finally:
             await store.close()
     finally:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jwt
@@ -17,13 +18,14 @@ from jwt.types import Options
 
 from wharfinger.admission.request import User, service_account
 from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_time
 from wharfinger.apiserver.files import write_private
 from wharfinger.http.certificates import PrivateKey, key_pem, load_key, new_key
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 AUDIENCE = ISSUER
 _ALGORITHM = "ES256"
-_NOT_BEFORE_LEEWAY = 5  # seconds
+_LEEWAY = 60  # seconds by which clocks may differ; as upstream, also for objects that are being deleted
 
 
 # Times are checked against the server's clock, and audiences against those that the caller asks for.
@@ -52,6 +54,17 @@ class VerifiedToken:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
+class BoundObject:
+    """An object in a token's claims. Without a UID it is there for information only."""
+
+    name: str
+    uid: str = ""
+
+    def claim(self) -> dict[str, str]:
+        return {"name": self.name, "uid": self.uid} if self.uid else {"name": self.name}
+
+
 Lookup = Callable[[str, str, str], Document | None]
 """Kind, namespace and name to the live object: a token is invalid once an object that it is bound to is deleted."""
 
@@ -77,16 +90,19 @@ class TokenSigner:
         audiences: Sequence[str],
         now: float,
         seconds: int,
-        bound: tuple[str, str, str] | None = None,
+        bound: Mapping[str, BoundObject] = MappingProxyType({}),
+        warn_after: int = 0,
     ) -> str:
-        """A token for the service account; `bound` is kind (`pod`, `secret`, `node`), name and UID of an object."""
+        """A token for the service account; `bound` are objects by kind (`pod`, `secret`, `node`), of which a pod may come
+        with its node. Uses of the token later than `warn_after` seconds from now are reported, if that is not 0."""
         meta = account["metadata"]
         claims: dict[str, Any] = {
             "namespace": meta["namespace"],
+            **{kind: bound[kind].claim() for kind in ("node", "pod", "secret") if kind in bound},
             "serviceaccount": {"name": meta["name"], "uid": meta.get("uid", "")},
         }
-        if bound is not None:
-            claims[bound[0]] = {"name": bound[1], "uid": bound[2]}
+        if warn_after:
+            claims["warnafter"] = int(now) + warn_after
         return jwt.encode(
             {
                 "aud": list(audiences),
@@ -121,28 +137,52 @@ class TokenSigner:
 
 
 def check_claims(claims: dict[str, Any], *, now: float, lookup: Lookup) -> VerifiedToken:
-    """Checks the times, the issuer and the objects that signed claims name. Raises InvalidToken."""
+    """Checks the times, the issuer and the objects that signed claims name. Raises InvalidToken.
+
+    After pkg/serviceaccount/claims.go of Kubernetes.
+    """
     if claims.get("iss") != ISSUER:
         raise InvalidToken("foreign issuer")
-    if now >= claims["exp"]:
+    if now - _LEEWAY > claims["exp"]:
         raise InvalidToken("service account token has expired")
-    if now < claims["nbf"] - _NOT_BEFORE_LEEWAY:
+    if now < claims["nbf"] - _LEEWAY:
         raise InvalidToken("service account token is not valid yet")
     private = claims["kubernetes.io"]
     namespace, account = private["namespace"], private["serviceaccount"]
-    _check_exists(lookup("serviceaccount", namespace, account["name"]), account["uid"], "service account")
+    deleted_before = now - _LEEWAY
+    found = lookup("serviceaccount", namespace, account["name"])
+    if found is None:
+        raise InvalidToken(f'serviceaccounts "{account["name"]}" not found')
+    uid = found["metadata"].get("uid", "")
+    if uid != account["uid"]:
+        raise InvalidToken(f"service account UID ({uid}) does not match claim ({account['uid']})")
+    if _deleted(found, deleted_before):
+        raise InvalidToken(f"service account {namespace}/{account['name']} has been deleted")
     user = service_account(namespace, account["name"])
     extra: dict[str, tuple[str, ...]] = {"authentication.kubernetes.io/credential-id": (f"JTI={claims['jti']}",)}
-    for kind in ("pod", "secret", "node"):
+    for kind in ("secret", "pod", "node"):
         if bound := private.get(kind):
-            _check_exists(lookup(kind, "" if kind == "node" else namespace, bound["name"]), bound["uid"], kind)
+            if kind != "node":
+                _check_bound(kind, lookup(kind, namespace, bound["name"]), bound["uid"], deleted_before)
+            elif "pod" not in private:
+                _check_bound(kind, lookup(kind, "", bound["name"]), bound["uid"], deleted_before)
             if kind != "secret":
                 extra[f"authentication.kubernetes.io/{kind}-name"] = (bound["name"],)
-                extra[f"authentication.kubernetes.io/{kind}-uid"] = (bound["uid"],)
+                if bound.get("uid"):
+                    extra[f"authentication.kubernetes.io/{kind}-uid"] = (bound["uid"],)
     audiences = tuple(claims["aud"])
     return VerifiedToken(User(user.name, user.groups, account["uid"], extra), audiences, claims["exp"])
 
 
-def _check_exists(found: Document | None, uid: str, what: str) -> None:
-    if found is None or found["metadata"].get("uid") != uid:
-        raise InvalidToken(f"{what} has been deleted")
+def _check_bound(kind: str, found: Document | None, uid: str, deleted_before: float) -> None:
+    """The node of a token that is bound to a pod is not checked: it is there for information."""
+    if found is None or _deleted(found, deleted_before):
+        raise InvalidToken("service account token has been invalidated")
+    if (current := found["metadata"].get("uid", "")) != uid:
+        raise InvalidToken(f"{kind} UID ({current}) does not match service account {kind} ref claim ({uid})")
+
+
+def _deleted(document: Document, before: float) -> bool:
+    """Whether the object was to be gone before this time; one with finalizers, or a pod that ends, may still exist."""
+    stamp = document["metadata"].get("deletionTimestamp")
+    return stamp is not None and parse_time(stamp) < before

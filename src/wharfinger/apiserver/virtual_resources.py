@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
+from wharfinger.admission.service_accounts import TOKEN_SECONDS
 from wharfinger.api.errors import BadRequest, conflict, invalid_object, not_found
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, FieldRequirement, parse_field_selector
 from wharfinger.api.times import format_time
 from wharfinger.api.views.rbac import PolicyRule
 from wharfinger.apiserver.authentication import Authenticator
-from wharfinger.apiserver.tokens import AUDIENCE, InvalidToken, Lookup, TokenSigner
+from wharfinger.apiserver.tokens import AUDIENCE, BoundObject, InvalidToken, Lookup, TokenSigner
 
+_AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 _MINIMUM_SECONDS = 10 * 60
 _DEFAULT_SECONDS = 60 * 60
 _MAXIMUM_SECONDS = 1 << 32
+_EXTENDED_SECONDS = 365 * 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class VirtualResources:
     """Answers reviews with the same document and its status."""
 
     rbac: RbacIndex
+    authorizer: Authorizer
     authenticator: Authenticator
     signer: TokenSigner
     lookup: Lookup
@@ -59,7 +65,7 @@ class VirtualResources:
         return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences)}
 
     def _access(self, asked: Attributes) -> Document:
-        decision = self.rbac.allowed(asked)
+        decision = self.authorizer.allowed(asked)
         return {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
 
     def _rules(self, user: User, namespace: str) -> Document:
@@ -76,11 +82,18 @@ class VirtualResources:
             "incomplete": False,
         }
 
-    def token_request(self, document: Document, namespace: str, account_name: str) -> Document:
-        """Answers a TokenRequest for a service account."""
-        account = self.lookup("serviceaccount", namespace, account_name)
-        if account is None:
-            raise not_found("", "serviceaccounts", account_name)
+    def prepare_token(self, document: Document, namespace: str, account_name: str) -> Document:
+        """A valid TokenRequest for a service account, with defaults. After pkg/registry/core/serviceaccount/storage."""
+        given = document.get("metadata") or {}
+        for part, wanted in (("name", account_name), ("namespace", namespace)):
+            if given.get(part) and given[part] != wanted:
+                what = part if part == "namespace" else "name"
+                fault = invalid(f"metadata.{part}", given[part], f"must match the service account {what} if specified")
+                raise invalid_object(_AUTHENTICATION, "TokenRequest", account_name, [fault])
+        uid = self._account(namespace, account_name)["metadata"].get("uid", "")
+        if given.get("uid") and given["uid"] != uid:
+            why = f"the UID in the token request ({given['uid']}) does not match the UID of the service account ({uid})"
+            raise conflict(_AUTHENTICATION, "TokenRequest", account_name, why)
         spec = document.get("spec") or {}
         seconds = spec.get("expirationSeconds")
         seconds = _DEFAULT_SECONDS if seconds is None else seconds
@@ -92,44 +105,74 @@ class VirtualResources:
                 invalid("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
             )
         if faults:
-            raise invalid_object("authentication.k8s.io", "TokenRequest", "", faults)
-        audiences = list(spec.get("audiences") or ()) or [AUDIENCE]
-        now = self.now()
-        bound = self._bound(spec.get("boundObjectRef"), namespace, account_name)
-        token = self.signer.issue(account, audiences=audiences, now=now, seconds=seconds, bound=bound)
-        metadata = {
-            **(document.get("metadata") or {}),
-            "name": account_name,
-            "namespace": namespace,
-            "creationTimestamp": format_time(now),
-        }
+            raise invalid_object(_AUTHENTICATION, "TokenRequest", "", faults)
         return {
             "kind": "TokenRequest",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": metadata,
-            "spec": {**spec, "audiences": audiences, "expirationSeconds": seconds},
-            "status": {"token": token, "expirationTimestamp": format_time(int(now) + seconds)},
+            "apiVersion": f"{_AUTHENTICATION}/v1",
+            "metadata": {
+                **given,
+                "name": account_name,
+                "namespace": namespace,
+                "uid": uid,
+                "creationTimestamp": format_time(self.now()),
+            },
+            "spec": {
+                **spec,
+                "audiences": list(spec.get("audiences") or ()) or [AUDIENCE],
+                "expirationSeconds": seconds,
+            },
+            "status": {"token": "", "expirationTimestamp": None},
         }
 
-    def _bound(self, reference: Document | None, namespace: str, account: str) -> tuple[str, str, str] | None:
+    def issue_token(self, request: Document) -> Document:
+        """The answer to a prepared and admitted TokenRequest."""
+        metadata, spec = request["metadata"], request["spec"]
+        account = self._account(metadata["namespace"], metadata["name"])
+        bound = self._bound(spec.get("boundObjectRef"), metadata["namespace"], metadata["name"])
+        audiences, seconds, now = spec["audiences"], spec["expirationSeconds"], self.now()
+        # Old clients read the token of the volume that admission adds only once. Such a token lives longer than asked for.
+        extended = "pod" in bound and seconds == TOKEN_SECONDS and set(audiences) <= {AUDIENCE}
+        token = self.signer.issue(
+            account,
+            audiences=audiences,
+            now=now,
+            seconds=_EXTENDED_SECONDS if extended else seconds,
+            bound=bound,
+            warn_after=seconds if extended else 0,
+        )
+        return {**request, "status": {"token": token, "expirationTimestamp": format_time(int(now) + seconds)}}
+
+    def _account(self, namespace: str, name: str) -> Document:
+        account = self.lookup("serviceaccount", namespace, name)
+        if account is None:
+            raise not_found("", "serviceaccounts", name)
+        return account
+
+    def _bound(self, reference: Document | None, namespace: str, account: str) -> dict[str, BoundObject]:
         if not reference:
-            return None
+            return {}
         kind, name, wanted = reference.get("kind") or "", reference.get("name") or "", reference.get("uid") or ""
-        plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind)
+        group, _, version = (reference.get("apiVersion") or "").rpartition("/")
+        plural = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}.get(kind) if not group else None
         if plural is None:
-            raise BadRequest(f"cannot bind token for serviceaccount {account!r} to type {kind!r}")
+            what = f"{group}/{version}, Kind={kind}"
+            raise BadRequest(f"cannot bind token to object of type {what}")
         found = self.lookup(kind.lower(), "" if kind == "Node" else namespace, name)
         if found is None:
             raise not_found("", plural, name)
+        spec = found.get("spec") or {}
+        if kind == "Pod" and spec.get("serviceAccountName") != account:
+            why = f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+            raise BadRequest(why)
         uid = found["metadata"].get("uid", "")
         if wanted and wanted != uid:
             why = f"the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
-            raise conflict("", plural, name, why)
-        if kind == "Pod" and (found.get("spec") or {}).get("serviceAccountName") != account:
-            raise BadRequest(
-                f"cannot bind token for serviceaccount {account!r} to pod running with different serviceaccount name."
-            )
-        return kind.lower(), name, uid
+            raise conflict("", kind, name, why)
+        bound = {kind.lower(): BoundObject(name, uid)}
+        if kind == "Pod" and (node_name := spec.get("nodeName")):
+            node = self.lookup("node", "", node_name)
+            bound["node"] = BoundObject(node_name, "" if node is None else node["metadata"].get("uid", ""))
+        return bound
 
 
 def _user_info(user: User) -> Document:
@@ -179,6 +222,21 @@ def _attributes(spec: Document, user: User) -> Attributes:
         asked.get("subresource") or "",
         asked.get("name") or "",
         asked.get("namespace") or "",
+        fields=_field_requirements(asked.get("fieldSelector") or {}),
+    )
+
+
+def _field_requirements(selector: Document) -> tuple[FieldRequirement, ...]:
+    """The field selector of an access review as far as it is understood; the rest only makes a request narrower."""
+    if raw := selector.get("rawSelector"):
+        try:
+            return parse_field_selector(raw)
+        except BadSelector:
+            return ()
+    return tuple(
+        FieldRequirement(one.get("key") or "", one["values"][0], one.get("operator") == "In")
+        for one in selector.get("requirements") or ()
+        if one.get("operator") in ("In", "NotIn") and len(one.get("values") or ()) == 1
     )
 
 

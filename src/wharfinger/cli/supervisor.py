@@ -136,6 +136,9 @@ class Supervisor:
             processes = (process for system in systems() for process in system.installation().processes)
             elsewhere = (f"-{controller}" for process in processes for controller in process.controllers)
             wanted["--controllers"] = ",".join(["*", *elsewhere])
+            authority = self._plan.data_dir / "pki"
+            wanted["--root-ca-file"] = wanted["--cluster-signing-cert-file"] = str(authority / "ca.crt")
+            wanted["--cluster-signing-key-file"] = str(authority / "ca.key")
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]

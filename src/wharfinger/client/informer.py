@@ -138,6 +138,11 @@ class Informer(Generic[T]):
         """All objects as last seen."""
         return MappingProxyType(self._objects)
 
+    @property
+    def version(self) -> int:
+        """The resource version up to which all changes have been seen; 0 if unknown."""
+        return int(self._version) if self._version.isdigit() else 0
+
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get((namespace, name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
@@ -15,6 +15,9 @@ from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
+
+if TYPE_CHECKING:
+    from wharfinger.controllers.certificates.authority import SigningAuthority
 
 K = TypeVar("K", bound=Hashable)
 
@@ -31,14 +34,16 @@ class ControllerContext:
     observer: Observer | None = None
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
+    root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published
+    signing: SigningAuthority | None = None  # signs certificates; None: nobody does
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
 
     def now(self) -> float:
         return self.clock.now()
 
-    def documents(self, resource: Resource) -> Informer[Document]:
+    def documents(self, resource: Resource, *, field_selector: str = "") -> Informer[Document]:
         """The shared informer of documents, for kinds whose templates are copied."""
-        return self.informers.of(resource, _DOCUMENT)
+        return self.informers.of(resource, _DOCUMENT, field_selector=field_selector)
 
 
 class ContextController(Controller[K]):

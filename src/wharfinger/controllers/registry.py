@@ -15,11 +15,17 @@ from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
+from wharfinger.controllers.certificates import CertificateApprover, CertificateRequestCleaner, CertificateSigner
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
 from wharfinger.controllers.daemon_set.controller import DaemonSetController
 from wharfinger.controllers.deployment.controller import DeploymentController
 from wharfinger.controllers.disruption import DisruptionController
+from wharfinger.controllers.endpoints import (
+    EndpointsController,
+    EndpointSliceController,
+    EndpointSliceMirroringController,
+)
 from wharfinger.controllers.garbage_collector.controller import GarbageCollector
 from wharfinger.controllers.job.controller import JobController
 from wharfinger.controllers.namespaces import NamespaceController
@@ -27,6 +33,7 @@ from wharfinger.controllers.node_lifecycle import NodeLifecycleController
 from wharfinger.controllers.pod_gc import PodGarbageCollector
 from wharfinger.controllers.replica_set import ReplicaSetController, ReplicationControllerController
 from wharfinger.controllers.resource_quota import ResourceQuotaController
+from wharfinger.controllers.root_ca import RootCaPublisher
 from wharfinger.controllers.service_account import ServiceAccountController
 from wharfinger.controllers.stateful_set.controller import StatefulSetController
 from wharfinger.controllers.taint_eviction import TaintEvictionController
@@ -50,6 +57,13 @@ _STOCK: dict[str, Factory] = {
     "garbagecollector": GarbageCollector,
     "namespace": NamespaceController,
     "serviceaccount": ServiceAccountController,
+    "csrapproving": CertificateApprover,
+    "csrsigning": CertificateSigner,
+    "csrcleaner": CertificateRequestCleaner,
+    "root-ca-cert-publisher": RootCaPublisher,
+    "endpoint": EndpointsController,
+    "endpointslice": EndpointSliceController,
+    "endpointslicemirroring": EndpointSliceMirroringController,
     "nodelifecycle": NodeLifecycleController,
     "tainteviction": TaintEvictionController,
     "podgc": PodGarbageCollector,
@@ -82,6 +96,9 @@ SPEAKERS = {
     "cronjob": "cronjob-controller",
     "disruption": "controllermanager",
     "garbagecollector": "garbage-collector-controller",
+    "endpoint": "endpoint-controller",
+    "endpointslice": "endpoint-slice-controller",
+    "endpointslicemirroring": "endpoint-slice-mirroring-controller",
     "nodelifecycle": "node-controller",
     "tainteviction": "taint-eviction-controller",
     "persistentvolume-binder": "persistentvolume-controller",

@@ -18,6 +18,7 @@ CLOCK_SKEW = datetime.timedelta(minutes=5)
 """Certificates are valid from this long before they are issued."""
 
 PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 
 
 def new_key() -> PrivateKey:
@@ -75,6 +76,28 @@ def serving_certificate(
     )
 
 
+def client_certificate(
+    key: PublicKey,
+    name: str,
+    groups: Sequence[str],
+    now: datetime.datetime,
+    lifetime: datetime.timedelta,
+    *,
+    authority: x509.Certificate,
+    authority_key: PrivateKey,
+) -> x509.Certificate:
+    """A certificate with which a client authenticates as a user in these groups."""
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject = x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return (
+        _builder(subject, authority.subject, key, authority_key, now, lifetime)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
 def usable_certificate(
     certificate: bytes, key: bytes, *, authority: x509.Certificate, names: Sequence[str]
 ) -> x509.Certificate | None:
@@ -84,6 +107,8 @@ def usable_certificate(
         loaded.verify_directly_issued_by(authority)
         if load_key(key).public_key() != loaded.public_key():
             return None
+        if not names:
+            return loaded
         covered = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception:  # whatever is wrong with it, a new one can be issued
         return None
@@ -97,20 +122,21 @@ def _subject(name: str) -> x509.Name:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: PrivateKey,
+    key: PrivateKey | PublicKey,
     issuer_key: PrivateKey,
     now: datetime.datetime,
     lifetime: datetime.timedelta,
 ) -> x509.CertificateBuilder:
+    public = key.public_key() if isinstance(key, ec.EllipticCurvePrivateKey) else key
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
 

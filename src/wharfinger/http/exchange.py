@@ -78,6 +78,10 @@ class HttpExchange:
         self._lost = True
         self._wake()
 
+    def taken_over(self) -> None:
+        """Called when another protocol has taken over the connection; there is no response to write any more."""
+        self._done = True
+
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

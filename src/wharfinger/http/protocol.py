@@ -64,6 +64,9 @@ class HttpProtocol(asyncio.Protocol):
         # Data after a request that closes the connection is not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._transport: asyncio.Transport | None = None
+        self._certificate: bytes | None = None  # of the client, in DER; TLS has verified it
+        self._upgrading = False
+        self._surplus = b""  # data after a request to upgrade
         self._timer: asyncio.TimerHandle | None = None
         self._since = self.loop.time()  # start of the current phase: idle, reading a head, or reading a body
         self._reading_head = False
@@ -84,6 +87,8 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self._certificate = tls.getpeercert(binary_form=True)
         self.state.connections.add(cast("Any", self))
         self._timer = self.loop.call_later(_CHECK_INTERVAL, self._check)
 
@@ -102,14 +107,19 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
+        if self._upgrading:
+            self._surplus += data
+            return
         if not self._reading_head and self._receiving is None:
             self._since = self.loop.time()
             self._reading_head, self._head = True, 0
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Upgrades are not supported: the request is answered as plain HTTP and is the last one.
-            self._stopping = True
+        except httptools.HttpParserUpgrade as upgrade:
+            # The application may take over the connection. If it answers in plain HTTP, the request is the last one.
+            self._stopping = self._upgrading = True
+            self._surplus = data[upgrade.args[0] :]
+            self.pause_reading()
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
         else:
@@ -189,6 +199,8 @@ class HttpProtocol(asyncio.Protocol):
                 "http_version": version,
                 "scheme": "https",
                 "headers": self._headers,
+                "client_certificate": self._certificate,
+                "take_over": self.take_over if parser.should_upgrade() else None,
             },
             keep_alive=version == "1.1" and parser.should_keep_alive(),
             chunks=version == "1.1",
@@ -231,6 +243,26 @@ class HttpProtocol(asyncio.Protocol):
             self._start(self._queue.popleft())
         if not self._queue:
             self.resume_reading()
+
+    def take_over(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+        """Gives the connection of a request to upgrade to another protocol, which has to write the response.
+
+        Returns None if the client has disconnected.
+        """
+        if self.closed or self._ended or self._transport is None or self._answering is None:
+            return None
+        self._answering.taken_over()
+        self._ended = True
+        self.state.connections.discard(cast("Any", self))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        surplus, self._surplus = self._surplus, b""
+        if surplus:
+            protocol.data_received(surplus)
+        self.resume_reading()
+        return self._transport
 
     def shutdown(self) -> None:
         """Called when the server stops: the current request is the last."""

@@ -1,13 +1,15 @@
-"""Whether a pod fits on its node, which the kubelet checks at admission and for in-place resizes. Pure."""
+"""What a node can hold: allocatable from capacity, and whether a pod fits at admission and for in-place resizes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wharfinger.api.quantity import milli_value, value
+from wharfinger.api.quantity import family, format_nano, milli_value, parse_nano, value
 from wharfinger.api.resources import CPU, Amounts, requests
+from wharfinger.api.validation.resources import is_extended
 from wharfinger.api.views import Node, Pod
+from wharfinger.api.views.nodes import NodeStatus
 
 DEFAULT_PODS = 110
 
@@ -70,3 +72,28 @@ def allocatable(node: Node) -> Amounts:
         name: milli_value(quantity) if name == CPU else value(quantity)
         for name, quantity in node.status.allocatable.items()
     }
+
+
+def changed_allocatable(old: NodeStatus | None, new: NodeStatus) -> dict[str, str | None]:
+    """What a kubelet changes in `allocatable` when the capacity of its node has changed; None removes a resource.
+
+    As in upstream's nodestatus.MachineInfo: capacity less what is reserved, and no extended resource that capacity does not
+    list. What a simulated node reserves is the difference between its two lists before the change. Without `old`, only
+    resources that were never allocatable are added.
+    """
+    before = new if old is None else old
+    changes: dict[str, str | None] = {}
+    for name, quantity in new.capacity.items():
+        given = new.allocatable.get(name)
+        if given is not None and (before.capacity.get(name) == quantity or before.allocatable.get(name) != given):
+            continue  # not changed, or changed together with what is allocatable
+        reserved = 0
+        if name in before.capacity and name in before.allocatable:
+            reserved = max(0, parse_nano(before.capacity[name]) - parse_nano(before.allocatable[name]))
+        wanted = max(0, parse_nano(quantity) - reserved)
+        if given is None or parse_nano(given) != wanted:
+            changes[name] = format_nano(wanted, family(quantity))
+    for name in before.capacity:
+        if name not in new.capacity and name in new.allocatable and is_extended(name):
+            changes[name] = None
+    return changes

@@ -20,6 +20,7 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, background_sleep
 from wharfinger.node.annotations import SIMULATED, simulation_mark
+from wharfinger.node.capacity import changed_allocatable
 from wharfinger.node.kubelet import ManagedNodes, is_down
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ class Heartbeats(Controller[str]):
         self._managed = managed
         self._reported: dict[str, float] = {}  # by node UID: when we last wrote its status
         self._nodes = informers.of(NODES, Node)
-        self._nodes.add_handler(self._changed, lambda old, new: self._changed(new))
+        self._allocatable: dict[str, dict[str, str | None]] = {}  # by node: changes that are not written yet
+        self._nodes.add_handler(self._added_node, self._updated_node, self._removed_node)
 
     async def run(self) -> None:
         if self._implicit:
@@ -78,9 +80,30 @@ class Heartbeats(Controller[str]):
             return
         now = self._clock.now()
         stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
-        if node.ready and node.status.addresses and not stale and not self._unmarked(node):
+        up_to_date = node.ready and node.status.addresses and not stale and not self._unmarked(node)
+        if up_to_date and key not in self._allocatable:
             return
         await self._report(node, now)
+
+    def _added_node(self, node: Node) -> None:
+        self._capacity_changed(None, node)
+        self._changed(node)
+
+    def _updated_node(self, old: Node, new: Node) -> None:
+        if old.status.capacity != new.status.capacity:
+            self._capacity_changed(old, new)
+        self._changed(new)
+
+    def _removed_node(self, node: Node) -> None:
+        self._allocatable.pop(node.metadata.name, None)
+
+    def _capacity_changed(self, old: Node | None, new: Node) -> None:
+        """Notes what becomes allocatable. A node that is down learns it too; its kubelet reports it when it is back."""
+        changes = changed_allocatable(None if old is None else old.status, new.status) if self._managed(new) else {}
+        if changes:
+            self._allocatable[new.metadata.name] = {**self._allocatable.get(new.metadata.name, {}), **changes}
+            if not is_down(new):
+                self.queue.add(new.metadata.name)
 
     def _changed(self, node: Node) -> None:
         if self._managed(node) and not is_down(node) and (not node.ready or self._unmarked(node)):
@@ -113,6 +136,9 @@ class Heartbeats(Controller[str]):
         }
         if not node.status.addresses:
             status["addresses"] = [{"type": "Hostname", "address": node.metadata.name}]
+        allocatable = self._allocatable.get(node.metadata.name)
+        if allocatable:
+            status["allocatable"] = allocatable
         metadata: Document = {"uid": node.metadata.uid}
         if self._unmarked(node):
             metadata["annotations"] = {SIMULATED: "true"}
@@ -127,6 +153,8 @@ class Heartbeats(Controller[str]):
         except NotFound:
             return
         self._reported[node.metadata.uid] = now
+        if self._allocatable.get(node.metadata.name) == allocatable:
+            self._allocatable.pop(node.metadata.name, None)
 
     # Leases
 

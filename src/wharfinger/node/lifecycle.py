@@ -13,7 +13,7 @@ from wharfinger.api.conditions import transition_time
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Pod
-from wharfinger.api.views.pods import Container, ContainerStatus
+from wharfinger.api.views.pods import Container, ContainerStatus, ContainerTerminated
 from wharfinger.node import annotations as names
 from wharfinger.node.annotations import NEVER, exit_code, seconds
 
@@ -117,7 +117,7 @@ def _running(container: Container, stamp: str, restarts: int, *, ready: bool) ->
         "name": container.name,
         "image": container.image,
         "imageID": container.image,
-        "containerID": f"simulated://{container.name}-{restarts}",
+        "containerID": _container_id(container.name, restarts),
         "ready": ready,
         "started": True,
         "restartCount": restarts,
@@ -220,7 +220,7 @@ def _restart(pod: Pod, first: ContainerStatus, now: float) -> PodStep:
     for container, status in zip(pod.spec.containers, pod.status.container_statuses):
         fresh = _running(container, stamp, status.restart_count + 1, ready=containers)
         if status.state.terminated is not None:
-            fresh["lastState"] = {"terminated": _terminated(status.state.terminated.exit_code, now, stamp)}
+            fresh["lastState"] = {"terminated": _ended_attempt(status, status.state.terminated)}
         statuses.append(fresh)
     conditions = _conditions(pod, stamp, ready=_ready(pod, now, now), containers=containers)
     return PodStep(status={"containerStatuses": statuses, "conditions": conditions})
@@ -252,25 +252,38 @@ def _ended(pod: Pod, code: int, now: float, *, reason: str, message: str) -> Doc
 def _stopped(pod: Pod, status: ContainerStatus, code: int, now: float, stamp: str) -> Document:
     container = next((c for c in pod.spec.containers if c.name == status.name), Container(name=status.name))
     started = status.state.running.started_at if status.state.running is not None else ""
+    identity = _container_id(status.name, status.restart_count)
     return {
         "name": status.name,
         "image": container.image,
         "imageID": container.image,
-        "containerID": f"simulated://{status.name}-{status.restart_count}",
+        "containerID": identity,
         "ready": False,
         "started": False,
         "restartCount": status.restart_count,
-        "state": {"terminated": _terminated(code, now, started or stamp)},
+        "state": {"terminated": _terminated(code, now, started or stamp, identity)},
     }
 
 
-def _terminated(code: int, now: float, started: str) -> Document:
+def _terminated(code: int, now: float, started: str, container_id: str) -> Document:
     return {
         "exitCode": code,
         "reason": "Completed" if code == 0 else "Error",
         "startedAt": started,
         "finishedAt": format_time(now),
+        "containerID": container_id,
     }
+
+
+def _container_id(name: str, restarts: int) -> str:
+    return f"simulated://{name}-{restarts}"
+
+
+def _ended_attempt(status: ContainerStatus, ended: ContainerTerminated) -> Document:
+    """The last state of a container that is started again."""
+    made: Document = {"exitCode": ended.exit_code, "containerID": _container_id(status.name, status.restart_count)}
+    texts = {"reason": ended.reason, "startedAt": ended.started_at, "finishedAt": ended.finished_at}
+    return made | {key: text for key, text in texts.items() if text}
 
 
 # Readiness

@@ -5,6 +5,11 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
+from wharfinger.admission.certificates import (
+    CertificateRequesterReviewer,
+    CertificateSignerReviewer,
+    CertificateSubjectReviewer,
+)
 from wharfinger.admission.extension import AdmissionContext
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
@@ -18,7 +23,7 @@ from wharfinger.admission.scheduler_records import (
     scheduler_records,
     schedulers,
 )
-from wharfinger.admission.service_accounts import ServiceAccountReviewer
+from wharfinger.admission.service_accounts import TOKEN_VOLUME, SecretReferenceReviewer, ServiceAccountReviewer
 from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.stored_rbac import StoredRbac
@@ -33,6 +38,8 @@ from wharfinger.store.chain import Chain
 from wharfinger.store.store import Store
 from wharfinger.system import systems
 
+_READ_FOR_PODS = (b"imagePullSecrets", b"automountServiceAccountToken", b"enforce-mountable-secrets")
+
 
 def extend_chain(
     chain: Chain,
@@ -45,7 +52,7 @@ def extend_chain(
     """Adds the stock reviewers to a store's chain, in upstream's order of plugins, and those of the systems around them.
 
     Quota is counted in the same step as the write. In a cluster that is not `complete`, pods may name service accounts
-    and runtime classes that do not exist. `rbac` is given where another component maintains the index already.
+    and runtime classes that do not exist, and get no volume with a token. `rbac` is given where another component maintains the index already.
     """
     settings = configuration or Configuration()
     index = StoredRbac(store).index if rbac is None else lambda: rbac
@@ -66,8 +73,8 @@ def extend_chain(
         found = store.peek(SERVICE_ACCOUNTS, name, namespace)
         if found is None:
             return None
-        # All that a pod takes from its account; most have none, and need not be decoded for every pod.
-        return found.document() if b"imagePullSecrets" in found.data else {}
+        # All that matters to a pod; most accounts have none of it, and need not be decoded for every pod.
+        return found.document() if any(part in found.data for part in _READ_FOR_PODS) else {}
 
     def runtime_class(name: str) -> Document | None:
         found = store.peek(RUNTIME_CLASSES, name)
@@ -86,17 +93,21 @@ def extend_chain(
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
         LimitDefaultsReviewer(ranges, extensions.names),
-        ServiceAccountReviewer(account if complete else None),
+        ServiceAccountReviewer(account, store.generate_name(TOKEN_VOLUME)) if complete else ServiceAccountReviewer(),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
         StorageProtectionReviewer(),
         RuntimeClassReviewer(runtime_class, required=complete),
+        CertificateRequesterReviewer(store.now),
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
     chain.validating += [
         LimitRangeReviewer(ranges, extensions.names),
+        *([SecretReferenceReviewer(account)] if complete else []),
         PriorityClassReviewer(priority_classes),
         SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
+        CertificateSubjectReviewer(),
+        CertificateSignerReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
     chain.final += [

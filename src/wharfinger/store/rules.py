@@ -34,6 +34,12 @@ def separate(kind: Kind, subresource: str, new: Document, old: Document) -> None
             new["spec"]["ephemeralContainers"] = containers
     elif subresource == "resize":
         _separate_resize(new, old)
+    elif subresource == "approval":
+        conditions = (new.get("status") or {}).get("conditions")
+        for field in set(new) | set(old):
+            if field != "metadata":
+                _restore(new, old, field)
+        new["status"] = {**(old.get("status") or {}), **({} if conditions is None else {"conditions": conditions})}
 
 
 def _separate_status(kind: Kind, new: Document, old: Document) -> None:

@@ -151,6 +151,8 @@ class Writer:
         if kind.default is not None:
             kind.default(new)
         self._prepare(kind, new)
+        self._track(call, new, None)  # before admission: as upstream, nobody owns what reviewers add
+        owners = new["metadata"].pop("managedFields", None)
         request = call.request("CREATE", new, None)
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
@@ -173,7 +175,8 @@ class Writer:
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
             raise self._taken(call, before)
-        self._track(call, new, None)  # before final reviewers set fields that nobody owns
+        if owners is not None:
+            new["metadata"]["managedFields"] = owners
         self.chain.finish(request, call.warnings)
         if call.dry_run:
             return call.answer(new, None, created=True)

@@ -177,13 +177,16 @@ class Hub:
 
         self.run(begin())
 
-    def restart(self) -> None:
+    def stop(self) -> None:
         async def end() -> None:
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
             await self.recorder.stop()
 
         self.run(end())
+
+    def restart(self) -> None:
+        self.stop()
         self.start()
 
     def __enter__(self) -> Hub:

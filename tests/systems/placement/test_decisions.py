@@ -144,6 +144,39 @@ def test_a_page_edited_or_deleted_by_hand_is_restored(hub: Hub) -> None:
     assert hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")["metadata"]["uid"] == uid
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_page_without_its_owner_is_repaired(hub: Hub, restart: bool) -> None:
+    hub.apply(placement())
+    (owner,) = hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")["metadata"]["ownerReferences"]
+    guest = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
+    hub.namespace("ns1")
+    for owners in (
+        [],
+        [{**owner, "controller": False}],
+        [{**owner, "uid": "of a former placement"}],
+        [{**owner, "kind": "Other", "uid": "2"}],
+    ):
+        if restart:
+            hub.stop()
+        change = {"metadata": {"ownerReferences": [guest, *owners]}}
+        hub.run(hub.client.patch(PLACEMENT_DECISIONS, "p-decision-1", change, "ns1"))
+        if restart:
+            hub.start()
+        hub.settle()
+        page = hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")
+        assert page["metadata"]["ownerReferences"] == [guest, owner]
+        assert hub.pages() == {"p-decision-1": ["c1", "c2", "c3"]}
+
+
+def test_every_expired_score_is_named(hub: Hub) -> None:
+    for name, resource in (("c1", "one"), ("c2", "two"), ("c3", "two")):
+        hub.score(name, resource, until="2025-12-31T00:00:00Z", a=1)
+    hub.apply(placement(1, prioritizerPolicy=exact(add_on(1, "one"), add_on(1, "two"))))
+    (warning,) = [event["message"] for event in hub.events("DecisionUpdate") if event["type"] == "Warning"]
+    assert "AddOnPlacementScores c1/one expired in plugin AddOn/one/a" in warning
+    assert "AddOnPlacementScores c2/two c3/two expired in plugin AddOn/two/a" in warning
+
+
 def test_a_disabled_placement_is_not_touched(hub: Hub) -> None:
     hub.apply(placement(1))
     hub.apply(placement(3, annotations={P + "experimental-scheduling-disable": "true"}))

@@ -9,7 +9,7 @@ import pytest
 from tests.systems.placement.hub import START, Hub, add_on, binding, cluster, decision, exact, placement, score
 
 from wharfinger.api.times import parse_time
-from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS
+from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS, PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.systems.placement.rules.explain import debug_document, explain
 from wharfinger.systems.placement.rules.extras import Replicas, Window
 from wharfinger.systems.placement.rules.pipeline import decide
@@ -68,6 +68,90 @@ def names(made: Any, clusters: Any, scores: Any = (), decisions: Any = (), now: 
 
 
 THREE = [cluster(name) for name in ("c1", "c2", "c3")]
+
+
+def shares_of(hub: Hub) -> Any:
+    page = hub.get(PLACEMENT_DECISIONS, "p-decision-1", "ns1")
+    return json.loads(page["metadata"]["annotations"][PREFIX + "replicas"])
+
+
+@pytest.mark.parametrize(
+    ("weight_by", "resource", "amounts"),
+    [("AllocatableCPU", "cpu", ("3", "1", "6")), ("AllocatableMemory", "memory", ("3Gi", "1Gi", "6Gi"))],
+)
+def test_replicas_follow_the_resources_that_weigh_them(
+    weight_by: str, resource: str, amounts: tuple[str, str, str]
+) -> None:
+    def sized(name: str, amount: str) -> Any:
+        return cluster(name, allocatable={resource: amount}, capacity={resource: amount})
+
+    with Hub() as hub:
+        hub.apply(binding(), sized("c1", amounts[0]), sized("c2", amounts[1]))
+        hub.apply(
+            placement(prioritizerPolicy=exact(), annotations=annotated(replicas={"total": 8, "weightBy": weight_by}))
+        )
+        assert shares_of(hub) == {"c1": 6, "c2": 2}
+        status = {"allocatable": {resource: amounts[2]}, "capacity": {resource: amounts[2]}}
+        hub.patch(MANAGED_CLUSTERS, "c2", {"status": status}, subresource="status")
+        assert shares_of(hub) == {"c1": 3, "c2": 5}
+
+
+@pytest.mark.parametrize(
+    ("setting", "number", "reason", "words"),
+    [
+        ({"total": 6}, 3, "AllReplicasPlaced", "6 replicas"),
+        ({"total": 0}, 0, "AllReplicasPlaced", "0 replicas"),
+        ({"total": 12, "maxPerCluster": 2}, 3, "ClustersFull", "6 of 12 replicas fit on no cluster"),
+        ({"total": 12, "maxPerCluster": 2, "strategy": "Aggregated"}, 3, "ClustersFull", "6 of 12 replicas"),
+        ({"total": 12}, 0, "NoClusterSelected", "12 of 12 replicas"),
+        ({"total": 12, "weights": {"elsewhere": 1}}, 3, "NoWeight", "12 of 12 replicas"),
+        ({"total": 12, "weightBy": "AllocatableCPU"}, 3, "NoWeight", "12 of 12 replicas"),
+        ({"total": 12, "weights": {"c1": 1}, "maxPerCluster": 5}, 3, "NoWeight", "7 of 12 replicas"),
+        ({"total": 5, "minPerCluster": 2}, 3, "BelowMinimum", "c3 has 1"),
+    ],
+)
+def test_replicas_that_fit_nowhere_are_a_condition(
+    hub: Hub, setting: dict[str, Any], number: int, reason: str, words: str
+) -> None:
+    hub.apply(placement(number, annotations=annotated(replicas=setting)))
+    status, found, message = hub.condition("wharfinger.dev/ReplicasPlaced")
+    assert (status, found) == ("True" if reason == "AllReplicasPlaced" else "False", reason)
+    assert words in message
+    hub.patch(PLACEMENTS, "p", {"metadata": {"annotations": {PREFIX + "replicas": None}}}, "ns1")
+    with pytest.raises(AssertionError, match="no condition"):
+        hub.condition("wharfinger.dev/ReplicasPlaced")
+
+
+def test_the_expiry_of_a_score_that_only_a_time_window_reads_is_noticed(hub: Hub) -> None:
+    busy = "managedCluster.scores('load').exists(s, s.name == 'busy' && s.value > 50)"
+    windows = {
+        "windows": [{"start": "20:00", "end": "21:00"}],
+        "clusterSelector": {"celSelector": {"celExpressions": [busy]}},
+    }
+    hub.score("c1", "load", until="2026-01-01T00:01:00Z", busy=90)
+    hub.apply(placement(annotations=annotated(time_windows=windows)))
+    assert hub.selected() == ["c2", "c3"]
+    hub.advance(59)
+    assert hub.selected() == ["c2", "c3"]
+    hub.advance(2)
+    assert hub.selected() == ["c1", "c2", "c3"]
+
+
+def test_the_end_of_a_preference_that_was_tolerated_is_noticed(hub: Hub) -> None:
+    hub.apply(
+        placement(
+            1,
+            prioritizerPolicy=exact(),
+            tolerations=[{"key": "old", "operator": "Exists", "tolerationSeconds": 30}],
+            annotations=annotated(prefer_no_select_weight=1),
+        )
+    )
+    hub.taint("c1", {"key": "old", "effect": "PreferNoSelect"})
+    assert hub.selected() == ["c1"]
+    hub.advance(29)
+    assert hub.selected() == ["c1"]
+    hub.advance(2)
+    assert hub.selected() == ["c2"]
 
 
 def test_fair_ties_are_spread_over_clusters_and_never_change() -> None:

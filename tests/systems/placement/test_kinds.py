@@ -14,7 +14,8 @@ from wharfinger.api.schema.crds import crd
 from wharfinger.controllers.registry import factories
 from wharfinger.systems.placement.install import PROCESS
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
-from wharfinger.systems.placement.kinds.placement import convert_placement
+from wharfinger.systems.placement.kinds.placement import WRITTEN, convert_placement
+from wharfinger.systems.placement.rules.pipeline import decide
 
 OLD_PLACEMENTS = Resource(OCM, "v1alpha1", "placements", "Placement")
 
@@ -32,6 +33,9 @@ def with_name(document: Document, name: str) -> Document:
         (placement(prioritizerPolicy=exact(add_on(-11))), "spec.prioritizerPolicy.configurations[0].weight"),
         (placement(sortBy="Random"), "spec.sortBy"),
         (placement(scoreRateLimit="1d"), "spec.scoreRateLimit"),
+        (placement(scoreRateLimit="99999999999999999999h"), "spec.scoreRateLimit"),
+        (placement(scoreRateLimit="2562048h"), "spec.scoreRateLimit"),
+        (placement(prioritizerPolicy=exact({"scoreCoordinate": {"type": "Foo"}})), "scoreCoordinate.type"),
         (placement(tolerations=[{"key": "a", "effect": "NoSchedule"}]), "spec.tolerations[0].effect"),
         (placement(spreadPolicy={"spreadConstraints": [{"topologyKey": "a"}]}), "topologyKeyType"),
         (
@@ -67,6 +71,28 @@ def test_refusals_name_the_field(hub: Hub, document: Document, path: str) -> Non
     with pytest.raises(Invalid) as refusal:
         hub.apply(document)
     assert path in refusal.value.message
+
+
+@pytest.mark.parametrize("kind", ["Foo", "Builtin", "addon", "BuildIn", ""])
+def test_an_unknown_type_of_score_is_refused_with_those_that_exist(hub: Hub, kind: str) -> None:
+    coordinate = {"type": kind, "builtIn": "Steady"}
+    with pytest.raises(Invalid) as refusal:
+        hub.apply(placement(prioritizerPolicy=exact({"scoreCoordinate": coordinate})))
+    assert f'Unsupported value: "{kind}": supported values: "BuiltIn", "AddOn"' in refusal.value.message
+
+
+def test_a_stored_placement_with_an_unknown_type_of_score_says_so() -> None:
+    """Schemas of other projects, or older ones, may let it through."""
+    wrong = placement(prioritizerPolicy=exact({"scoreCoordinate": {"type": "Builtin", "builtIn": "Steady"}}))
+    _, _, result = decide(wrong, [cluster("c1")])
+    assert result.misconfigured
+    assert result.message == "incorrect score type: Builtin, want BuiltIn or AddOn"
+
+
+def test_the_longest_rate_limit_is_that_of_go(hub: Hub) -> None:
+    hub.apply(placement(1, scoreRateLimit="2562047h"), score("c1", a=5))
+    hub.score("c1", a=6)
+    assert hub.selected() == ["c1"]
 
 
 def test_client_configurations_are_https(hub: Hub) -> None:
@@ -128,8 +154,19 @@ def test_the_design_documents_version_is_stored_in_todays(hub: Hub) -> None:
     ]
     assert len(hub.selected("old")) == 1
     shown = hub.run(hub.client.get(OLD_PLACEMENTS, "old", "ns1"))
-    configuration = shown["spec"]["prioritizerPolicy"]["configurations"][0]
-    assert (configuration["name"], configuration["scoreCoordinate"]["buildIn"]) == ("Steady", "Steady")
+    written = OLD["spec"]["prioritizerPolicy"]["configurations"]
+    assert shown["spec"]["prioritizerPolicy"]["configurations"] == written
+    assert WRITTEN not in shown["metadata"].get("annotations", {})
+
+
+def test_a_change_in_todays_version_is_seen_in_the_design_documents(hub: Hub) -> None:
+    hub.apply(OLD)
+    stored = hub.get(PLACEMENTS, "old", "ns1")
+    stored["spec"]["prioritizerPolicy"]["configurations"][1]["weight"] = 7
+    hub.apply(stored)
+    shown = hub.run(hub.client.get(OLD_PLACEMENTS, "old", "ns1"))
+    configuration = shown["spec"]["prioritizerPolicy"]["configurations"][1]
+    assert (configuration["name"], configuration["weight"]) == ("Balance", 7)
 
 
 def test_conversion_there_and_back_keeps_everything() -> None:

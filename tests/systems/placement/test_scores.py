@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,19 +13,25 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.client.certificates import Authority
 from tests.support import require
 from tests.systems.placement.hub import Hub, add_on, binding, cluster, exact, placement
 
-from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES, PODS
+from wharfinger.api.errors import Invalid, NotFound
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
-from wharfinger.client.local import LocalClient
-from wharfinger.store import Store
-from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS
-from wharfinger.systems.placement.scores import Linear, Relative, ScorePublisher, normalise, run_producer
-from wharfinger.systems.placement.scores.agent import Agent, Scales
+from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES
+from wharfinger.systems.placement.scores import (
+    Linear,
+    Relative,
+    ScorePublisher,
+    normalise,
+    of_known_clusters,
+    publish,
+    run_producer,
+)
 from wharfinger.systems.placement.scores.prometheus import BadPrometheusScores, PrometheusSource, Query, load, values_of
-from wharfinger.systems.placement.scores.publish import publish_all
+from wharfinger.systems.placement.scores.publish import publish_all, set_by_hand
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,114 @@ def test_one_clusters_failure_does_not_keep_others_from_being_scored(hub: Hub) -
     assert hub.find(ADDON_PLACEMENT_SCORES, "demo", "c2") is not None
 
 
+def test_a_deleted_score_is_written_again_at_once_and_a_changed_one_in_the_next_round(hub: Hub) -> None:
+    async def measure() -> dict[str, dict[str, int]]:
+        return {"c1": {"a": 7}}
+
+    for valid_for in (300, None):
+        hub.namespace("c1")
+        publisher = ScorePublisher(hub.client, "demo", valid_for=valid_for, clock=hub.clock)
+        task = hub.loop.create_task(run_producer(publisher, measure, 60))
+        hub.settle()
+        hub.advance(10)
+        before = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")
+        hub.delete(ADDON_PLACEMENT_SCORES, "demo", "c1")
+        after = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        for part in ("scores", "validUntil"):
+            assert after["status"].get(part) == before["status"].get(part)  # measured when it was measured
+        change = {"status": {"scores": [{"name": "a", "value": 99}]}}
+        hub.patch(ADDON_PLACEMENT_SCORES, "demo", change, "c1", "status")
+        hub.advance(60)
+        assert hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["scores"] == [{"name": "a", "value": 7}]
+        version = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["metadata"]["resourceVersion"]
+        hub.advance(60)
+        assert hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["metadata"]["resourceVersion"] == version
+        task.cancel()
+        hub.settle()
+        hub.run(publisher.withdraw("c1"))
+
+
+def test_conditions_of_others_survive_and_ours_changes_only_with_its_status(hub: Hub) -> None:
+    hub.namespace("c1")
+    publisher = ScorePublisher(hub.client, "demo", valid_for=300, clock=hub.clock)
+    hub.run(publisher.publish("c1", {"a": 1}))
+    (ours,) = hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["conditions"]
+    other = {**ours, "type": "Audited", "reason": "Other", "message": "by somebody else"}
+    hub.patch(ADDON_PLACEMENT_SCORES, "demo", {"status": {"conditions": [other, ours]}}, "c1", "status")
+    hub.advance(200)
+    assert hub.run(publisher.publish("c1", {"a": 2}))
+    assert hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["conditions"] == [other, ours]
+    restarted = ScorePublisher(hub.client, "demo", valid_for=300, clock=hub.clock)
+    assert hub.run(restarted.publish("c1", {"a": 2}))
+    assert hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["conditions"] == [other, ours]
+
+
+@pytest.mark.parametrize("fault", [KeyError("paris"), ZeroDivisionError(), TypeError("None"), OSError("no route")])
+def test_an_exception_in_a_users_measure_does_not_end_the_producer(hub: Hub, fault: Exception) -> None:
+    rounds = 0
+
+    async def measure() -> Any:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            raise fault
+        if rounds == 2:
+            return None
+        if rounds == 3:
+            return {"c1": {"a": 0.5}}
+        return {"c1": {"a": rounds}}
+
+    hub.namespace("c1")
+    publisher = ScorePublisher(hub.client, "demo", clock=hub.clock)
+    task = hub.loop.create_task(run_producer(publisher, measure, 60))
+    hub.advance(181)
+    assert not task.done()
+    assert hub.get(ADDON_PLACEMENT_SCORES, "demo", "c1")["status"]["scores"] == [{"name": "a", "value": 4}]
+
+
+def test_clusters_that_the_hub_does_not_have_are_left_out_with_a_warning(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(publish.log, "warning", lambda text, *words: warnings.append(text % words))
+
+    async def measure() -> dict[str, dict[str, int]]:
+        return {"c1": {"a": 1}, "kube-system": {"a": 2}, "typo": {"a": 3}}
+
+    hub.namespace("kube-system")
+    hub.apply(cluster("c1"))
+    publisher = ScorePublisher(hub.client, "demo", clock=hub.clock)
+    task = hub.loop.create_task(run_producer(publisher, of_known_clusters(publisher, measure), 60))
+    hub.advance(500)
+    assert hub.find(ADDON_PLACEMENT_SCORES, "demo", "c1") is not None
+    assert hub.find(ADDON_PLACEMENT_SCORES, "demo", "kube-system") is None
+    assert warnings == ["ignored, because the hub has no such clusters: kube-system, typo"]  # once, not every round
+    hub.apply(cluster("typo"))
+    hub.advance(121)
+    assert hub.find(ADDON_PLACEMENT_SCORES, "demo", "typo") is not None
+    task.cancel()
+
+
+def test_scores_by_hand(hub: Hub) -> None:
+    hub.apply(cluster("c1"))
+
+    def put(changes: dict[str, int | None], valid_for: float | None = None) -> dict[str, int]:
+        return hub.run(set_by_hand(hub.client, "c1", "cost", changes, valid_for, hub.clock))
+
+    assert put({"spot": 80}) == {"spot": 80}
+    assert put({"onDemand": -20}, 60) == {"spot": 80, "onDemand": -20}
+    status = hub.get(ADDON_PLACEMENT_SCORES, "cost", "c1")["status"]
+    assert status["scores"] == [{"name": "onDemand", "value": -20}, {"name": "spot", "value": 80}]
+    assert status["validUntil"] == "2026-01-01T00:01:00Z"
+    assert put({"spot": None}) == {"onDemand": -20}
+    assert "validUntil" not in hub.get(ADDON_PLACEMENT_SCORES, "cost", "c1")["status"]
+    with pytest.raises(NotFound, match="c9"):
+        hub.run(set_by_hand(hub.client, "c9", "cost", {"spot": 1}, None, hub.clock))
+    with pytest.raises(Invalid):
+        put({"spot": 101})
+
+
 @pytest.mark.parametrize("interval", [30, 120, 149])
 def test_one_failed_round_never_lets_scores_expire(interval: int) -> None:
     """Whichever round it is, as long as the interval is at most half the validity."""
@@ -119,101 +234,6 @@ def test_one_failed_round_never_lets_scores_expire(interval: int) -> None:
                 assert parse_time(until) >= hub.clock.now(), (lost, interval)
 
 
-def node(name: str, cpu: str, memory: str, **spec: Any) -> Document:
-    amounts = {"cpu": cpu, "memory": memory}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": "v1.36.4"}},
-    }
-
-
-def pod(name: str, on: str, cpu: str) -> Document:
-    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"nodeName": on, "containers": [container]},
-    }
-
-
-class Member:
-    """A member cluster: a store of its own, and an agent that reports to the hub."""
-
-    def __init__(self, hub: Hub, name: str, cpu: str) -> None:
-        self.client = LocalClient(Store(hub.registry, now=hub.clock.now))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-        hub.run(self.client.create(NAMESPACES, namespace))
-        made = node("n1", cpu, "8Gi")
-        hub.run(self.client.create(NODES, made))
-        hub.run(self.client.patch(NODES, "n1", {"status": made["status"]}, subresource="status"))
-        self.agent = Agent(
-            name, self.client, hub.client, scales=Scales(cpu=10, memory=10), claims={"zone": name}, clock=hub.clock
-        )
-        self.task: asyncio.Task[None] | None = None
-
-    def start(self, hub: Hub) -> None:
-        self.task = hub.loop.create_task(self.agent.run(30))
-        hub.settle()
-
-
-def test_agents_report_health_and_scores_and_a_silent_one_is_left() -> None:
-    with Hub(implicit=False) as hub:
-        members = {name: Member(hub, name, cpu) for name, cpu in (("east", "4"), ("west", "8"))}
-        policy = exact(add_on(1, "resource-usage", "cpuAvailable"))
-        hub.apply(binding(), placement(1, prioritizerPolicy=policy))
-        for member in members.values():
-            member.start(hub)
-        assert hub.get(MANAGED_CLUSTERS, "west")["spec"]["hubAcceptsClient"] is False
-        assert hub.selected() == []  # nobody has let them in yet
-        for name in members:
-            hub.patch(MANAGED_CLUSTERS, name, {"spec": {"hubAcceptsClient": True}})
-        hub.advance(61)
-        west = hub.get(MANAGED_CLUSTERS, "west")
-        assert west["status"]["allocatable"] == {"cpu": "8", "memory": "8Gi"}
-        assert west["status"]["version"] == {"kubernetes": "v1.36.4"}
-        assert {"name": "zone", "value": "west"} in west["status"]["clusterClaims"]
-        assert hub.find(LEASES, "managed-cluster-lease", "west") is not None
-        assert hub.selected() == ["west"]
-        hub.run(members["west"].client.create(PODS, pod("big", "n1", "7"), "default"))
-        hub.advance(31)
-        assert hub.selected() == ["east"]  # west has one core left
-        task = members["east"].task
-        assert task is not None
-        task.cancel()
-        hub.advance(250)
-        assert hub.selected() == ["east"]
-        hub.advance(90)
-        east = hub.get(MANAGED_CLUSTERS, "east")
-        (available,) = [c for c in east["status"]["conditions"] if c["type"] == "ManagedClusterConditionAvailable"]
-        assert available["status"] == "Unknown"
-        assert hub.selected() == ["west"]
-        members["east"].start(hub)
-        hub.advance(31)
-        assert hub.selected() == ["east"]
-
-
-def test_what_a_member_has_no_longer_leaves_its_status_too() -> None:
-    with Hub(implicit=False) as hub:
-        member = Member(hub, "east", "4")
-        more = {"status": {part: {"example.com/gpu": "2"} for part in ("capacity", "allocatable")}}
-        hub.run(member.client.patch(NODES, "n1", more, subresource="status"))
-        member.start(hub)
-        hub.patch(MANAGED_CLUSTERS, "east", {"spec": {"hubAcceptsClient": True}})
-        hub.advance(31)
-        assert hub.get(MANAGED_CLUSTERS, "east")["status"]["allocatable"]["example.com/gpu"] == "2"
-        less = {"status": {part: {"example.com/gpu": None} for part in ("capacity", "allocatable")}}
-        hub.run(member.client.patch(NODES, "n1", less, subresource="status"))
-        hub.advance(31)
-        found = hub.get(MANAGED_CLUSTERS, "east")
-        assert found["status"]["capacity"] == found["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}
-        hub.advance(31)
-        assert hub.get(MANAGED_CLUSTERS, "east")["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
-
-
 SETTINGS: Document = {
     "apiVersion": "wharfinger.dev/v1alpha1",
     "kind": "PrometheusScores",
@@ -236,6 +256,10 @@ SETTINGS: Document = {
         ({"unknown": 1}, "unknown"),
         ({"scores": [{"name": "a", "query": "b", "normalise": {}}]}, "worst and best"),
         ({"scores": [{"name": "a", "query": "b", "normalise": {"relative": True, "best": 1}}]}, "neither"),
+        ({"scores": [{"name": "a", "query": "b", "normalise": {"relative": True}}] * 2}, "more than once"),
+        ({"validFor": "99999999999999h"}, "duration"),
+        ({"bearerTokenFile": "nowhere/token"}, "bearerTokenFile: .*nowhere/token: No such file"),
+        ({"caFile": "nowhere/ca.crt"}, "caFile: .*nowhere/ca.crt: No such file"),
     ],
 )
 def test_faulty_prometheus_documents_are_refused(change: Document, words: str) -> None:
@@ -278,6 +302,135 @@ def test_values_are_taken_by_label() -> None:
     )
     assert values_of(body, QUERY) == {"a": 2.5}
     assert values_of(body, Query(name="x", query="y", normalise=QUERY.normalise, cluster_label="site")) == {"b": 1.0}
+
+
+class FakePrometheus:
+    """Answers queries from a table: a value for cluster c1, or a status and a body."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.answers: dict[str, float | tuple[int, str]] = {}
+        self.tokens: list[str] = []
+        self._tls = tls
+        self.url = ""
+
+    async def __aenter__(self) -> FakePrometheus:
+        application = web.Application()
+        application.router.add_post("/api/v1/query", self._query)
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        port = free_port()
+        await web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls).start()
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._runner.cleanup()
+
+    async def _query(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers.get("Authorization", ""))
+        answer = self.answers[str((await request.post())["query"])]
+        if isinstance(answer, tuple):
+            return web.Response(status=answer[0], text=answer[1])
+        series = {"metric": {"cluster": "c1"}, "value": [1, str(answer)]}
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [series]}})
+
+
+class Hand:
+    """A clock that moves by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+
+def test_a_failing_query_withholds_only_its_own_score() -> None:
+    asyncio.run(failing_query())
+
+
+async def failing_query() -> None:
+    async with FakePrometheus() as server:
+        clock = Hand()
+        source = PrometheusSource(load({**SETTINGS, "server": server.url}), clock=clock)
+        rtt = "max by (cluster) (rtt)"
+        try:
+            server.answers = {"cluster_free": 10, rtt: (503, "<html>busy</html>")}
+            assert await source.measure() == {"c1": {"free": 100}}
+            assert "HTTP 503 Service Unavailable" in source.failures["rtt"]
+            server.answers[rtt] = 5
+            assert await source.measure() == {"c1": {"free": 100, "rtt": 0}}
+            assert source.failures == {}
+            server.answers[rtt] = (500, "")
+            clock.time += 200
+            assert await source.measure() == {"c1": {"free": 100, "rtt": 0}}  # what was measured is still valid
+            clock.time += 200
+            assert await source.measure() == {"c1": {"free": 100}}
+            server.answers["cluster_free"] = (502, "")
+            with pytest.raises(OSError, match=r"HTTP 502 Bad Gateway.*HTTP 500 Internal Server Error"):
+                await source.measure()  # nothing is fresh, so nothing is renewed
+        finally:
+            await source.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((401, "Unauthorized"), "HTTP 401 Unauthorized"),
+        ((404, "<html>"), "HTTP 404 Not Found"),
+        ((302, ""), "HTTP 302 Found"),
+        ((503, ""), "HTTP 503 Service Unavailable"),
+        ((500, '{"message": "a proxy"}'), "HTTP 500"),
+        ((422, '{"status":"error","errorType":"execution","error":"too many samples"}'), "execution: too many samples"),
+        ((200, "hello"), "not JSON"),
+    ],
+)
+def test_http_errors_are_named(answer: tuple[int, str], words: str) -> None:
+    asyncio.run(http_error(answer, words))
+
+
+async def http_error(answer: tuple[int, str], words: str) -> None:
+    async with FakePrometheus() as server:
+        server.answers = {"cluster_free": answer, "max by (cluster) (rtt)": answer}
+        source = PrometheusSource(load({**SETTINGS, "server": server.url}))
+        try:
+            with pytest.raises(OSError, match=words):
+                await source.measure()
+            assert set(source.failures) == {"free", "rtt"}
+        finally:
+            await source.close()
+
+
+def test_tokens_and_certificates_come_from_files(tmp_path: Path) -> None:
+    authority = Authority()
+    context = authority.server_context(tmp_path, authority.issue("prometheus", address="127.0.0.1"))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    (tmp_path / "token").write_text("first\n")
+    asyncio.run(secured(tmp_path, context))
+
+
+async def secured(folder: Path, context: ssl.SSLContext) -> None:
+    async with FakePrometheus(context) as server:
+        server.answers = {"cluster_free": 10, "max by (cluster) (rtt)": 1}
+        document = {**SETTINGS, "server": server.url, "bearerTokenFile": "token", "caFile": "ca.crt"}
+        source = PrometheusSource(load(document, folder))
+        try:
+            assert await source.measure() == {"c1": {"free": 100, "rtt": 0}}
+            rewrite(folder / "token", "second\n")
+            await source.measure()
+            assert set(server.tokens) == {"Bearer first", "Bearer second"}
+        finally:
+            await source.close()
+        untrusting = PrometheusSource(load({**document, "caFile": ""}, folder))
+        try:
+            with pytest.raises(OSError, match="certificate"):
+                await untrusting.measure()
+        finally:
+            await untrusting.close()
+
+
+def rewrite(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 EXPOSED = """\

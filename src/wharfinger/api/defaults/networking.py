@@ -22,5 +22,8 @@ def default_ingress_class(document: Document) -> None:
 
 
 def default_endpoint_slice(document: Document) -> None:
+    for field in ("endpoints", "ports"):
+        if not document.get(field) and isinstance(document.get(field, []), list):
+            document[field] = None  # how kube-apiserver shows empty lists of this kind
     for port in children(document, "ports"):
         fill(port, name="", protocol="TCP")

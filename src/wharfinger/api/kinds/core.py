@@ -30,7 +30,7 @@ def _template(document: Document, old: Document | None) -> Iterator[FieldError]:
 
 POD = Kind(
     "", "Pod", "pods", short_names=("po",), categories=("all",), status=True,
-    subresources=("binding", "eviction", "ephemeralcontainers", "resize", "log", "exec", "attach", "portforward"),
+    subresources=("binding", "eviction", "ephemeralcontainers", "resize", "log", "exec", "attach", "portforward", "proxy"),
     graceful=True,
     selectable=(
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
@@ -45,7 +45,7 @@ POD = Kind(
     columns=POD_COLUMNS, returns_deleted=True, prepare_status=keep_pod_status, warn=workload_warnings.pod_warnings,
 )  # fmt: skip
 NODE = Kind(
-    "", "Node", "nodes", namespaced=False, short_names=("no",), status=True, generation=False,
+    "", "Node", "nodes", namespaced=False, short_names=("no",), status=True, subresources=("proxy",), generation=False,
     selectable=("spec.unschedulable",), default=typed(defaults.default_node),
     validate=checked("v1", "Node", rules.node_faults), columns=NODE_COLUMNS, status_on_create=True,
     warn=warnings.node_warnings,
@@ -59,8 +59,8 @@ NAMESPACE = Kind(
     prepare_update=defaults.keep_namespace_finalizers,
 )  # fmt: skip
 SERVICE = Kind(
-    "", "Service", "services", short_names=("svc",), categories=("all",), status=True, generation=False,
-    selectable=("spec.clusterIP", "spec.type"), default=typed(defaults.default_service),
+    "", "Service", "services", short_names=("svc",), categories=("all",), status=True, subresources=("proxy",),
+    generation=False, selectable=("spec.clusterIP", "spec.type"), default=typed(defaults.default_service),
     validate=checked("v1", "Service", service_faults), columns=columns.SERVICE_COLUMNS, create_on_update=True,
     returns_deleted=True, warn=warnings.service_warnings,
 )  # fmt: skip

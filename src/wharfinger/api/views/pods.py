@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -18,6 +19,7 @@ class ResourceRequirements(View, frozen=True):
 
 
 class ContainerPort(View, frozen=True):
+    name: str = ""
     container_port: int = 0
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
@@ -214,12 +216,20 @@ class PodSpec(View, frozen=True):
     host_network: bool = False
     host_users: bool | None = None  # true when absent
     scheduling_group: PodSchedulingGroup | None = None
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[Volume, ...] = ()  # without those of which only the name is known
     resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
     active_deadline_seconds: int | None = None
     runtime_class_name: str | None = None
+    hostname: str = ""
+    subdomain: str = ""
+
+    def __post_init__(self) -> None:
+        # Almost every pod of a real cluster has one with the token of its service account, which concerns no decision.
+        if self.volumes and any(volume == Volume(name=volume.name) for volume in self.volumes):
+            kept = tuple(volume for volume in self.volumes if volume != Volume(name=volume.name))
+            msgspec.structs.force_setattr(self, "volumes", kept)
 
 
 class ContainerRunning(View, frozen=True):
@@ -229,6 +239,7 @@ class ContainerRunning(View, frozen=True):
 class ContainerTerminated(View, frozen=True):
     exit_code: int = 0
     reason: str = ""
+    started_at: str = ""
     finished_at: str = ""
 
 
@@ -248,6 +259,10 @@ class ContainerStatus(View, frozen=True):
     resources: ResourceRequirements | None = None
 
 
+class PodIP(View, frozen=True):
+    ip: str = ""
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
@@ -255,6 +270,7 @@ class PodStatus(View, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str = field(name="podIP", default="")
+    pod_ips: tuple[PodIP, ...] = field(name="podIPs", default=())
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

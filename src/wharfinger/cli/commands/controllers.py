@@ -13,6 +13,7 @@ from wharfinger.cli.options import cluster_options, open_client
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.client.http import HttpClient
+    from wharfinger.controllers.certificates.authority import SigningAuthority
 
 
 @click.command
@@ -24,12 +25,30 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which to run, separated by commas. `*` stands for all, and `-name` excludes one.",
 )
+@click.option(
+    "--root-ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Certificate authority of the API server (PEM), to be published in each namespace as kube-root-ca.crt.",
+)
+@click.option(
+    "--cluster-signing-cert-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Certificate authority (PEM) that signs CertificateSigningRequests; without it and its key, none are signed.",
+)
+@click.option(
+    "--cluster-signing-key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The private key (PEM) of that certificate authority.",
+)
 @click.option("--list", "only_list", is_flag=True, help="Print the names of all controllers and exit.")
 @running_options
 def command(
     kubeconfig: str | None,
     context: str | None,
     names: str,
+    root_ca_file: Path | None,
+    cluster_signing_cert_file: Path | None,
+    cluster_signing_key_file: Path | None,
     only_list: bool,
     config: Path | None,
     leader_elect: bool,
@@ -58,12 +77,43 @@ def command(
         wanted = chosen(names.split(","))
     except UnknownController as error:
         raise click.BadParameter(str(error), param_hint="--controllers") from error
+    root_ca = _read("--root-ca-file", root_ca_file).decode()
+    signing = _authority(cluster_signing_cert_file, cluster_signing_key_file)
     configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharfinger-controllers")
-    asyncio.run(_run(client, wanted, configuration, Running(leader_elect, metrics_port, metrics_host)))
+    running = Running(leader_elect, metrics_port, metrics_host)
+    asyncio.run(_run(client, wanted, root_ca, signing, configuration, running))
 
 
-async def _run(client: HttpClient, names: list[str], configuration: Configuration, running: Running) -> None:
+def _read(option: str, path: Path | None) -> bytes:
+    try:
+        return b"" if path is None else path.read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint=option) from error
+
+
+def _authority(certificate: Path | None, key: Path | None) -> SigningAuthority | None:
+    from wharfinger.controllers.certificates.authority import BadAuthority, SigningAuthority
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--cluster-signing-cert-file and --cluster-signing-key-file are given together")
+    pair = _read("--cluster-signing-cert-file", certificate), _read("--cluster-signing-key-file", key)
+    try:
+        return SigningAuthority.load(*pair)
+    except BadAuthority as error:
+        raise click.BadParameter(str(error), param_hint="--cluster-signing-cert-file") from error
+
+
+async def _run(
+    client: HttpClient,
+    names: list[str],
+    root_ca: str,
+    signing: SigningAuthority | None,
+    configuration: Configuration,
+    running: Running,
+) -> None:
     from prometheus_client import CollectorRegistry
 
     from wharfinger.api.kinds import registry
@@ -83,7 +133,15 @@ async def _run(client: HttpClient, names: list[str], configuration: Configuratio
         recorder = EventRecorder(writer, "wharfinger-controllers", clock)
         recorder.start()
         made = ControllerContext(
-            writer, informers, recorder, registry(), clock=clock, configuration=configuration, observer=observer
+            writer,
+            informers,
+            recorder,
+            registry(),
+            clock=clock,
+            configuration=configuration,
+            observer=observer,
+            root_ca=root_ca,
+            signing=signing,
         )
         try:
             await run_controllers(make_controllers(made, names), informers, turn)

@@ -46,6 +46,7 @@ class PlacementSystem(System):
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
         from wharfinger.systems.placement.controllers.bindings import BindingController
+        from wharfinger.systems.placement.controllers.capacity import CapacityController
         from wharfinger.systems.placement.controllers.clusters import ClusterController
         from wharfinger.systems.placement.controllers.scheduling import PlacementController
         from wharfinger.systems.placement.controllers.sets import ClusterSetController
@@ -55,6 +56,7 @@ class PlacementSystem(System):
             "managedclusterset": ClusterSetController,
             "managedclustersetbinding": BindingController,
             "placement": PlacementController,
+            "capacity": CapacityController,
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from wharfinger.api.rights import CRUD, EVENTS, LEASES, READ, REVIEWS, WRITE
 from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule, SystemProcess
 from wharfinger.systems.placement.kinds.names import OCM
+from wharfinger.systems.placement.scores.access import shared_roles
 
 _WITH_STATUS = (
     "managedclusters",
@@ -17,19 +18,21 @@ _WITH_STATUS = (
 PROCESS = SystemProcess(
     "placement",
     user="system:wharfinger:placement",
-    controllers=("managedcluster", "managedclusterset", "managedclustersetbinding", "placement"),
+    controllers=("managedcluster", "managedclusterset", "managedclustersetbinding", "placement", "capacity"),
     lease="wharf-placement",
     embedded_rules=(
         RoleRule(LEASES, "leases", "create delete get list patch update watch"),
         *EVENTS,
         RoleRule("", "namespaces", f"create {READ}"),
+        RoleRule("", "podtemplates", READ),
         *REVIEWS,
         RoleRule(OCM, "*", CRUD),
     ),
     cluster_rules=(
         RoleRule("", "namespaces", f"create {READ}"),
+        RoleRule("", "podtemplates", READ),
         RoleRule(LEASES, "leases", f"create {READ}"),
-        RoleRule(OCM, "addonplacementscores", READ),
+        RoleRule(OCM, "addonplacementscores", f"create delete patch {READ}"),
         RoleRule(
             OCM, "managedclusters managedclustersets managedclustersetbindings placements", f"patch update {READ}"
         ),
@@ -57,6 +60,7 @@ _COMPONENT = InstallComponent(
         "registration-controller",
     ),
     shared_groups=(OCM,),
+    objects=shared_roles(),
 )
 _EMBEDDED = EmbeddedAccess(
     view=(

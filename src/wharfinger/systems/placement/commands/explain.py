@@ -115,6 +115,13 @@ def placement_text(story: PlacementExplanation, *, everything: bool) -> str:
         lines.append(table(("rank", "cluster", "selected", "total", *parts), rows))
         if len(shown) < len(ranked):
             lines.append(left_out(len(ranked) - len(shown)))
+    asked = [each for each in story.clusters if each.capacity]
+    if asked:
+        lines += ["", paint("Capacity", "cyan", bold=True)]
+        shown_asked = asked if everything else asked[:BEST]
+        lines += [f"{each.name}: {each.capacity}" for each in shown_asked]
+        if len(shown_asked) < len(asked):
+            lines.append(left_out(len(asked) - len(shown_asked)))
     groups: dict[tuple[str, str], list[str]] = {}
     for each in story.clusters:
         if each.total is None and each.plugin:

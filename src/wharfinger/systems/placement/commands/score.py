@@ -1,4 +1,4 @@
-"""`wharf score`: score producers: the agent of a member cluster, and a Prometheus client."""
+"""`wharf score`: score producers: the agents of member clusters, a Prometheus client, and scores by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 import click
 
 from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.systems.placement.commands.capacity import capacity
 
 
 @click.group
 def command() -> None:
     """Produce scores for Placements."""
+
+
+command.add_command(capacity)
 
 
 @command.command
@@ -90,7 +94,7 @@ async def _agent(
             if not accepted:
                 raise click.ClickException(f"the hub has not accepted the cluster {cluster} yet")
         else:
-            await _until_signal(made.run(interval))
+            await until_signal(made.run(interval))
     except ApiError as error:
         raise click.ClickException(error.message) from error
     finally:
@@ -114,7 +118,7 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
     from wharfinger.systems.placement.scores.prometheus import BadPrometheusScores, load
 
     try:
-        settings = load(yaml.safe_load(path.read_text()))
+        settings = load(yaml.safe_load(path.read_text()), path.parent)
     except (BadPrometheusScores, yaml.YAMLError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     _log()
@@ -125,19 +129,28 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
 async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
     from wharfinger.api.wording import counted
     from wharfinger.systems.placement.scores.prometheus import PrometheusSource
-    from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher, publish_all, run_producer
+    from wharfinger.systems.placement.scores.publish import (
+        FAILURES,
+        ScorePublisher,
+        of_known_clusters,
+        publish_all,
+        run_producer,
+    )
 
     interval, valid_for = settings.seconds
     source = PrometheusSource(settings)
     publisher = ScorePublisher(hub, settings.resource_name, valid_for=valid_for)
+    measure = of_known_clusters(publisher, source.measure)
     try:
         if once:
-            written, failed = await publish_all(publisher, await source.measure())
+            written, failed = await publish_all(publisher, await measure())
             click.echo(f"published the scores of {counted(written, 'cluster')}")
             if failed:
                 raise click.ClickException(f"could not publish the scores of {', '.join(failed)}")
+            if source.failures:
+                raise click.ClickException("; ".join(dict.fromkeys(source.failures.values())))
         else:
-            await _until_signal(run_producer(publisher, source.measure, interval))
+            await until_signal(run_producer(publisher, measure, interval))
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     finally:
@@ -145,7 +158,113 @@ async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
         await hub.close()
 
 
-async def _until_signal(work: Any) -> None:
+@command.command("set")
+@cluster_options
+@click.argument("cluster")
+@click.argument("resource")
+@click.argument("scores", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--valid-for", help="How long the scores stay valid.  [default: for ever]")
+def set_scores(
+    kubeconfig: str | None,
+    context: str | None,
+    cluster: str,
+    resource: str,
+    scores: tuple[str, ...],
+    valid_for: str | None,
+) -> None:
+    """Set scores of a cluster by hand, on the hub that --kubeconfig selects.
+
+    RESOURCE is the name of the AddOnPlacementScore in the cluster's namespace; it is created if necessary. Other scores
+    in it are kept; NAME- removes one. The validity is that of the whole object.
+
+    \b
+    Examples:
+      wharf score set lisbon cost spot=80 onDemand=-20
+      wharf score set lisbon cost spot- --valid-for 1h
+    """
+    import asyncio
+
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.times import BadTime, parse_duration
+    from wharfinger.systems.placement.scores.publish import set_by_hand
+
+    changes = dict(_score(text) for text in scores)
+    try:
+        seconds = None if valid_for is None else parse_duration(valid_for)
+    except BadTime as error:
+        raise click.BadParameter(str(error), param_hint="--valid-for") from error
+    if seconds is not None and seconds <= 0:
+        raise click.BadParameter("must be longer than 0", param_hint="--valid-for")
+
+    async def write() -> dict[str, int]:
+        hub = open_client(kubeconfig, context, component="wharf-score-set")
+        try:
+            return await set_by_hand(hub, cluster, resource, changes, seconds)
+        finally:
+            await hub.close()
+
+    try:
+        found = asyncio.run(write())
+    except ApiError as error:
+        raise click.ClickException(error.message) from error
+    click.echo(
+        f"{cluster}/{resource}: {', '.join(f'{name}={value}' for name, value in sorted(found.items())) or 'no scores'}"
+    )
+
+
+def _score(text: str) -> tuple[str, int | None]:
+    from wharfinger.systems.placement.scores.normalise import HIGHEST, LOWEST
+
+    name, equals, value = text.partition("=")
+    if not equals and name.endswith("-") and len(name) > 1:
+        return name[:-1], None
+    try:
+        number = int(value)
+    except ValueError:
+        number = HIGHEST + 1
+    if not name or not LOWEST <= number <= HIGHEST:
+        raise click.BadParameter(
+            f"{text!r} is neither NAME=VALUE with an integer between {LOWEST} and {HIGHEST} nor NAME-",
+            param_hint="NAME=VALUE",
+        )
+    return name, number
+
+
+@command.command
+@click.argument("cluster")
+@click.option("--hub", "where", flag_value="hub", default="hub", help="What the hub needs.  [default]")
+@click.option(
+    "--member", "where", flag_value="member", help="What the member needs: the agents, and what they may read."
+)
+@click.option("--namespace", default="wharfinger-system", show_default=True, help="The namespace of the agents.")
+@click.option("--image", help="The container image of the agents.  [default: that of this version]")
+def manifests(cluster: str, where: str, namespace: str, image: str | None) -> None:
+    """Print the manifests that a member cluster and its hub need for the agents of the cluster.
+
+    Those for the hub accept the cluster and give its agents an account that may read and write only what belongs to the
+    cluster. Those for the member run the agents; they expect a kubeconfig of that account in the Secret wharfinger-hub.
+
+    \b
+    Examples:
+      wharf score manifests lisbon | kubectl apply --server-side -f -
+      wharf score manifests lisbon --member | kubectl apply --server-side -f -
+    """
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.names import dns_label
+    from wharfinger.cli.manifest_output import write
+    from wharfinger.systems.placement.scores.access import IMAGE, hub_manifests, member_manifests
+
+    if errors := dns_label(cluster):
+        raise click.BadParameter("; ".join(errors), param_hint="CLUSTER")
+    made = (
+        hub_manifests(cluster)
+        if where == "hub"
+        else member_manifests(cluster, registry(), namespace=namespace, image=image or IMAGE)
+    )
+    write(made, "yaml")
+
+
+async def until_signal(work: Any) -> None:
     import asyncio
     import signal
 

@@ -21,10 +21,13 @@ from wharfinger.systems.placement.kinds.views import (
     Placement,
     PlacementDecision,
 )
+from wharfinger.systems.placement.rules.capacity import read_answer
 from wharfinger.systems.placement.rules.fleet import Fleet
-from wharfinger.systems.placement.rules.plan import Facet, PlacementPlan, make_plan
+from wharfinger.systems.placement.rules.plan import Facet, Misconfiguration, PlacementPlan, make_plan
 from wharfinger.systems.placement.rules.scope import EligibleSets, compile_sets, scope_of
 from wharfinger.systems.placement.rules.selectors import Selector
+
+_ANSWER = ""  # in place of the name of a score: the answer about capacity
 
 
 class PlacementCache:
@@ -259,7 +262,7 @@ class PlacementCache:
     def _score_changed(self, old: AddOnPlacementScore | None, new: AddOnPlacementScore | None) -> None:
         """Queues the placements that read the score. Renewing scores that are still valid changes nothing."""
         now = self._now()
-        before, after = _valid_scores(old, now), _valid_scores(new, now)
+        before, after = _valid_content(old, now), _valid_content(new, now)
         score = new or old
         assert score is not None
         cluster, resource = score.metadata.key
@@ -286,7 +289,10 @@ class PlacementCache:
                 self._queue(key)
 
     def _reads(self, key: ObjectKey, resource: str, names: set[str]) -> bool:
-        prioritizers: Any = self._plans[key].prioritizers
+        plan = self._plans[key]
+        if plan.capacity_resource == resource and _ANSWER in names:
+            return True
+        prioritizers: Any = () if isinstance(plan.prioritizers, Misconfiguration) else plan.prioritizers
         return any(p.resource_name == resource and p.score_name in names for p in prioritizers)
 
 
@@ -328,7 +334,8 @@ def _until(score: AddOnPlacementScore) -> float:
         return float("inf")
 
 
-def _valid_scores(score: AddOnPlacementScore | None, now: float) -> dict[str, int] | None:
+def _valid_content(score: AddOnPlacementScore | None, now: float) -> dict[str, Any] | None:
+    """The scores by name, and the answer about capacity."""
     if score is None or now > _until(score):
         return None
-    return {item.name: item.value for item in score.status.scores}
+    return {_ANSWER: read_answer(score), **{item.name: item.value for item in score.status.scores}}

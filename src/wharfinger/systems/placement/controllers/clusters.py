@@ -27,6 +27,7 @@ AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: when the cluster's
 LEASES_MISSED = 5  # lease durations without renewal after which a cluster is Unknown
 DEFAULT_LEASE_SECONDS = 60
 _EXACT = 1e-6  # seconds by which timers may fire early because of rounding
+_LEASE_LAG = 1.0  # seconds until a lease is looked at again that the informer has not seen renewed yet
 _STOPPED = "ManagedClusterLeaseUpdateStopped"
 _DOCUMENT: type[dict[str, Any]] = dict
 
@@ -58,7 +59,7 @@ class ClusterController(ContextController[str]):
         if cluster.spec.hub_accepts_client or self.context.implicit_heartbeats:
             await self._ensure_namespace(key)
         await self._ensure_lease(cluster)
-        verdicts = [*self._acceptance(cluster), *self._availability(cluster)]
+        verdicts = [*self._acceptance(cluster), *await self._availability(cluster)]
         status = next((verdict.status for verdict in verdicts if verdict.type == AVAILABLE), None)
         if status is None:
             known = cluster.status.condition(AVAILABLE)
@@ -116,7 +117,7 @@ class ClusterController(ContextController[str]):
             return [PlacementCondition(ACCEPTED, "False", "HubClusterAdminDenied", "Denied by hub cluster admin")]
         return []
 
-    def _availability(self, cluster: ManagedCluster) -> list[PlacementCondition]:
+    async def _availability(self, cluster: ManagedCluster) -> list[PlacementCondition]:
         """The availability condition derived from the lease; empty while the lease is fresh, because the agent reports
         health."""
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
@@ -135,7 +136,18 @@ class ClusterController(ContextController[str]):
             return []
         if known is not None and known.status == "Unknown":
             return []
+        if not self.context.implicit_heartbeats and await self._renewed_meanwhile(name, renewed):
+            self.queue.add_after(name, _LEASE_LAG, background=True)
+            return []
         return [PlacementCondition(AVAILABLE, "Unknown", _STOPPED, "Registration agent stopped updating its lease.")]
+
+    async def _renewed_meanwhile(self, name: str, renewed: float) -> bool:
+        """Whether the lease was renewed later than the informer, which can be behind that of clusters, has seen."""
+        try:
+            lease = await self.context.client.get(LEASES, LEASE, name)
+            return parse_time(str((lease.get("spec") or {}).get("renewTime") or "")) > renewed
+        except (NotFound, BadTime):
+            return False
 
     def _renewed(self, cluster: ManagedCluster) -> float | None:
         """When the agent last renewed its lease; None if there is no lease."""

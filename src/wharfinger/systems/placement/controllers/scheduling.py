@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.object_meta import controller_reference
+from wharfinger.api.object_meta import controller_reference, reference_document
 from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.events import reference
@@ -168,14 +168,15 @@ class PlacementController(ContextController[ObjectKey]):
                 await self._change_page(key, write.name, client.create(PLACEMENT_DECISIONS, document, namespace))
             except AlreadyExists:
                 # A page of this name exists that was not ours: adopt it by setting labels and owner.
-                metadata = {"metadata": document["metadata"]}
-                await self._patch_page(key, write.name, metadata)
+                found = await client.get(PLACEMENT_DECISIONS, write.name, namespace, view=PlacementDecision)
+                metadata = {**document["metadata"], "ownerReferences": _owners(placement, found)}
+                await self._patch_page(key, write.name, {"metadata": metadata})
         elif write.labels is not None or write.annotations is not None:
             changes: dict[str, Any] = {}
             if write.labels is not None:
                 changes |= {
                     "labels": write.labels,
-                    "ownerReferences": [controller_reference(PLACEMENTS, placement.metadata)],
+                    "ownerReferences": _owners(placement, known),
                 }
             if write.annotations is not None:
                 changes["annotations"] = write.annotations
@@ -209,6 +210,16 @@ class PlacementController(ContextController[ObjectKey]):
             return
         finally:
             self.world.end_write("placement", key, key, version)
+
+
+def _owners(placement: Placement, page: PlacementDecision | None) -> list[Document]:
+    """The owner references of a page: the placement as its controller, and those that others have added."""
+    others = [
+        reference_document(owner)
+        for owner in (page.metadata.owner_references if page is not None else ())
+        if not owner.controller and owner.uid != placement.metadata.uid
+    ]
+    return [*others, controller_reference(PLACEMENTS, placement.metadata)]
 
 
 def _page(placement: Placement, write: PageWrite) -> Document:

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError, invalid
@@ -26,12 +27,24 @@ from wharfinger.api.schema.models import (
     kind_schema,
     validator,
 )
+from wharfinger.api.schema.tree import RULES
 from wharfinger.api.selectors import LabelSelector, SelectorExpression
+from wharfinger.api.times import LONGEST_DURATION, BadTime, parse_duration
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, OCM, PLACEMENT_DECISIONS, PLACEMENTS
 from wharfinger.systems.placement.rules.extras import parse_extras
 
 V1ALPHA1 = f"{OCM}/v1alpha1"
-_Key = Annotated[str, Meta(max_length=316)]
+WRITTEN = "wharfinger.dev/v1alpha1-lists"
+"""Annotation of a Placement: lists of its spec as they were written in v1alpha1, by path."""
+_KEY = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+_Key = Annotated[str, Meta(max_length=316, pattern=_KEY)]  # a qualified name, as upstream's schema has it
+
+# For a real API server; here, `_placement_faults` has a better message.
+_COUNTABLE: Any = {
+    RULES: [{"rule": "duration(self) <= duration('2562047h47m16s')", "message": f"must be at most {LONGEST_DURATION}"}]
+}
 
 
 class ClaimSelectorModel(Model):
@@ -74,7 +87,7 @@ class AddOnScoreModel(Model):
 class ScoreCoordinateModel(Model):
     """Identifies a score: a built-in prioritizer, or a third-party score."""
 
-    type: Annotated[str, doc("BuiltIn or AddOn.")] = "BuiltIn"
+    type: Annotated[str, doc("BuiltIn or AddOn.", enum=["BuiltIn", "AddOn"])] = "BuiltIn"
     built_in: Annotated[
         str, doc("Balance, Steady, ResourceAllocatableCPU or ResourceAllocatableMemory; for the type BuiltIn.")
     ] = ""
@@ -89,7 +102,7 @@ _Weight = Annotated[
 class PrioritizerModel(Model):
     """A score and its weight."""
 
-    score_coordinate: ScoreCoordinateModel | None = None
+    score_coordinate: ScoreCoordinateModel
     weight: _Weight = 1
 
 
@@ -105,7 +118,7 @@ class PrioritizerPolicyModel(Model):
 class OldScoreCoordinateModel(Model):
     """Identifies a score, in the terms of the design document."""
 
-    type: Annotated[str, doc("BuildIn or AddOn.")] = "BuildIn"
+    type: Annotated[str, doc("BuildIn or AddOn.", enum=["BuildIn", "AddOn", "BuiltIn", ""])] = "BuildIn"
     build_in: Annotated[str, doc("The built-in prioritizer; overrides `name`.")] = ""
     add_on: Annotated[AddOnScoreModel, doc("For the type AddOn.")] | None = None
 
@@ -215,7 +228,9 @@ class PlacementSpecModel(Model):
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
     sort_by: Annotated[Literal["ClusterName", "Score"], doc("The order of clusters within decisions.")] = "ClusterName"
     score_rate_limit: Annotated[
-        str, Meta(pattern=r"^[0-9]+[hms]$"), doc("The minimum interval between writes that change only scores.")
+        str,
+        Meta(pattern=r"^[0-9]+[hms]$"),
+        doc("The minimum interval between writes that change only scores.", **_COUNTABLE),
     ] = "1m"
 
 
@@ -232,7 +247,11 @@ class OldPlacementSpecModel(Model):
     spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
     sort_by: Literal["ClusterName", "Score"] = "ClusterName"
-    score_rate_limit: Annotated[str, Meta(pattern=r"^[0-9]+[hms]$")] = "1m"
+    score_rate_limit: Annotated[
+        str,
+        Meta(pattern=r"^[0-9]+[hms]$"),
+        doc("The minimum interval between writes that change only scores.", **_COUNTABLE),
+    ] = "1m"
 
 
 class DecisionGroupStatusModel(Model):
@@ -321,6 +340,12 @@ def _placement_faults(document: Document, old: Document | None) -> Iterator[Fiel
     if old is None and len(name) > 63:
         yield invalid("metadata.name", name, "must be no more than 63 characters")
     yield from parse_extras(metadata.get("annotations") or {}).faults
+    limit = (document.get("spec") or {}).get("scoreRateLimit")
+    if isinstance(limit, str):
+        try:
+            parse_duration(limit)
+        except BadTime:
+            yield invalid("spec.scoreRateLimit", limit, f"must be a duration of at most {LONGEST_DURATION}")
 
 
 def with_spec(fill: DefaultFn) -> DefaultFn:
@@ -354,19 +379,105 @@ def _validate_placement(document: Document, old: Document | None) -> list[FieldE
 
 
 def convert_placement(document: Document, version: str) -> Document:
-    """Converts a Placement between versions; only field names of prioritizers differ."""
+    """Converts a Placement between versions; only field names of prioritizers differ.
+
+    v1alpha1 has several spellings of one prioritizer, and items of lists get defaults. Lists that would be read back
+    differently than they were written are kept in an annotation, which v1alpha1 does not show."""
     if _version_of(document) == version:
         return document
     converted = copy.deepcopy(document)
-    converted["apiVersion"] = f"{OCM}/{version}"
+    if version == "v1alpha1":
+        written = _written_lists(converted)
+        _rename(converted, version)
+        return _as_written(converted, written)
+    _drop_written(converted)
+    _rename(converted, version)
+    if differing := _differing_lists(document, converted):
+        metadata = converted["metadata"]
+        text = msgspec.json.encode(differing).decode()
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), WRITTEN: text}
+    return converted
+
+
+def _rename(document: Document, version: str) -> None:
+    document["apiVersion"] = f"{OCM}/{version}"
     # Conversion runs before validation, so it must tolerate malformed documents.
-    spec = converted.get("spec")
+    spec = document.get("spec")
     policy = spec.get("prioritizerPolicy") if isinstance(spec, dict) else None
     configurations = policy.get("configurations") if isinstance(policy, dict) else None
     for configuration in configurations if isinstance(configurations, list) else ():
         if isinstance(configuration, dict) and isinstance(configuration.get("scoreCoordinate"), dict | None):
             (_to_old if version == "v1alpha1" else _to_new)(configuration)
-    return converted
+
+
+def _lists(value: Any, path: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The lists of objects in a spec by path."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        here = f"{path}.{name}" if path else name
+        if isinstance(inner, list) and any(isinstance(item, dict) for item in inner):
+            yield here, inner
+        yield from _lists(inner, here)
+
+
+def _differing_lists(old: Document, new: Document) -> dict[str, list[Any]]:
+    """Lists of a v1alpha1 document that would read differently once it is stored."""
+    if not isinstance(old.get("spec"), dict) or not isinstance(new.get("metadata"), dict):
+        return {}
+    shown = copy.deepcopy(new)
+    try:
+        _default_placement(shown)
+        _rename(shown, "v1alpha1")
+    except (TypeError, ValueError, AttributeError):
+        return {}  # malformed: refused by validation
+    read = dict(_lists(shown["spec"]))
+    return {path: written for path, written in _lists(old["spec"]) if read.get(path) != written}
+
+
+def _written_lists(document: Document) -> dict[str, list[Any]]:
+    """The lists that the annotation of a stored document keeps; removes the annotation."""
+    text = _drop_written(document)
+    try:
+        return msgspec.json.decode(text, type=dict[str, list[Any]]) if text else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _drop_written(document: Document) -> str:
+    metadata = document.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict) or WRITTEN not in annotations:
+        return ""
+    text = annotations.pop(WRITTEN)
+    if not annotations:
+        del document["metadata"]["annotations"]
+    return text if isinstance(text, str) else ""
+
+
+def _as_written(shown: Document, written: dict[str, list[Any]]) -> Document:
+    """A v1alpha1 document with its lists as they were written, if they still mean what is stored."""
+    if not written:
+        return shown
+    candidate = copy.deepcopy(shown)
+    for path, items in written.items():
+        *parents, name = path.split(".")
+        owner: Any = candidate.get("spec")
+        for parent in parents:
+            owner = owner.get(parent) if isinstance(owner, dict) else None
+        if not isinstance(owner, dict):
+            return shown
+        owner[name] = items
+    return candidate if _meaning(candidate) == _meaning(shown) else shown
+
+
+def _meaning(document: Document) -> Any:
+    """The spec of a v1alpha1 document as it is stored; None if it is malformed."""
+    stored = copy.deepcopy(document)
+    try:
+        _rename(stored, "v1beta1")
+        _default_placement(stored)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return stored.get("spec")
 
 
 def _to_new(configuration: dict[str, Any]) -> None:

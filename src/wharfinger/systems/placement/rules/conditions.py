@@ -8,12 +8,16 @@ from typing import Any
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.views.meta import Condition
+from wharfinger.api.wording import counted
+from wharfinger.systems.placement.rules.extras import Replicas
 from wharfinger.systems.placement.rules.pipeline import PlacementResult
 from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
+from wharfinger.systems.placement.rules.replicas import shortfall
 from wharfinger.systems.placement.rules.scope import EligibleSets
 
 SATISFIED, MISCONFIGURED = "PlacementSatisfied", "PlacementMisconfigured"
 UNSELECTED = "wharfinger.dev/UnselectedClusters"
+REPLICAS_PLACED = "wharfinger.dev/ReplicasPlaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,15 @@ def misconfigured(fault: Misconfiguration | None) -> PlacementCondition:
     if fault is None:
         return PlacementCondition(MISCONFIGURED, "False", "Succeedconfigured", "Placement configurations check pass")
     return PlacementCondition(MISCONFIGURED, "True", "Misconfigured", f"{fault.plugin}:{fault.message}")
+
+
+def replicas_placed(setting: Replicas, shares: Mapping[str, int]) -> PlacementCondition:
+    reason, message = shortfall(setting, shares)
+    if reason:
+        return PlacementCondition(REPLICAS_PLACED, "False", reason, message)
+    return PlacementCondition(
+        REPLICAS_PLACED, "True", "AllReplicasPlaced", f"{counted(setting.total, 'replica')} placed"
+    )
 
 
 def merged(

@@ -18,7 +18,13 @@ from wharfinger.systems.placement.kinds.views import ClusterToleration, ManagedC
 from wharfinger.systems.placement.rules import taints
 from wharfinger.systems.placement.rules.cel import cluster_expression
 from wharfinger.systems.placement.rules.fleet import Fleet, Mask
-from wharfinger.systems.placement.rules.pipeline import PREDICATE, TAINT_TOLERATION, TIME_WINDOW, PlacementResult
+from wharfinger.systems.placement.rules.pipeline import (
+    CAPACITY,
+    PREDICATE,
+    TAINT_TOLERATION,
+    TIME_WINDOW,
+    PlacementResult,
+)
 from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
 from wharfinger.systems.placement.rules.selectors import Selector
 
@@ -49,6 +55,7 @@ class ClusterExplanation:
     parts: tuple[PartScore, ...] = ()
     total: int | None = None
     rank: int | None = None  # among feasible clusters, from 1
+    capacity: str = ""  # how many pods fit, if the placement asks for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,8 @@ class PlacementExplanation:
 
 def _cluster_document(cluster: ClusterExplanation) -> Document:
     document: Document = {"selected": cluster.selected}
+    if cluster.capacity:
+        document["capacity"] = cluster.capacity
     if cluster.plugin:
         document |= {"plugin": cluster.plugin, "reason": cluster.reason}
     if cluster.total is not None:
@@ -96,9 +105,12 @@ def explain(
             continue
         plugin, _, reason = reasons.get(name, "").partition(": ")
         parts, total, rank = stories.get(int(row), ((), None, None))
-        clusters.append(ClusterExplanation(name, int(row) in result.selected, plugin, reason, parts, total, rank))
+        capacity = capacity_text(fleet, plan, int(row), now) if candidates[row] else ""
+        clusters.append(
+            ClusterExplanation(name, int(row) in result.selected, plugin, reason, parts, total, rank, capacity)
+        )
     selected = tuple(fleet.names[row] for row in result.selected)
-    message = f"{result.plugin}:{result.message}" if result.misconfigured else result.message
+    message = f"{result.plugin}:{result.message}" if result.misconfigured else "; ".join(result.warnings)
     return PlacementExplanation(plan.namespace, plan.name, result.code.value, message, selected, tuple(clusters))
 
 
@@ -141,6 +153,8 @@ def unselected_reasons(
         elif TAINT_TOLERATION in left and row not in left[TAINT_TOLERATION]:
             assert not isinstance(plan.tolerations, Misconfiguration)
             reasons[name] = f"{TAINT_TOLERATION}: {_taint_reason(cluster, plan.tolerations, row in own, now)}"
+        elif CAPACITY in left and row not in left[CAPACITY]:
+            reasons[name] = f"{CAPACITY}: {capacity_text(fleet, plan, row, now)}"
         elif TIME_WINDOW in left and row not in left[TIME_WINDOW]:
             reasons[name] = f"{TIME_WINDOW}: no time window is open"
         elif result.misconfigured:
@@ -150,6 +164,18 @@ def unselected_reasons(
         else:
             reasons[name] = f"{SCORE}: {totals.get(row, 0)}, the last one selected has {lowest}"
     return reasons
+
+
+def capacity_text(fleet: Fleet, plan: PlacementPlan, row: int, now: float) -> str:
+    """What the agent of the cluster says about the workload; empty if the placement does not ask."""
+    if plan.extras.capacity is None:
+        return ""
+    found = fleet.score_object(row, plan.capacity_resource)
+    if found is None:
+        return f"not asked yet: is there a PodTemplate {plan.namespace}/{plan.extras.capacity.pod_template}?"
+    if found.answer is None:
+        return "its agent has not answered yet"
+    return found.answer.text if now <= found.valid_until else "the answer of its agent has expired"
 
 
 def _predicate_reason(fleet: Fleet, plan: PlacementPlan, row: int, now: float) -> str:

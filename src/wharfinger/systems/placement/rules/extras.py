@@ -22,6 +22,7 @@ UNSELECTED_REASONS = PREFIX + "unselected-reasons"
 TIME_WINDOWS = PREFIX + "time-windows"
 MINIMUM_GAIN = PREFIX + "minimum-gain"
 PREFER_NO_SELECT = PREFIX + "prefer-no-select-weight"
+CAPACITY = PREFIX + "capacity"
 
 T = TypeVar("T")
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -41,6 +42,10 @@ class Replicas(_Extra, frozen=True):
     max_per_cluster: Annotated[int, Meta(ge=1)] | None = None
     min_per_cluster: _Count = 0
 
+    @property
+    def weighs_by_resource(self) -> bool:
+        return not self.weights and self.weight_by.startswith("Allocatable")
+
 
 class Window(_Extra, frozen=True):
     """Daily, or on the given days, from `start` to `end`; past midnight if `end` is not later than `start`."""
@@ -59,12 +64,27 @@ class TimeWindows(_Extra, frozen=True):
     outside: Literal["Remove", "Keep"] = "Remove"  # what to do with selected clusters outside all windows
 
 
+class CapacityNeed(_Extra, frozen=True):
+    """Clusters can be selected only if enough pods of a template fit there, as their agents say."""
+
+    pod_template: Annotated[str, Meta(min_length=1, max_length=180)]  # in the namespace of the Placement
+    replicas: Annotated[int, Meta(ge=1, le=10_000)] = 1  # how many the agents count
+    min_per_cluster: Annotated[int, Meta(ge=1, le=10_000)] | None = None  # default: all replicas
+    count: Literal["Now", "AfterScaleUp"] = "Now"
+    when_selected: Literal["Keep", "Remove"] = "Keep"  # a selected cluster whose room the workload itself has taken
+
+    @property
+    def minimum(self) -> int:
+        return self.replicas if self.min_per_cluster is None else self.min_per_cluster
+
+
 class Extras(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas | None = None
     fair_tie_break: bool = False
     unselected_reasons: int = 0  # how many clusters the summary names; 0 disables it
     time_windows: TimeWindows | None = None
     minimum_gain: int = 0
+    capacity: CapacityNeed | None = None
     prefer_no_select_weight: int = 0
     faults: tuple[FieldError, ...] = field(default_factory=tuple)
 
@@ -92,6 +112,9 @@ def parse_extras(annotations: Mapping[str, str]) -> Extras:
             ZoneInfo(window.time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             faults.append(_fault(TIME_WINDOWS, annotations[TIME_WINDOWS], f"unknown time zone {window.time_zone!r}"))
+    capacity: CapacityNeed | None = read(CAPACITY, CapacityNeed, None)
+    if capacity is not None and capacity.minimum > capacity.replicas:
+        faults.append(_fault(CAPACITY, annotations[CAPACITY], "minPerCluster must be at most replicas"))
     tie_break = annotations.get(TIE_BREAK, "Name")
     if tie_break not in ("Name", "Fair"):
         faults.append(_fault(TIE_BREAK, tie_break, "must be Name or Fair"))
@@ -100,6 +123,7 @@ def parse_extras(annotations: Mapping[str, str]) -> Extras:
         fair_tie_break=tie_break == "Fair",
         unselected_reasons=read(UNSELECTED_REASONS, Annotated[int, Meta(ge=0, le=100)], 0),
         time_windows=windows,
+        capacity=capacity,
         minimum_gain=read(MINIMUM_GAIN, Annotated[int, Meta(ge=0, le=1_000_000)], 0),
         prefer_no_select_weight=read(PREFER_NO_SELECT, Annotated[int, Meta(ge=0, le=10)], 0),
         faults=tuple(faults),

@@ -28,6 +28,7 @@ from wharfinger.systems.placement.kinds.views import (
 )
 from wharfinger.systems.placement.rules import taints
 from wharfinger.systems.placement.rules.amounts import approximate
+from wharfinger.systems.placement.rules.capacity import CapacityAnswer, read_answer
 from wharfinger.systems.placement.rules.cel import bind_cluster
 from wharfinger.systems.placement.rules.selectors import Selector
 
@@ -44,6 +45,7 @@ class ScoreObject:
 
     values: dict[str, int]
     valid_until: float  # infinity: never expires
+    answer: CapacityAnswer | None = None  # how many pods fit, if that was asked
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ class Fleet:
             until = math.inf
         row = self._row(score.metadata.namespace)
         values = {item.name: item.value for item in score.status.scores}
-        self._scores.setdefault(row, {})[score.metadata.name] = ScoreObject(values, until)
+        self._scores.setdefault(row, {})[score.metadata.name] = ScoreObject(values, until, read_answer(score))
         self._score_changed(row, score.metadata.name)
 
     def remove_score(self, cluster: str, resource: str) -> None:
@@ -203,6 +205,20 @@ class Fleet:
             arrays[1][row] = math.inf if found is None else found.valid_until
 
         return fill
+
+    def fitting_pods(self, resource: str, which: str) -> tuple[Ints, Floats]:
+        """How many pods fit, `Now` or `AfterScaleUp` (-1 without an answer), and until when that is valid. [row], [row]"""
+
+        def fill(arrays: list[NDArray[Any]], row: int) -> None:
+            arrays[0][row], arrays[1][row] = -1, -math.inf
+            found = self.score_object(row, resource)
+            if found is not None and found.answer is not None:
+                arrays[0][row], arrays[1][row] = found.answer.count(which), found.valid_until
+
+        counts, until = self._column(
+            ("fitting pods", resource, which), ("score", resource), (np.int64, np.float64), fill
+        )
+        return counts, until
 
     def next_score_expiry(self, rows: Sequence[int], now: float) -> float:
         """When the next score object of these clusters expires."""

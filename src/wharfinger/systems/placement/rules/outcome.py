@@ -42,7 +42,8 @@ Decisions = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class PageWrite:
-    """One page write. `decisions` None leaves the status unchanged; `delete` removes the page."""
+    """One page write. `decisions` None leaves the status unchanged; `delete` removes the page. With `labels`, the owner
+    reference is written, too."""
 
     name: str
     create: bool = False
@@ -96,15 +97,16 @@ def decide_placement(
         wanted = _kept(plan.name, existing, held, fleet, candidates)
     fresh = _decisions(fleet, wanted, existing, result, totals, kept=not groups)
     scores_written = _page_writes(outcome, placement, plan, existing, held, wanted, fresh, now)
+    verdicts = [conditions.misconfigured(fault)]
     if plan.extras.replicas is not None and groups:
         shares = replicas.divide(
             plan.extras.replicas, replicas.weights_of(plan.extras.replicas, fleet, result.selected, totals)
         )
         _annotate(outcome, existing, wanted, shares)
+        verdicts.append(conditions.replicas_placed(plan.extras.replicas, shares))
     elif plan.extras.replicas is None:
         _annotate(outcome, existing, wanted, None)
     _events(outcome, fleet, plan, existing, held)
-    verdicts = [conditions.misconfigured(fault)]
     before = placement.status.condition(conditions.SATISFIED)
     if groups or before is None:
         verdicts.insert(0, conditions.satisfied(plan, scope, count, result if groups else PlacementResult()))
@@ -180,7 +182,8 @@ def _page_writes(
     }
     labels = {page.name: _labels(plan.name, page) for page in wanted}
     final = {page.name: [fresh[name] for name in page.clusters] for page in wanted}
-    moved = _moved(placement, plan, existing, held, wanted, labels)
+    adrift = {name for name, page in existing.items() if not _is_owned(page, placement)}
+    moved = bool(adrift & labels.keys()) or _moved(placement, plan, existing, held, wanted, labels)
     if not moved and current != final:
         due = _last_score_update(placement) + plan.score_rate_limit
         if now < due:
@@ -198,7 +201,7 @@ def _page_writes(
             PageWrite(
                 step.page,
                 create=create,
-                labels=title if create or _differs(existing, step.page, title) else None,
+                labels=title if create or step.page in adrift or _differs(existing, step.page, title) else None,
                 decisions=[fresh[name] for name in step.clusters],
             )
         )
@@ -208,7 +211,9 @@ def _page_writes(
         if page.name in touched:
             continue
         status = final[page.name] if final[page.name] != current.get(page.name) else None
-        relabel = labels[page.name] if _differs(existing, page.name, labels[page.name]) else None
+        relabel = None
+        if page.name in adrift or _differs(existing, page.name, labels[page.name]):
+            relabel = labels[page.name]
         if status is not None or relabel is not None:
             outcome.writes.append(PageWrite(page.name, labels=relabel, decisions=status))
             written = written or status is not None
@@ -243,6 +248,12 @@ def _differs(existing: Pages, name: str, labels: Mapping[str, str]) -> bool:
         return True
     there = existing[name].metadata.labels
     return any(there.get(key) != value for key, value in labels.items())
+
+
+def _is_owned(page: PlacementDecision, placement: Placement) -> bool:
+    """Whether the page will be garbage-collected with the placement."""
+    controller = page.metadata.controller
+    return controller is not None and controller.uid == placement.metadata.uid
 
 
 def _labels(placement: str, page: Page) -> dict[str, str]:
@@ -300,7 +311,7 @@ def _events(
             continue
         text = f"Decision {write.name} is updated with {where}"
         if result.code is ResultCode.WARNING:
-            text = f"{text}: {result.message} in plugin {result.plugin}"
+            text = f"{text}: {'; '.join(result.warnings)}"[:EVENT_LIMIT]
         kind = "Warning" if result.code is ResultCode.WARNING else "Normal"
         outcome.events.append(PlacementEvent(kind, "DecisionUpdate", text, write.name))
         if len(result.rows):
@@ -340,7 +351,12 @@ def _status(
         group["decisions"].append(page.name)
         group["clusterCount"] += len(page.clusters)
     old = placement.status
-    keep = [c for c in old.conditions if c.type != conditions.UNSELECTED or plan.extras.unselected_reasons]
+    off = set()
+    if not plan.extras.unselected_reasons:
+        off.add(conditions.UNSELECTED)
+    if plan.extras.replicas is None:
+        off.add(conditions.REPLICAS_PLACED)
+    keep = [condition for condition in old.conditions if condition.type not in off]
     status: dict[str, Any] = {
         "numberOfSelectedClusters": sum(len(page.clusters) for page in wanted),
         "decisionGroups": list(groups.values()),

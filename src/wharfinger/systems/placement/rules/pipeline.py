@@ -19,7 +19,7 @@ from wharfinger.systems.placement.rules.fleet import Fleet, Ints, Mask
 from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan, make_plan
 from wharfinger.systems.placement.rules.selectors import Selector
 
-PREDICATE, TAINT_TOLERATION, TIME_WINDOW = "Predicate", taints.NAME, "TimeWindow"
+PREDICATE, TAINT_TOLERATION, CAPACITY, TIME_WINDOW = "Predicate", taints.NAME, "Capacity", "TimeWindow"
 AFTER = 0.001  # seconds; a score is valid up to and including its expiry, which takes effect just after it
 
 
@@ -35,7 +35,8 @@ class PlacementResult:
 
     code: ResultCode = ResultCode.SUCCESS
     plugin: str = ""
-    message: str = ""
+    message: str = ""  # of the last warning, as upstream
+    warnings: list[str] = field(default_factory=list)  # every warning, with its plugin
     filtered: dict[str, Ints] = field(default_factory=dict)  # rows left after each filter
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
     parts: list[prioritizers.Part] = field(default_factory=list)
@@ -94,7 +95,7 @@ def _predicate(
     if plan.predicates != () and len(rows):
         if isinstance(plan.predicates, Misconfiguration):
             return plan.predicates
-        if plan.reads_all_scores:
+        if any(selector.uses_scores for selector in plan.predicates):
             result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
         rows = rows[fleet.fitting(plan.predicates, now)[rows]]
     result.filtered[PREDICATE] = rows
@@ -119,6 +120,24 @@ def _taint_toleration(
     return rows
 
 
+def _capacity(
+    fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
+) -> Ints | Misconfiguration:
+    """Our extension: a cluster can be selected only if enough pods fit there."""
+    need = plan.extras.capacity
+    if need is None:
+        return rows
+    counts, until = fleet.fitting_pods(plan.capacity_resource, need.count)
+    valid = until[rows] >= now
+    passing = valid & (counts[rows] >= need.minimum)
+    if need.when_selected == "Keep":
+        passing |= np.isin(rows, np.asarray(own, np.int64))
+    result.next_change = min(result.next_change, float(until[rows][valid].min(initial=np.inf)) + AFTER)
+    rows = rows[passing]
+    result.filtered[f"{PREDICATE},{TAINT_TOLERATION},{CAPACITY}"] = rows
+    return rows
+
+
 def _time_window(
     fleet: Fleet, plan: PlacementPlan, rows: Ints, own: Sequence[int], now: float, result: PlacementResult
 ) -> Ints | Misconfiguration:
@@ -132,6 +151,8 @@ def _time_window(
     if not windows.open_at(setting.windows, now):
         bound = np.ones(len(rows), bool)
         if isinstance(plan.window_selector, Selector):
+            if plan.window_selector.uses_scores:
+                result.next_change = min(result.next_change, fleet.next_score_expiry(rows.tolist(), now) + AFTER)
             bound = fleet.matching(plan.window_selector, now)[rows]
         if setting.outside == "Keep":
             bound &= ~np.isin(rows, np.asarray(own, np.int64))
@@ -140,7 +161,12 @@ def _time_window(
     return rows
 
 
-_FILTERS = ((PREDICATE, _predicate), (TAINT_TOLERATION, _taint_toleration), (TIME_WINDOW, _time_window))
+_FILTERS = (
+    (PREDICATE, _predicate),
+    (TAINT_TOLERATION, _taint_toleration),
+    (CAPACITY, _capacity),
+    (TIME_WINDOW, _time_window),
+)
 
 
 def _uses_cel(plan: PlacementPlan) -> bool:
@@ -174,6 +200,7 @@ def _score(
             names = " ".join(f"{fleet.names[row]}/{prioritizer.resource_name}" for row in part.expired)
             result.code, result.plugin = ResultCode.WARNING, prioritizer.name
             result.message = f"AddOnPlacementScores {names} expired"
+            result.warnings.append(f"{result.message} in plugin {result.plugin}")
 
 
 def _select(fleet: Fleet, plan: PlacementPlan, own: Sequence[int], result: PlacementResult) -> None:

@@ -22,6 +22,7 @@ from wharfinger.systems.placement.kinds.views import (
     SpreadConstraint,
 )
 from wharfinger.systems.placement.rules import taints
+from wharfinger.systems.placement.rules.capacity import question_name
 from wharfinger.systems.placement.rules.extras import Extras, parse_extras
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_selector
 
@@ -81,8 +82,9 @@ class PlacementPlan:
     extras: Extras
     window_selector: Selector | Misconfiguration | None
     facets: frozenset[Facet]
-    score_resources: frozenset[str]  # AddOnPlacementScores that prioritizers read
+    score_resources: frozenset[str]  # AddOnPlacementScores that prioritizers and the capacity filter read
     reads_all_scores: bool  # CEL can read any score
+    capacity_resource: str = ""  # the AddOnPlacementScore that says how many pods fit
 
 
 def make_plan(placement: Placement) -> PlacementPlan:
@@ -101,6 +103,9 @@ def make_plan(placement: Placement) -> PlacementPlan:
     prioritizers = (
         Misconfiguration("", str(extras.faults[0])) if extras.faults else _prioritizers(spec.prioritizer_policy, extras)
     )
+    capacity_resource = ""
+    if extras.capacity is not None:
+        capacity_resource = question_name(placement.metadata.namespace, extras.capacity.pod_template)
     return PlacementPlan(
         namespace=placement.metadata.namespace,
         name=placement.metadata.name,
@@ -116,12 +121,13 @@ def make_plan(placement: Placement) -> PlacementPlan:
         score_rate_limit=_rate_limit(spec),
         extras=extras,
         window_selector=window_selector,
-        facets=_facets(spec, predicates, prioritizers, groups, window_selector),
+        facets=_facets(spec, predicates, prioritizers, groups, window_selector, extras),
         score_resources=frozenset(
             p.resource_name
             for p in (() if isinstance(prioritizers, Misconfiguration) else prioritizers)
             if p.resource_name
-        ),
+        )
+        | ({capacity_resource} if capacity_resource else frozenset()),
         reads_all_scores=any(
             selector.uses_scores
             for selector in (
@@ -129,6 +135,7 @@ def make_plan(placement: Placement) -> PlacementPlan:
                 *(() if not isinstance(window_selector, Selector) else (window_selector,)),
             )
         ),
+        capacity_resource=capacity_resource,
     )
 
 
@@ -161,6 +168,10 @@ def _prioritizers(policy: PrioritizerPolicy, extras: Extras) -> tuple[Prioritize
             return Misconfiguration("", "scoreCoordinate field is required")
         if coordinate.type in ("", "BuiltIn", "BuildIn"):
             prioritizer = Prioritizer(coordinate.built_in, configuration.weight)
+        elif coordinate.type != "AddOn":
+            if configuration.weight:
+                return Misconfiguration("", f"incorrect score type: {coordinate.type}, want BuiltIn or AddOn")
+            continue
         elif coordinate.add_on is None:
             without_add_on = configuration.weight != 0
             continue
@@ -193,7 +204,7 @@ def _group_size(size: int | str) -> int | Fraction | Misconfiguration:
 def _rate_limit(spec: PlacementSpec) -> float:
     try:
         return max(0.0, parse_duration(spec.score_rate_limit or "1m"))
-    except BadTime:
+    except BadTime:  # refused by the schema, but stored before, or on a hub with another schema
         return 60.0
 
 
@@ -203,6 +214,7 @@ def _facets(
     prioritizers: tuple[Prioritizer, ...] | Misconfiguration,
     groups: tuple[NamedGroup, ...] | Misconfiguration,
     window: Selector | Misconfiguration | None,
+    extras: Extras,
 ) -> frozenset[Facet]:
     facets = {Facet.TAINTS}
     selectors = [*_or_none(predicates), *(group.selector for group in _or_none(groups))]
@@ -215,6 +227,7 @@ def _facets(
         facets.add(Facet.LABELS)
     if any(selector.claims for selector in selectors) or "Claim" in kinds:
         facets.add(Facet.CLAIMS)
-    if any(prioritizer.name in RESOURCES for prioritizer in _or_none(prioritizers)):
+    by_resource = extras.replicas is not None and extras.replicas.weighs_by_resource
+    if by_resource or any(prioritizer.name in RESOURCES for prioritizer in _or_none(prioritizers)):
         facets.add(Facet.RESOURCES)
     return frozenset(facets)

@@ -45,7 +45,7 @@ def evaluate(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
         decided[list(context.own)] = 100
         return Part(prioritizer, decided[rows], every)
     if prioritizer.name == PREFER_NO_SELECT:
-        return Part(prioritizer, _prefer_no_select(context), every)
+        return _prefer_no_select(prioritizer, context)
     return _resource(prioritizer, context)
 
 
@@ -87,12 +87,17 @@ def _add_on(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
     )
 
 
-def _prefer_no_select(context: PrioritizerContext) -> Ints:
-    return np.fromiter(
+def _prefer_no_select(prioritizer: Prioritizer, context: PrioritizerContext) -> Part:
+    until = np.fromiter(
         (
-            -100 if taints.avoided(context.fleet.cluster(int(row)).spec.taints, context.tolerations, context.now) else 0
+            taints.preferred_until(context.fleet.cluster(int(row)).spec.taints, context.tolerations)
             for row in context.rows
         ),
-        np.int64,
+        np.float64,
         len(context.rows),
+    )
+    tolerated = context.now < until
+    scores = np.where(tolerated, 0, -100)
+    return Part(
+        prioritizer, scores, np.ones(len(scores), bool), next_expiry=float(until[tolerated].min(initial=np.inf))
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from wharfinger.api.wording import listed
 from wharfinger.systems.placement.rules.extras import Replicas
 from wharfinger.systems.placement.rules.fleet import Fleet
 from wharfinger.systems.placement.rules.plan import RESOURCES
+
+_NAMED = 10  # clusters in a message
 
 
 def divide(setting: Replicas, weights: Sequence[tuple[str, Fraction]]) -> dict[str, int]:
@@ -38,6 +41,28 @@ def divide(setting: Replicas, weights: Sequence[tuple[str, Fraction]]) -> dict[s
             left -= taken
         open_weights = {name: weight for name, weight in open_weights.items() if shares[name] < limit}
     return shares
+
+
+def shortfall(setting: Replicas, shares: Mapping[str, int]) -> tuple[str, str]:
+    """Why the shares are not what was asked for, as a reason and a message; empty strings if they are."""
+    left = setting.total - sum(shares.values())
+    few = [name for name, share in shares.items() if share < setting.min_per_cluster]
+    if left:
+        limit = setting.max_per_cluster
+        what = f"{left} of {setting.total} replicas fit on no cluster"
+        if not shares:
+            return "NoClusterSelected", f"{what}: none is selected"
+        if limit is not None and all(share >= limit for share in shares.values()):
+            return "ClustersFull", f"{what}: all selected clusters have {limit}, the maximum"
+        full = "" if limit is None else f", or the maximum of {limit}"
+        return "NoWeight", f"{what}: all selected clusters have the weight 0{full}"
+    if few:
+        return (
+            "BelowMinimum",
+            f"{setting.total} replicas are not enough for {setting.min_per_cluster} on each cluster: "
+            + listed([f"{name} has {shares[name]}" for name in few], _NAMED),
+        )
+    return "", ""
 
 
 def _proportional(total: int, weights: Mapping[str, Fraction]) -> dict[str, int]:

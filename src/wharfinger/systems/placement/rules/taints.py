@@ -58,6 +58,9 @@ def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterTo
     return new, decided
 
 
-def avoided(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration], now: float) -> bool:
-    """Whether there is a PreferNoSelect taint that is not tolerated."""
-    return any(taint.effect == PREFER_NO_SELECT and not now < tolerated_until(taint, tolerations) for taint in taints)
+def preferred_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration]) -> float:
+    """Until when every PreferNoSelect taint of a cluster is tolerated."""
+    return min(
+        (tolerated_until(taint, tolerations) for taint in taints if taint.effect == PREFER_NO_SELECT),
+        default=math.inf,
+    )

@@ -1,10 +1,12 @@
 """The agent of a member cluster: reports health, capacity and free resources to the hub.
 
-Each report renews the lease, updates the ManagedCluster status and publishes CPU and memory scores.
+Each report renews the lease, updates the ManagedCluster status and publishes CPU and memory scores. Between reports, the
+lease is renewed as often as the ManagedCluster asks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,16 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wharfinger.api.conditions import find_condition, new_condition, transition_time
-from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
+from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES, PODS
 from wharfinger.api.quantity import NANO, format_nano, parse_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests_nano
 from wharfinger.api.times import format_micro_time
 from wharfinger.api.views import Pod
+from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
-from wharfinger.client.timers import Clock, SystemClock, background_sleep
+from wharfinger.client.timers import Clock, SystemClock, background, background_sleep
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
+from wharfinger.systems.placement.kinds.views import ManagedCluster
 from wharfinger.systems.placement.scores.normalise import Linear
 from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher
 
@@ -30,6 +34,9 @@ log = logging.getLogger(__name__)
 LEASE = "managed-cluster-lease"
 AVAILABLE, JOINED = "ManagedClusterConditionAvailable", "ManagedClusterJoined"
 KUBE_VERSION_CLAIM, ID_CLAIM = "kubeversion.open-cluster-management.io", "id.k8s.io"
+LEASE_SECONDS = 60  # if the ManagedCluster asks for 0
+SHORTEST_INTERVAL = 1.0  # seconds between two reports, whatever the hub does
+_ATTEMPTS = 5  # to update the status that the hub updates too
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ class ClusterUsage:
 
 
 def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> ClusterUsage:
-    """Sums nodes and the requests of their pods. Unschedulable nodes count as capacity, but not as allocatable."""
+    """Sums nodes and the requests of their pods. Nodes that are unschedulable or not ready count as capacity, but not as
+    allocatable; a resource that only such nodes have is allocatable with the amount 0."""
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
     requested: dict[str, int] = {}
@@ -60,7 +68,8 @@ def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> ClusterUsage:
     for node in nodes:
         status = node.get("status") or {}
         _add(capacity, status.get("capacity"))
-        if not (node.get("spec") or {}).get("unschedulable"):
+        allocatable.update(dict.fromkeys((status.get("allocatable") or {}).keys() - allocatable.keys(), 0))
+        if not (node.get("spec") or {}).get("unschedulable") and _ready(status):
             _add(allocatable, status.get("allocatable"))
             open_nodes.add(node["metadata"]["name"])
         versions.add((status.get("nodeInfo") or {}).get("kubeletVersion") or "")
@@ -70,6 +79,12 @@ def usage_of(nodes: Sequence[Document], pods: Sequence[Pod]) -> ClusterUsage:
                 requested[name] = requested.get(name, 0) + amount
     versions.discard("")
     return ClusterUsage(capacity, allocatable, requested, min(versions, default=""))
+
+
+def _ready(status: Document) -> bool:
+    """Whether a node is ready; one that has never said so counts as ready."""
+    ready = find_condition(status.get("conditions") or (), "Ready")
+    return ready is None or ready.get("status") == "True"
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, Any] | None) -> None:
@@ -118,25 +133,65 @@ class Agent:
         self._claims = dict(claims or {})
         self._clock = clock or SystemClock()
         self._publisher = ScorePublisher(hub, resource_name, valid_for=valid_for, clock=self._clock)
+        self._said = ""  # the availability in the last report
+        self._report_due, self._lease_due = asyncio.Event(), asyncio.Event()
 
     async def run(self, interval: float) -> None:
-        """Reports every `interval` seconds until cancelled."""
+        """Reports every `interval` seconds until cancelled, and at once when the hub accepts the cluster or says
+        something else about its availability than the last report."""
+        self._report_due, self._lease_due = asyncio.Event(), asyncio.Event()
+        known = Informer(self._hub, MANAGED_CLUSTERS, ManagedCluster, field_selector=f"metadata.name={self._cluster}")
+        known.add_handler(lambda new: self._seen(None, new), self._seen)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(known.run(), name="ManagedCluster")
+            tasks.create_task(self._keep_lease(known), name="lease")
+            tasks.create_task(self._keep_reporting(interval), name="reports")
+            tasks.create_task(self._publisher.guard(self._cluster), name="scores")
+
+    def _seen(self, old: ManagedCluster | None, new: ManagedCluster) -> None:
+        available = new.status.condition(AVAILABLE)
+        if new.spec.hub_accepts_client and (
+            old is None or not old.spec.hub_accepts_client or (available is not None and available.status != self._said)
+        ):
+            self._report_due.set()
+        if old is None or old.spec != new.spec:
+            self._lease_due.set()
+
+    async def _keep_reporting(self, interval: float) -> None:
         while True:
+            self._report_due.clear()
             try:
                 await self.report(again_in=interval)
             except FAILURES as error:
                 log.warning("cannot report to the hub: %s", error)
-            await background_sleep(interval)
+            shortest = min(SHORTEST_INTERVAL, interval)
+            await background_sleep(shortest)
+            await _wait(self._report_due, interval - shortest)
+
+    async def _keep_lease(self, known: Informer[ManagedCluster]) -> None:
+        while True:
+            self._lease_due.clear()
+            found = known.get(self._cluster)
+            seconds = LEASE_SECONDS
+            if found is not None and found.spec.hub_accepts_client:
+                seconds = found.spec.lease_duration_seconds or LEASE_SECONDS
+                try:
+                    await self._renew(seconds)
+                except FAILURES as error:
+                    log.warning("cannot renew the lease: %s", error)
+            await _wait(self._lease_due, seconds)
 
     async def report(self, *, again_in: float = 0.0) -> bool:
         """Sends one report. False if the hub has not accepted the cluster yet."""
         found = await self._registered()
-        if not (found.get("spec") or {}).get("hubAcceptsClient"):
+        spec = found.get("spec") or {}
+        if not spec.get("hubAcceptsClient"):
             log.info("the hub has not accepted the cluster %s yet", self._cluster)
             return False
         usage, fault = await self._measure()
+        # Before the status: with an old lease, the hub would take the status of a returning agent for an old one.
+        await self._renew(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
         await self._tell_status(found, usage, fault)
-        await self._renew()
         if usage is not None:
             await self._publisher.publish(self._cluster, scores_of(usage, self._scales), again_in=again_in)
         return True
@@ -166,7 +221,29 @@ class Agent:
         return usage_of(nodes.items, pods.items), ""
 
     async def _tell_status(self, found: Document, usage: ClusterUsage | None, fault: str) -> None:
-        status = found.get("status") or {}
+        claims = [] if usage is None else await self._all_claims(usage)
+        self._said = "False" if usage is None else "True"
+        for left in reversed(range(_ATTEMPTS)):
+            change = self._status_change(found.get("status") or {}, usage, fault, claims)
+            if not change:
+                return
+            # The hub writes conditions into the same list: use the resource version to keep its changes.
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            try:
+                await self._hub.patch(
+                    MANAGED_CLUSTERS, self._cluster, {"metadata": version, "status": change}, subresource="status"
+                )
+            except Conflict:
+                if not left:
+                    raise
+                found = await self._hub.get(MANAGED_CLUSTERS, self._cluster)
+            else:
+                return
+
+    def _status_change(
+        self, status: Document, usage: ClusterUsage | None, fault: str, claims: list[Document]
+    ) -> Document:
+        """The merge patch that brings the status up to date; empty if it is."""
         conditions = [
             self._condition(status, JOINED, "True", "ManagedClusterJoined", "Managed cluster joined"),
             self._condition(status, AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")
@@ -181,13 +258,14 @@ class Agent:
                 "capacity": _quantities(usage.capacity),
                 "allocatable": _quantities(usage.allocatable),
                 "version": {"kubernetes": usage.version},
-                "clusterClaims": await self._all_claims(usage),
+                "clusterClaims": claims,
             }
-        if any(status.get(key) != value for key, value in change.items()):
-            for key in ("capacity", "allocatable"):
-                if key in change:  # a merge patch keeps keys that are not mentioned
-                    change[key] = {**dict.fromkeys(status.get(key) or {}), **change[key]}
-            await self._hub.patch(MANAGED_CLUSTERS, self._cluster, {"status": change}, subresource="status")
+        if all(status.get(key) == value for key, value in change.items()):
+            return {}
+        for key in ("capacity", "allocatable"):
+            if key in change:  # a merge patch keeps keys that are not mentioned
+                change[key] = {**dict.fromkeys(status.get(key) or {}), **change[key]}
+        return change
 
     def _condition(self, status: Document, kind: str, value: str, reason: str, message: str) -> Document:
         condition = new_condition(kind, value, reason, message, self._clock.now())
@@ -205,11 +283,24 @@ class Agent:
                 claims[ID_CLAIM] = system["metadata"]["uid"]
         return [{"name": name, "value": value} for name, value in sorted(claims.items())]
 
-    async def _renew(self) -> None:
+    async def _renew(self, seconds: int) -> None:
         """Renews the lease, which the hub creates once the cluster has joined."""
-        change = {"spec": {"renewTime": format_micro_time(self._clock.now()), "holderIdentity": self._cluster}}
+        change = {
+            "spec": {
+                "renewTime": format_micro_time(self._clock.now()),
+                "holderIdentity": self._cluster,
+                "leaseDurationSeconds": seconds,
+            }
+        }
         with suppress(NotFound):
             await self._hub.patch(LEASES, LEASE, change, self._cluster)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Waits until the event is set, at most so many seconds."""
+    with background(), suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -1,0 +1,37 @@
+"""What an API server itself sets in certificate signing requests."""
+
+from __future__ import annotations
+
+from wharfinger.api.registry import Document
+
+_REQUESTER = ("username", "uid", "groups", "extra")
+
+
+def prepare_request(document: Document) -> None:
+    """Requests cannot be created as approved. The requester is set by admission, which knows the user."""
+    document["status"] = {}
+    spec = document.get("spec")
+    if isinstance(spec, dict):
+        for field in _REQUESTER:
+            spec.pop(field, None)
+
+
+def keep_request(new: Document, old: Document) -> None:
+    """The spec never changes."""
+    if "spec" in old:
+        new["spec"] = old["spec"]
+
+
+def keep_decisions(new: Document, old: Document) -> None:
+    """A write to status leaves the conditions Approved and Denied as they are; adding one is a fault that validation finds."""
+    status = new.get("status")
+    if not isinstance(status, dict) or not isinstance(status.get("conditions"), list):
+        return
+    given = status["conditions"]
+    before = (old.get("status") or {}).get("conditions") or []
+    for type in ("Approved", "Denied"):
+        here = [index for index, each in enumerate(given) if isinstance(each, dict) and each.get("type") == type]
+        kept = [each for each in before if each.get("type") == type]
+        if len(here) == len(kept):
+            for index, condition in zip(here, kept):
+                given[index] = condition

@@ -1,0 +1,337 @@
+"""A real node on this machine: containerd, an image made of busybox, and a kubelet that joins `wharf up`.
+
+There is no registry here, so images are imported and pods use `imagePullPolicy: Never`. Nothing outside the given folder
+is changed, except for network interfaces and cgroups of containers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+IMAGE = "wharfinger.test/busybox:1"
+SERVICE_ADDRESS = ("10.96.0.1", 443)  # of the Service `kubernetes`
+_CGROUPS = Path("/sys/fs/cgroup")
+_CGROUP_ROOT = "/wharfinger-test"  # apart from those of a kubelet that may run on this machine already
+_PODS = "10.88.0.0/24"
+_CNI = ("/usr/lib/cni", "/opt/cni/bin")
+_PLUGINS = ("ptp", "host-local", "loopback")
+_APPLETS = ("sh", "sleep", "cat", "echo", "ls", "nc", "httpd", "tar", "wget", "true", "false", "kill", "date", "head", "tee", "mkdir")  # fmt: skip
+
+
+def lacking() -> str:
+    """What this machine lacks to run containers, in one line; empty if it can."""
+    if os.geteuid() != 0:
+        return "real nodes need root"
+    if not all(os.access(folder, os.W_OK) for folder in _hierarchies()):
+        return "real nodes need cgroups"
+    for program in ("containerd", "ctr", "runc", "ip"):
+        if shutil.which(program) is None:
+            return f"real nodes need {program}"
+    if cni_folder() is None:
+        return "real nodes need the CNI plugins (containernetworking-plugins)"
+    if busybox() is None:
+        return "real nodes need a static busybox (busybox-static)"
+    return ""
+
+
+def _hierarchies() -> list[Path]:
+    """The roots of all cgroup hierarchies that a kubelet uses: one with version 2, one for each controller with version 1."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    return [_CGROUPS / name for name in ("cpu", "cpuacct", "cpuset", "memory", "pids", "systemd")]
+
+
+def make_cgroups() -> None:
+    for root in _hierarchies():
+        (root / _CGROUP_ROOT[1:]).mkdir(exist_ok=True)
+        for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new cgroup of version 1
+            mine = root / _CGROUP_ROOT[1:] / name
+            if root.name == "cpuset" and not mine.read_text().strip():
+                mine.write_text((root / name).read_text())
+
+
+def remove_cgroups() -> None:
+    for root in _hierarchies():
+        for folder, _, _ in os.walk(root / _CGROUP_ROOT[1:], topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+
+def cni_folder() -> str | None:
+    return next((folder for folder in _CNI if all(os.access(f"{folder}/{name}", os.X_OK) for name in _PLUGINS)), None)
+
+
+def busybox() -> Path | None:
+    found = shutil.which("busybox")
+    return Path(found) if found and b"ld-linux" not in Path(found).read_bytes()[:4096] else None
+
+
+def until(what: str, check: Callable[[], Any], seconds: float = 120.0, every: float = 0.25) -> Any:
+    """Polls until the check returns something true, which is returned. Errors of kubectl count as no."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = check()
+            if last:
+                return last
+        except subprocess.CalledProcessError as error:
+            last = error.stderr or error.stdout
+        time.sleep(every)
+    raise AssertionError(f"{what} did not happen within {seconds:g} s; last seen: {last}")
+
+
+class Program:
+    """A running program whose output is in a file."""
+
+    def __init__(self, name: str, command: list[str], log: Path, **environment: str) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, env={**os.environ, **environment}, start_new_session=True
+            )
+
+    def check(self) -> None:
+        assert self.process.poll() is None, f"{self.name} has ended:\n{self.tail()}"
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Machine:
+    """containerd and its images. Several kubelets would need one each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "containerd.sock"
+        self._containerd: Program | None = None
+        self._service: socket.socket | None = None
+
+    @property
+    def runtime(self) -> str:
+        return f"unix://{self.socket}"
+
+    def start(self) -> None:
+        make_cgroups()
+        (self.folder / "cni").mkdir(parents=True)
+        (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network()))
+        config = self.folder / "containerd.toml"
+        config.write_text(self._configuration())
+        self._containerd = Program(
+            "containerd", ["containerd", "--config", str(config)], self.folder / "containerd.log"
+        )
+        until("containerd serves", lambda: self._containerd_answers(), 60)
+        image = self.folder / "image.tar"
+        make_image(image)
+        self.ctr("image", "import", str(image))
+
+    def _containerd_answers(self) -> bool:
+        assert self._containerd is not None
+        self._containerd.check()
+        return self.socket.exists() and bool(self.ctr("version"))
+
+    def ctr(self, *arguments: str) -> str:
+        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def _configuration(self) -> str:
+        plugins = "plugins.'io.containerd.grpc.v1.cri'"
+        return "\n".join(
+            [
+                "version = 2",
+                f"root = '{self.folder}/root'",
+                f"state = '{self.folder}/state'",
+                "disabled_plugins = ['io.containerd.internal.v1.opt']",
+                "[grpc]",
+                f"address = '{self.socket}'",
+                f"[{plugins}]",
+                f"sandbox_image = '{IMAGE}'",
+                "restrict_oom_score_adj = true",  # where CAP_SYS_RESOURCE is missing
+                f"[{plugins}.cni]",
+                f"bin_dir = '{cni_folder()}'",
+                f"conf_dir = '{self.folder}/cni'",
+                f"[{plugins}.containerd]",
+                "snapshotter = 'native'",  # overlayfs may be missing, or not work on overlayfs
+                f"[{plugins}.containerd.runtimes.runc]",
+                "runtime_type = 'io.containerd.runc.v2'",
+                f"[{plugins}.containerd.runtimes.runc.options]",
+                "SystemdCgroup = false",
+                "",
+            ]
+        )
+
+    # The network
+
+    def serve_api(self, address: str) -> None:
+        """Makes the Service `kubernetes` reachable from pods, as kube-proxy would: its address becomes one of this
+        machine, and connections are passed on to the API server."""
+        host, _, port = address.rpartition(":")
+        subprocess.run(["ip", "address", "replace", f"{SERVICE_ADDRESS[0]}/32", "dev", "lo"], check=True)
+        self._service = socket.create_server(SERVICE_ADDRESS)
+        threading.Thread(target=_pass_on, args=(self._service, (host, int(port))), daemon=True).start()
+
+    def stop(self) -> None:
+        if self._service is not None:
+            self._service.close()
+            subprocess.run(["ip", "address", "delete", f"{SERVICE_ADDRESS[0]}/32", "dev", "lo"], check=False)
+        if self._containerd is not None:
+            with contextlib.suppress(subprocess.SubprocessError):
+                self._end_containers()
+            self._containerd.stop()
+        for line in Path("/proc/mounts").read_text().splitlines():
+            if (mounted := line.split()[1]).startswith(str(self.folder)):
+                subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+        remove_cgroups()
+
+    def _end_containers(self) -> None:
+        for task in self.ctr("task", "ls", "-q").split():
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.ctr("task", "kill", "-s", "SIGKILL", "-a", task)
+        until("all containers end", lambda: "RUNNING" not in self.ctr("task", "ls"), 30)
+        for container in self.ctr("container", "ls", "-q").split():
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.ctr("task", "delete", "-f", container)
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.ctr("container", "delete", container)
+
+
+def _network() -> dict[str, Any]:
+    ranges = {"type": "host-local", "ranges": [[{"subnet": _PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    plugin = {"type": "ptp", "ipMasq": False, "ipam": ranges}
+    return {"cniVersion": "0.4.0", "name": "wharfinger-test", "plugins": [plugin]}
+
+
+def _pass_on(listener: socket.socket, target: tuple[str, int]) -> None:
+    while True:
+        try:
+            near, _ = listener.accept()
+        except OSError:
+            return
+        far = socket.create_connection(target)
+        for source, sink in ((near, far), (far, near)):
+            threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+def make_image(path: Path) -> None:
+    """An image of busybox in the layout of `docker save`. Its command sleeps, so that it can be the pause image, too."""
+    program = busybox()
+    assert program is not None
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "www"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            tar.addfile(entry)
+        tar.add(program, "bin/busybox")
+        for applet in _APPLETS:
+            entry = tarfile.TarInfo(f"bin/{applet}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(entry)
+    data = layer.getvalue()
+    config = {
+        "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
+        "os": "linux",
+        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "1000000"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(data).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    files = {
+        "config.json": json.dumps(config).encode(),
+        "layer.tar": data,
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+class Kubelet:
+    """A kubelet that was given its files by `wharf node-token`."""
+
+    def __init__(self, program: Path, machine: Machine, name: str, arguments: list[str], port: int) -> None:
+        self.name = name
+        self._command = [str(program), *arguments, f"--root-dir={machine.folder / f'kubelet-{name}'}", "--v=2"]
+        self._log = machine.folder / f"kubelet-{name}.log"
+        configuration = Path(next(one for one in arguments if one.startswith("--config=")).removeprefix("--config="))
+        settings = {**json.loads(configuration.read_text()), **_settings(port)}
+        configuration.write_text(json.dumps(settings, indent=2))
+        self.program: Program | None = None
+
+    def start(self) -> None:
+        self.program = Program(f"kubelet {self.name}", self._command, self._log)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.program is not None:
+            self.program.stop(number)
+            self.program = None
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _settings(port: int) -> dict[str, Any]:
+    """For a small machine that does other things, too."""
+    return {
+        "port": port,
+        "healthzPort": 0,
+        "readOnlyPort": 0,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": True,
+        "cgroupRoot": _CGROUP_ROOT,
+        "enforceNodeAllocatable": [],
+        "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "makeIPTablesUtilChains": False,
+        "syncFrequency": "5s",
+        "nodeStatusUpdateFrequency": "4s",
+        "resolvConf": "",
+        "volumeStatsAggPeriod": "0s",
+        "localStorageCapacityIsolation": False,
+    }
+
+
+@contextlib.contextmanager
+def control_plane(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[Program]:
+    """`wharf up`, until the block ends."""
+    program = Program("wharf up", [*command, "--data-dir", str(folder)], folder.with_suffix(".log"), **environment)
+    try:
+        until("wharf up is up", lambda: program.check() or "Ctrl-C stops" in program.log.read_text(), 120)
+        yield program
+    finally:
+        program.stop(signal.SIGINT, 60)
