@@ -14,6 +14,7 @@ from wharfinger.api.views import decode, view
 from wharfinger.systems.resource_class.admission.binding import show_devices
 from wharfinger.systems.resource_class.admission.names import OverlaidReviewer
 from wharfinger.systems.resource_class.admission.quota import StoredAliases
+from wharfinger.systems.resource_class.admission.unknown_names import StoredNodeResources, UnknownNameReviewer
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import FORMER_ALIASES, ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
@@ -87,7 +88,10 @@ def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
     settings = context.configuration.of(ResourceClassSettings)
     return SystemReviewers(
         mutating=[FormerAliasReviewer()],
-        validating=[OverlaidReviewer(classes.get, overlay=False)],
+        validating=[
+            OverlaidReviewer(classes.get, overlay=False),
+            UnknownNameReviewer(classes.get, StoredNodeResources(context.objects).get),
+        ],
         final=[ClassReviewer(classes.get, groups=settings.groups)],
         quota=StoredAliases(context.objects),
         on_bind=show_devices,

@@ -15,6 +15,7 @@ from wharfinger.systems.resource_class.admission.names import (
     QuotaNamesReviewer,
 )
 from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer, FormerAliasReviewer
+from wharfinger.systems.resource_class.admission.unknown_names import UnknownNameReviewer
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
@@ -77,11 +78,12 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
     ]
     if settings.rewrite_names:
         rules[1] = replace(rules[1], mutating=True)
-        rules += [Rule(group, (plural,), mutating=True) for group, plural in pod_templates()]
+    rules += [Rule(group, (plural,), mutating=settings.rewrite_names) for group, plural in pod_templates()]
     validating = InTurn(
         ClassReviewer(classes, groups=settings.groups),
         OverlaidReviewer(classes, overlay=settings.overlay),
         QuotaNamesReviewer(),
+        UnknownNameReviewer(classes),
     )
     return [
         ReviewerHandler(
