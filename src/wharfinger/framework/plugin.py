@@ -248,9 +248,12 @@ class Plugin:
     preempts: ClassVar[bool] = False  # whether the engine runs preemption in its place at postFilter
     watches_pods: ClassVar[bool] = False  # whether `pod_added` and `pod_removed` are called
 
+    handles_resources: ClassVar[bool] = False  # whether it decides the fit of the tables' `handled` resources
+
     def __init__(self, tables: Tables, args: Any) -> None:
         self.tables = tables
         self.args = args
+        self.beside_handler = True  # whether the profile has a plugin that `handles_resources`
 
     # -- changes in the cluster
 
