@@ -31,6 +31,7 @@ ROOTS = (
     "io.k8s.api.core.v1.",
     "io.k8s.api.discovery.v1.",
     "io.k8s.api.events.v1.",
+    "io.k8s.api.flowcontrol.v1.",
     "io.k8s.api.networking.v1.",
     "io.k8s.api.node.v1.",
     "io.k8s.api.policy.v1.",
@@ -40,6 +41,7 @@ ROOTS = (
     "io.k8s.api.storage.v1.",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.",
     "io.k8s.apimachinery.pkg.",
+    "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.",
 )
 
 

@@ -1,7 +1,7 @@
 """Makes `src/wharfinger/apiserver/data/protobuf.json.gz`: how Kubernetes' own kinds are laid out in protobuf.
 
 Some clients, `kubectl create` among them, send their bodies in it. Field numbers and types come from the `generated.proto`
-files of the Go modules `k8s.io/api` and `k8s.io/apimachinery`, in the versions that `tests/kubernetes/binaries/go.mod`
+files of the Go modules that define them, in the versions that `tests/kubernetes/binaries/go.mod`
 pins; which fields are pointers (so that a zero was written on purpose) or inlined comes from the tags of the Go types.
 Run `python scripts/protobuf.py`, with Go on the PATH, after a change of these versions.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src/wharfinger/apiserver/data/protobuf.json.gz"
-MODULES = ("k8s.io/api", "k8s.io/apimachinery")
+MODULES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator")
 
 FIELD = re.compile(r"^\s+(optional|repeated|map<\w+, ([\w.]+)>)\s*([\w.]*) ?(\w+) = (\d+);")
 GO_FIELD = re.compile(r"^\s+(?:\w+\s+)?([\w.*\[\]{}]+)\s+`json:\"([^\"]*)\".*protobuf:\"\w+,(\d+),")
@@ -59,7 +59,9 @@ def go_tags(directory: Path) -> dict[str, dict[str, tuple[str, str]]]:
 
 
 def definition(name: str) -> str:
-    return re.sub(r"^k8s\.io\.", "io.k8s.", name.lstrip("."))
+    """The name of a definition; packages of protobuf have underscores where modules have hyphens."""
+    first, dot, rest = re.sub(r"^k8s\.io\.", "", name.lstrip(".")).partition(".")
+    return f"io.k8s.{first.replace('_', '-')}{dot}{rest}" if name.lstrip(".").startswith("k8s.io.") else name
 
 
 def messages(path: Path) -> dict[str, dict[str, list[str]]]:

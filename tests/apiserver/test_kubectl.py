@@ -36,10 +36,10 @@ spec:
 
 
 class Kubectl:
-    """`kubectl` with the administrator's kubeconfig, in one namespace."""
+    """`kubectl` with the administrator's kubeconfig, in one namespace; the one on the PATH unless told otherwise."""
 
-    def __init__(self, api: Api, namespace: str, directory: Path) -> None:
-        self._program = require("kubectl")
+    def __init__(self, api: Api, namespace: str, directory: Path, program: str = "") -> None:
+        self._program = program or require("kubectl")
         self._namespace = namespace
         self.directory = directory
         self._env = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "HOME": str(directory)}

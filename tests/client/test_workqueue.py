@@ -161,3 +161,20 @@ def test_no_change_is_lost_and_no_key_is_processed_twice_at_a_time(
         await asyncio.gather(*tasks, return_exceptions=True)
 
     run_virtual(main())
+
+
+def test_a_retry_that_has_reached_its_longest_delay_does_not_keep_a_simulation_busy() -> None:
+    async def main() -> None:
+        for limit in (1.0, None):
+            queue: WorkQueue[str] = WorkQueue(base=0.25, limit=4.0)
+            seen = []
+            queue.add("a")
+            for _ in range(6):
+                key = await queue.get()
+                delay = queue.retry(key, limit=limit)
+                seen.append((delay, [background for _, background in queue._timers]))
+                queue.done(key)
+            top = limit or 4.0
+            assert seen == [(delay, [delay >= top]) for delay in (min(top, 0.25 * 2**n) for n in range(6))]
+
+    run_virtual(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.controllers.world import World, workload
 
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
@@ -58,6 +59,18 @@ def test_foreground_deletion_waits_for_blocking_dependents_only() -> None:
         world.patch(CONFIG_MAPS, "blocking", {"metadata": {"finalizers": None}})
         assert not world.exists(CONFIG_MAPS, "owner")
         assert world.get(CONFIG_MAPS, "loose")["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize("length", [2, 3, 5])
+def test_foreground_deletion_is_not_blocked_by_a_circle_of_owners(length: int) -> None:
+    with World(nodes=1) as world:
+        made = [world.apply(CONFIG_MAPS, config(f"member-{index}")) for index in range(length)]
+        for index, one in enumerate(made):
+            references = config("", one, block=True)["metadata"]["ownerReferences"]
+            follower = f"member-{(index + 1) % length}"
+            world.patch(CONFIG_MAPS, follower, {"metadata": {"ownerReferences": references}})
+        world.delete(CONFIG_MAPS, "member-0", propagation="Foreground")
+        assert world.list(CONFIG_MAPS) == []
 
 
 def test_orphaning_keeps_dependents() -> None:

@@ -2,6 +2,7 @@
 
     python -m tests.kubernetes.binaries                     makes what is missing of what every test needs
     python -m tests.kubernetes.binaries kubelet e2e.test    makes these, too
+    python -m tests.kubernetes.binaries kubectl-1.31.14     an older kubectl
 
 It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
 """
@@ -17,7 +18,9 @@ from pathlib import Path
 
 VERSION = "1.36.4"
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-ON_DEMAND = ("kubelet", "e2e.test")  # only some tests need these
+OLDER = "1.31.14"
+OLDER_KUBECTL = f"kubectl-{OLDER}"
+ON_DEMAND = ("kubelet", "e2e.test", OLDER_KUBECTL)  # only some tests need these
 HERE = Path(__file__).resolve().parent
 
 
@@ -78,20 +81,26 @@ def _build(names: list[str], target: Path) -> None:
     print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
     partial = target / "partial"
     partial.mkdir(exist_ok=True)
-    flags = ["-ldflags", f"-s -w -X k8s.io/component-base/version.gitVersion=v{VERSION}"]
-    programs = [name for name in names if name != "e2e.test"]
+    programs = [name for name in names if name not in ("e2e.test", OLDER_KUBECTL)]
     if programs:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in programs]
-        _run(["go", "build", *flags, "-o", f"{partial}/", *packages])
+        _run(["go", "build", *_flags(VERSION), "-o", f"{partial}/", *packages])
     if "e2e.test" in names:
-        _run(["go", "test", "-c", *flags, "-o", f"{partial}/e2e.test", "k8s.io/kubernetes/test/e2e"])
+        _run(["go", "test", "-c", *_flags(VERSION), "-o", f"{partial}/e2e.test", "k8s.io/kubernetes/test/e2e"])
+    if OLDER_KUBECTL in names:
+        command = ["go", "build", *_flags(OLDER), "-o", f"{partial}/{OLDER_KUBECTL}", "k8s.io/kubernetes/cmd/kubectl"]
+        _run(command, "older_kubectl")
     for name in names:
         (partial / name).replace(target / name)
     partial.rmdir()
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, cwd=HERE / "binaries", check=False)
+def _flags(version: str) -> list[str]:
+    return ["-ldflags", f"-s -w -X k8s.io/component-base/version.gitVersion=v{version}"]
+
+
+def _run(command: list[str], module: str = "binaries") -> None:
+    done = subprocess.run(command, cwd=HERE / module, check=False)
     if done.returncode:
         raise NoBinaries(f"{' '.join(command[:2])} failed (exit code {done.returncode})")
 

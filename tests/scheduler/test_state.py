@@ -113,6 +113,105 @@ def test_a_pod_that_is_gone_is_not_retried_and_its_successor_is_queued() -> None
     assert len(driver.engine.tables.pods) == 1
 
 
+_PORT = {"containers": [{"name": "c", "image": "i", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
+
+
+@pytest.mark.parametrize("refused", [{"cpu": "3"}, _PORT], ids=["room", "port"])
+@pytest.mark.parametrize("leaving", ["deleted", "terminating", "bound elsewhere", "failed"])
+def test_what_a_pod_gives_back_while_it_is_being_bound_wakes_the_others_at_once(
+    leaving: str, refused: dict[str, Any]
+) -> None:
+    driver = Driver(node("n1"), node("n2", cpu="1", unschedulable=True))
+    first, second = pod("a", **refused), pod("b", **refused)
+    driver.pod(first)
+    driver.schedule()
+    binding = driver.one(Bind)
+    driver.pod(second)
+    assert driver.schedule() == ["b unschedulable"]
+    driver.now = 2.0
+    if leaving == "deleted":
+        driver.delete(first)
+    elif leaving == "terminating":
+        driver.pod(pod("a", deleted=True, **refused))
+    elif leaving == "bound elsewhere":
+        driver.run_on(pod("a", "n2", **refused))
+    else:
+        driver.bind_failed(binding)
+    assert driver.schedule() == ["b scheduled"], "no later than its back-off"
+    if leaving != "failed":
+        driver.bind_failed(binding, gone=leaving == "deleted")
+        driver.now = 60.0
+        assert driver.schedule() == [], "there is nothing left to bind"
+
+
+def test_a_preemptor_that_is_being_bound_counts_once() -> None:
+    driver, eviction = preempting()
+    driver.delete(pod("low", "n1"))
+    driver.evicted(eviction)
+    assert driver.schedule() == ["high scheduled"]
+    assert not driver.engine.tables.nominated
+    driver.pod(pod("beside", cpu="1"))
+    assert driver.schedule() == ["beside scheduled"], "one CPU is left beside the preemptor"
+
+
+@pytest.mark.parametrize("leaving", ["deleted", "terminating", "nominated elsewhere", "bound elsewhere"])
+def test_room_that_is_no_longer_nominated_wakes_those_that_waited_for_it(leaving: str) -> None:
+    driver, eviction = preempting()
+    driver.evicted(eviction)
+    driver.node(node("n2", cpu="2"))
+    driver.pod(pod("low too", cpu="3"))
+    driver.delete(pod("low", "n1"))
+    driver.now = 1.0
+    waiting = next(item for item in driver.state.queue if item.pod.metadata.name == "high")
+    driver.state.queue.remove(waiting.key)  # keeps its nomination, but is not tried
+    assert driver.schedule() == ["low too unschedulable"]
+    driver.now = 3.0
+    if leaving == "deleted":
+        driver.delete(waiting.pod)
+    elif leaving == "terminating":
+        driver.pod(pod("high", cpu="3", priority=10, deleted=True))
+    elif leaving == "nominated elsewhere":
+        gates = [{"name": "hold"}]
+        driver.pod(pod("high", cpu="3", priority=10, schedulingGates=gates, status={"nominatedNodeName": "n1"}))
+        driver.pod(pod("high", cpu="3", priority=10, schedulingGates=gates, status={"nominatedNodeName": "n2"}))
+    else:
+        driver.run_on(pod("high", "n2", cpu="3", priority=10))
+    assert "low too scheduled" in driver.schedule()
+
+
+def test_events_during_an_eviction_are_not_lost() -> None:
+    driver, eviction = preempting()
+    driver.now = 2.0
+    driver.node(node("n2"))
+    assert driver.schedule() == [], "its victims are being evicted"
+    driver.evicted(eviction)
+    assert driver.schedule() == ["high scheduled"]
+
+
+def test_while_victims_terminate_the_message_stays_that_of_the_attempt() -> None:
+    driver, eviction = preempting()
+    message = driver.one(PatchPodStatus).message
+    assert message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    driver.evicted(eviction)
+    driver.now = 60.0
+    assert driver.schedule() == [] and not driver.taken(PatchPodStatus)
+    driver.delete(pod("low", "n1"))
+    assert driver.schedule() == ["high scheduled"]
+
+
+def test_a_change_of_taints_retries_who_waits_for_a_new_node_so_that_its_message_is_up_to_date() -> None:
+    driver = Driver(node("n1", cpu="1"), node("n2", cpu="1"))
+    driver.pod(pod("a", cpu="2"))
+    driver.schedule()
+    driver.taken(PatchPodStatus)
+    driver.now = 2.0
+    tainted = node("n2", cpu="1", taints=[{"key": "k", "effect": "NoSchedule"}])
+    driver.engine.set_node(tainted)
+    driver.state.happened(ClusterEvent(NODE, Action.UPDATE_NODE_TAINT, node("n2", cpu="1"), tainted), driver.now)
+    assert driver.schedule() == ["a unschedulable"]
+    assert "1 node(s) had untolerated taint(s)" in driver.one(PatchPodStatus).message
+
+
 def test_what_another_scheduler_bound_meanwhile_stays() -> None:
     driver = Driver(node("n1"))
     driver.pod(pod("a"))
@@ -177,8 +276,7 @@ def test_a_pod_that_replaced_the_preemptor_meanwhile_is_queued() -> None:
 def test_a_more_important_preemptor_takes_the_nomination_of_another() -> None:
     driver, eviction = preempting()
     driver.evicted(eviction)
-    assert driver.schedule() == ["high unschedulable"], "its victim is still there"
-    driver.taken(Evict)
+    assert driver.schedule() == [], "its victim is still there"
     driver.pod(pod("higher", cpu="3", priority=20))
     assert driver.schedule()[0] == "higher unschedulable"
     assert driver.taken(ClearNomination)[0].pod.metadata.name == "high"

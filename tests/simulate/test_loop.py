@@ -5,8 +5,10 @@ import time
 
 import pytest
 
+from wharfinger.client.activity import ACTIVITY
+from wharfinger.client.controller import Controller
 from wharfinger.client.timers import background_sleep
-from wharfinger.simulate.loop import Deadlock, VirtualLoop
+from wharfinger.simulate.loop import TURNS, TURNS_PER_OBJECT, Deadlock, NoProgress, VirtualLoop
 
 
 def test_thirty_days_of_sleeping_take_no_time() -> None:
@@ -115,4 +117,64 @@ def test_a_task_on_the_loop_can_wait_for_stillness_idleness_and_the_next_moment(
 
     loop.create_task(working())
     assert loop.complete(driver()) == [(0, 0), (2, 1), (6, 3), (50, 3), (60, 3)]
+    loop.shut_down()
+
+
+class Restless(Controller[str]):
+    """Queues its key again whenever it has processed it."""
+
+    name = "restless"
+
+    async def reconcile(self, key: str) -> None:
+        self.queue.add(key)
+
+
+@pytest.mark.parametrize("way", ["idle", "still", "moment", "next_moment", "run_until_idle", "run_to"])
+def test_work_without_end_at_one_instant_is_an_error_that_names_the_loop(way: str) -> None:
+    loop = VirtualLoop()
+    controller = Restless()
+
+    async def begin() -> None:
+        controller.queue.add("default/web")
+        loop.create_task(controller.run())
+
+    loop.complete(begin())
+    with pytest.raises(NoProgress, match=r"restless: default/web \(\d+ times\)"):
+        if way == "run_until_idle":
+            loop.run_until_idle()
+        elif way == "run_to":
+            loop.run_to(10)
+        else:
+            waits = {"idle": loop.idle, "still": loop.still}
+            moments = {"moment": loop.moment, "next_moment": loop.next_moment}
+            loop.complete(waits[way]() if way in waits else moments[way](10.0))
+    assert ACTIVITY.counted is None, "nothing is recorded any more"
+    loop.shut_down()
+
+
+def test_much_work_at_one_instant_is_no_error_in_a_large_cluster() -> None:
+    size = 100
+    loop = VirtualLoop(lambda: size)
+    turns = TURNS + TURNS_PER_OBJECT * size
+
+    async def working() -> None:
+        for _ in range(turns - 10):
+            await asyncio.sleep(0)
+
+    loop.create_task(working())
+    loop.run_until_idle()
+    loop.create_task(working())
+    loop.run_until_idle()
+    loop.shut_down()
+
+
+def test_whoever_acts_from_outside_may_take_any_number_of_steps() -> None:
+    loop = VirtualLoop()
+
+    async def applying() -> str:
+        for _ in range(2 * TURNS):
+            await asyncio.sleep(0)
+        return "done"
+
+    assert loop.complete(applying()) == "done"
     loop.shut_down()

@@ -10,13 +10,14 @@ import pytest
 from wharfinger.admission.request import SYSTEM, Request
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
-from wharfinger.api.kinds.builtin import NAMESPACES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.store import Store
 from wharfinger.systems.reservation.admission import webhook as reservation_quota
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.systems.resource_class.admission import webhook as resource_class
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
@@ -51,7 +52,8 @@ class Quota:
         self.client = LocalClient(Store(registry()))
         self.informers = InformerSet(self.client)
         settings = Configuration().having(ReservationSettings(charge_quota=True))
-        (self.handler,) = reservation_quota.handlers(WebhookContext(self.client, self.informers, registry(), settings))
+        context = WebhookContext(self.client, self.informers, registry(), settings)
+        (_, self.handler) = reservation_quota.handlers(context)
 
     async def make(self, resource: Resource, document: Document) -> None:
         request = create(resource, document)
@@ -113,9 +115,56 @@ def test_reservations_are_limited_by_quota() -> None:
     play(story)
 
 
-def test_no_handler_when_reservations_are_not_charged() -> None:
+def test_no_handler_for_quota_when_reservations_are_not_charged() -> None:
     client = LocalClient(Store(registry()))
-    assert reservation_quota.handlers(WebhookContext(client, InformerSet(client), registry())) == []
+    found = reservation_quota.handlers(WebhookContext(client, InformerSet(client), registry()))
+    assert [handler.name for handler in found] == ["reservation-resize"]
+
+
+@pytest.mark.needs_system("reservation")
+def test_resizes_that_would_take_reserved_resources_are_refused() -> None:
+    client = LocalClient(Store(registry()))
+    informers = InformerSet(client)
+    (handler,) = reservation_quota.handlers(WebhookContext(client, informers, registry()))
+
+    def resize(name: str, cpu: int) -> Request:
+        old = running(name)
+        new = running(name, cpu)
+        return Request("UPDATE", PODS, SPACE, name, SYSTEM, new, old, subresource="resize")
+
+    def running(name: str, cpu: int = 1) -> Document:
+        document = pod(name, cpu)
+        document["metadata"]["namespace"] = SPACE
+        document["spec"]["nodeName"] = "n1"
+        return document
+
+    async def refused(name: str, cpu: int) -> str:
+        request = resize(name, cpu)
+        assert handler.concerns(request, False) and not handler.concerns(request, True)
+        denied = (await handler.review(request, mutating=False)).review.denied
+        return "" if denied is None else str(denied)
+
+    async def story() -> None:
+        await client.create(NAMESPACES, {"metadata": {"name": SPACE}})
+        await client.create(NODES, {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8"}}})
+        for name in ("a", "b"):
+            await client.create(PODS, running(name), SPACE)
+        await client.create(RESERVATIONS, reservation("r", 4))
+        held = {"status": {"phase": "Available", "nodeName": "n1", "allocatable": {"cpu": "4"}}}
+        await client.patch(RESERVATIONS, "r", held, subresource="status")
+        informers.start()
+        await informers.wait_synced()
+        assert "node n1 has 2 cpu left that is not reserved, but the resize needs 3 more" in await refused("a", 4)
+        assert await refused("a", 3) == ""
+        # Not stored yet, but admitted.
+        assert "node n1 has 0 cpu left" in await refused("b", 2)
+        await client.patch(RESERVATIONS, "r", {"status": {"phase": "Succeeded"}}, subresource="status")
+        while next(iter(informers.of(RESERVATIONS, Reservation))).phase != "Succeeded":
+            await asyncio.sleep(0)
+        assert await refused("b", 9) == "", "left to the kubelet"
+        await informers.stop()
+
+    asyncio.run(story())
 
 
 def ask(handlers: Any, request: Request, *, mutating: bool) -> Answer:

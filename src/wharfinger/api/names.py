@@ -8,12 +8,18 @@ from __future__ import annotations
 import re
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 _LABEL_MESSAGE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_1035_MESSAGE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
+    "end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _SUBDOMAIN_MESSAGE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -41,6 +47,12 @@ def dns_label(text: str) -> list[str]:
     if _LABEL.fullmatch(text):
         return faults
     return [*faults, "must not contain dots" if _SUBDOMAIN.fullmatch(text) else _LABEL_MESSAGE]
+
+
+def dns_1035_label(text: str) -> list[str]:
+    """Versions of API groups: a DNS label that starts with a letter."""
+    faults = [_too_long(63)] if len(text) > 63 else []
+    return faults if _LABEL_1035.fullmatch(text) else [*faults, _LABEL_1035_MESSAGE]
 
 
 def dns_subdomain(text: str) -> list[str]:

@@ -101,6 +101,7 @@ class Kind:
     versions: tuple[str, ...] = ("v1",)
     namespaced: bool = True
     singular: str = ""
+    listed_as: str = ""  # the kind of lists of it; default: its name and `List`
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_version: str = ""  # default: the first of versions
@@ -120,6 +121,10 @@ class Kind:
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
     columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None
+    refresh: DefaultFn | None = (
+        None  # brings a stored object up to date with a schema that changed since it was written
+    )
+    revision: int = 0  # of that schema
     default_status: DefaultFn | None = None  # replaces `default` for writes to status
     prepare_create: DefaultFn | None = None  # what the server itself sets on create, overriding the client
     prepare_update: UpdateFn | None = None  # the same on update of the object itself
@@ -165,6 +170,11 @@ class Kind:
     def builtin(self) -> bool:
         """Whether Kubernetes has this kind itself; all others behave as custom resources do."""
         return not (self.ours or self.custom)
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of its objects."""
+        return self.listed_as or f"{self.kind}List"
 
     @property
     def needs_version(self) -> bool:

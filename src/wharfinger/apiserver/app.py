@@ -72,8 +72,8 @@ class ApiServerApplication:
         self._signer = signer
         self._authorizer = authorizer
         self._kubelets = kubelets
-        self._discovery = Discovery(store.registry)
-        self._openapi = OpenApi(store.registry, self._discovery)
+        self.discovery = Discovery(store.registry)
+        self._openapi = OpenApi(store.registry, self.discovery)
         self._structures = Structures(store.registry)
         self.max_inflight = max_inflight
         self._inflight = 0
@@ -182,7 +182,7 @@ class ApiServerApplication:
     def _is_outside(self, parts: list[str]) -> bool:
         """Whether a path belongs to no API; for these, kube-apiserver's 404 is plain text."""
         if parts[:1] == ["apis"]:
-            return len(parts) > 1 and self._discovery.group(parts[1]) is None
+            return len(parts) > 1 and self.discovery.group(parts[1]) is None
         return parts[:1] != ["api"]
 
     def _count(self, exchange: ApiExchange | None, info: RequestInfo | None, seconds: float) -> None:
@@ -248,21 +248,21 @@ class ApiServerApplication:
         parts, accepted = exchange.parts, accept(exchange.header(b"accept"))
         found: dict[str, Any] | None
         if len(parts) == 1 and accepted.shown_as == DISCOVERY:
-            found = self._discovery.aggregated(accepted.version, core=parts[0] == "api")
+            found = self.discovery.aggregated(accepted.version, core=parts[0] == "api")
             media = f"application/json;g=apidiscovery.k8s.io;v={accepted.version};as={DISCOVERY}"
             await exchange.json(found, media=media, headers={"vary": "Accept"})
             return
         if parts[0] == "api":
             if len(parts) == 1:
-                found = self._discovery.core_versions(self.address)
+                found = self.discovery.core_versions(self.address)
             else:
-                found = self._discovery.resource_list("", parts[1])
+                found = self.discovery.resource_list("", parts[1])
         elif len(parts) == 1:
-            found = self._discovery.group_list()
+            found = self.discovery.group_list()
         elif len(parts) == 2:
-            found = self._discovery.group(parts[1])
+            found = self.discovery.group(parts[1])
         else:
-            found = self._discovery.resource_list(parts[1], parts[2])
+            found = self.discovery.resource_list(parts[1], parts[2])
         if found is None:
             raise unknown_path()
         await exchange.json(found, media=accepted.media)

@@ -30,6 +30,7 @@ def kind_of(definition: Document) -> Kind | None:
     schemas = {version["name"]: _schema(version) for version in spec["versions"]}
     stored = structural_schema(schemas[storage["name"]])
     below = storage.get("subresources") or {}
+    generation = (definition.get("metadata") or {}).get("generation") or 1
 
     def default(document: Document) -> None:
         structural.prune(stored, document)
@@ -51,6 +52,7 @@ def kind_of(definition: Document) -> Kind | None:
         versions=tuple(version["name"] for version in served),
         namespaced=spec.get("scope") == "Namespaced",
         singular=names.get("singular") or names["kind"].lower(),
+        listed_as=names.get("listKind") or "",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         storage_version=storage["name"],
@@ -59,6 +61,8 @@ def kind_of(definition: Document) -> Kind | None:
         selectable=tuple(_path(field.get("jsonPath")) for field in storage.get("selectableFields") or ()),
         columns=_columns(served[0]),
         default=default,
+        refresh=default if generation > 1 else None,  # later than the first: older objects may exist
+        revision=generation,
         validate=validate,
         schema=lambda version: schemas[version],
         custom=True,

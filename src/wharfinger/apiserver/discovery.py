@@ -9,6 +9,7 @@ from wharfinger.api.registry import Document, Kind, Registry
 
 # kube-apiserver's order. If two groups have the same short name, the first one wins.
 _ORDER = (
+    "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
@@ -26,6 +27,8 @@ _ORDER = (
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 )
 
 # Subresources whose objects are of another kind: group, version, kind and verbs.

@@ -28,8 +28,10 @@ _ANY = Accepted()
 
 
 @lru_cache(maxsize=512)
-def accept(header: str, *, stream: bool = False) -> Accepted:
-    """The first clause of the `Accept` header that can be served, by descending `q`. Raises NotAcceptable."""
+def accept(header: str, *, stream: bool = False, tables: bool = True) -> Accepted:
+    """The first clause of the `Accept` header that can be served, by descending `q`. Raises NotAcceptable.
+
+    Kinds whose objects are not stored have no `tables`."""
     if not header.strip():
         return _ANY
     clauses = []
@@ -42,7 +44,7 @@ def accept(header: str, *, stream: bool = False) -> Accepted:
         if quality > 0:
             clauses.append((-quality, position, media, parameters))
     for _, _, media, parameters in sorted(clauses, key=lambda clause: clause[:2]):
-        if (found := _serve(media, parameters, stream=stream)) is not None:
+        if (found := _serve(media, parameters, stream=stream, tables=tables)) is not None:
             return found
     known = JSON if stream else f"{JSON}, {YAML}"
     raise NotAcceptable(f"only the following media types are accepted: {known}")
@@ -54,7 +56,7 @@ def _clause(part: str) -> tuple[str, dict[str, str]]:
     return media.lower(), {key.strip(): value.strip().strip('"') for key, _, value in pairs}
 
 
-def _serve(media: str, parameters: dict[str, str], *, stream: bool) -> Accepted | None:
+def _serve(media: str, parameters: dict[str, str], *, stream: bool, tables: bool) -> Accepted | None:
     if media in ("*/*", "application/*"):
         media = JSON
     if media != JSON and (media != YAML or stream):
@@ -68,7 +70,7 @@ def _serve(media: str, parameters: dict[str, str], *, stream: bool) -> Accepted 
     else:
         shown = PARTIAL if shown == "PartialObjectMetadataList" else shown
         known = shown in (TABLE, PARTIAL) and group == "meta.k8s.io" and version in _META_VERSIONS
-    return Accepted(media, shown, version) if known else None
+    return Accepted(media, shown, version) if known and (tables or shown != TABLE) else None
 
 
 @lru_cache(maxsize=512)

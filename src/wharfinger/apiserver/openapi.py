@@ -16,7 +16,7 @@ import wharfinger
 from wharfinger.api.errors import NotAcceptable
 from wharfinger.api.registry import Document, Kind, Registry
 from wharfinger.api.schema.definitions import META, PREFIX, definition_name, definitions
-from wharfinger.apiserver import openapi_protobuf
+from wharfinger.apiserver import openapi_custom, openapi_protobuf
 from wharfinger.apiserver.discovery import Discovery, subresources
 from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.negotiation import JSON, accept
@@ -178,7 +178,8 @@ class _Schemas:
         name = ".".join((*reversed(group.split(".")), version, kind_name))
         if name not in self._found:
             self._found[name] = self._own(group, version, kind)
-            self._found[name + "List"] = self._list(group, version, kind, name)
+            listed = name.removesuffix(kind_name) + kind.list_kind
+            self._found[listed] = self._list(group, version, kind, name)
         return name
 
     def complete(self) -> dict[str, Document]:
@@ -190,36 +191,13 @@ class _Schemas:
 
     def _own(self, group: str, version: str, kind: Kind) -> Document:
         """The schema of a kind that is not built in."""
-        schema: Document = (
-            kind.schema(version)
-            if kind.schema is not None
-            else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        )
-        about = definitions()[META + "ObjectMeta"]["description"]
-        plain = {"apiVersion": _TYPE_FIELDS["apiVersion"], "kind": _TYPE_FIELDS["kind"]}
-        metadata = {"$ref": PREFIX + META + "ObjectMeta", "description": about}
-        properties = {**plain, "metadata": metadata, **_without_metadata(schema.get("properties") or {})}
+        schema = kind.schema(version) if kind.schema is not None else None
         named = {"group": group, "version": version, "kind": kind.kind}
-        return self._object(
-            {**schema, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": [named]}
-        )
+        return self._object(openapi_custom.object_schema(schema, named, version_2=self._flavour is TWO))
 
     def _list(self, group: str, version: str, kind: Kind, item: str) -> Document:
-        named = {"group": group, "version": version, "kind": f"{kind.kind}List"}
-        properties = {
-            **_TYPE_FIELDS,
-            "metadata": {"$ref": PREFIX + META + "ListMeta"},
-            "items": {"type": "array", "items": {"$ref": PREFIX + item}},
-        }
-        return self._object(
-            {
-                "description": f"{kind.kind}List is a list of {kind.kind}",
-                "type": "object",
-                "required": ["items"],
-                "properties": properties,
-                "x-kubernetes-group-version-kind": [named],
-            }
-        )
+        named = {"group": group, "version": version, "kind": kind.list_kind}
+        return self._object(openapi_custom.list_schema(kind.kind, kind.plural, item, named))
 
     def _object(self, schema: Document) -> Document:
         made: Document = self._translated(schema)
@@ -243,22 +221,6 @@ class _Schemas:
             # Version 3 ignores siblings of a reference.
             return {"allOf": [link], **rest} if self._flavour is THREE else {**link, **rest}
         return {key: self._translated(value) for key, value in schema.items()}
-
-
-_TYPE_FIELDS = {
-    "apiVersion": {
-        "type": "string",
-        "description": "APIVersion defines the versioned schema of this representation of an object.",
-    },
-    "kind": {
-        "type": "string",
-        "description": "Kind is a string value representing the REST resource this object represents.",
-    },
-}
-
-
-def _without_metadata(properties: Document) -> Document:
-    return {name: value for name, value in properties.items() if name not in ("apiVersion", "kind", "metadata")}
 
 
 def _special(name: str, flavour: Flavour) -> Document | None:

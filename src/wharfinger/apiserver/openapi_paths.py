@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.schema.definitions import META
 from wharfinger.apiserver.discovery import CONNECTED, subresources
+from wharfinger.store.patches import patch_media
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +54,6 @@ _PRETTY = {"pretty": ("string", "Indent the answer.")}
 
 _METHODS = {"get": "get", "list": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}
 _ACTIONS = {"create": "post", "update": "put"}
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-)
-
 Parameters = dict[str, tuple[str, str]]
 
 
@@ -148,7 +142,9 @@ class _Describer:
             "x-kubernetes-group-version-kind": self._named,
         }
         parameters = self._query_parameters(_query(verb, self._kind))
-        shown = self._schema + "List" if verb == "list" else self._schema
+        shown = self._schema
+        if verb == "list":
+            shown = shown.removesuffix(kind) + self._kind.list_kind
         if verb in ("delete", "deletecollection"):
             shown = META + "Status"
         body = {"create": self._schema, "update": self._schema, "patch": META + "Patch"}.get(verb)
@@ -159,13 +155,13 @@ class _Describer:
             if body:
                 required = verb not in ("delete", "deletecollection")
                 parameters.append({"name": "body", "in": "body", "required": required, "schema": self._ref(body)})
-            operation["consumes"] = list(_PATCHES) if verb == "patch" else ["*/*"]
+            operation["consumes"] = patch_media(self._kind) if verb == "patch" else ["*/*"]
             operation["produces"] = ["application/json", "application/yaml"]
             operation["schemes"] = ["https"]
             answer: Document = {"description": "OK", "schema": self._ref(shown)}
         else:
             if body:
-                media = _PATCHES if verb == "patch" else ("application/json", "application/yaml")
+                media = patch_media(self._kind) if verb == "patch" else ["application/json", "application/yaml"]
                 operation["requestBody"] = {
                     "content": {name: {"schema": self._ref(body)} for name in media},
                     "required": verb not in ("delete", "deletecollection"),

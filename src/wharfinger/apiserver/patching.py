@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import yaml
 
 from wharfinger.api.errors import ApiError, BadRequest, Invalid, invalid_object
 from wharfinger.api.fields import invalid
 from wharfinger.api.go_text import json_type, plain
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
-from wharfinger.api.schema.decoding import WrongType
+from wharfinger.api.schema.decoding import WrongType, repeated_fields
 from wharfinger.apiserver.exchange import decode_yaml
 from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.structure import Structure
@@ -43,6 +44,37 @@ def decode_patch(data: bytes, type: PatchType) -> Any:
     elif not isinstance(value, dict):
         raise BadRequest(f"{prefix}json: cannot unmarshal {json_type(value)} into Go value of type {_MAP}")
     return value
+
+
+def repeated_keys(data: bytes, document: Any) -> str:
+    """The message of Go's strict YAML decoder about keys that a mapping has more than once; empty if there are none."""
+    if data.lstrip()[:1] == b"{" and not repeated_fields(data, document):
+        return ""
+    found: list[str] = []
+    open_mappings: list[set[str] | None] = []  # the keys of each open mapping; None for a sequence
+    keys_next: list[bool] = []  # whether a key follows
+    for event in yaml.parse(data, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_mappings.pop()
+            keys_next.pop()
+            continue
+        is_node = isinstance(event, yaml.NodeEvent)
+        if is_node and open_mappings and (keys := open_mappings[-1]) is not None:
+            if keys_next[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys:
+                    found.append(f'  line {_line(event)}: key "{event.value}" already set in map')
+                keys.add(event.value)
+            keys_next[-1] = not keys_next[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_mappings.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            keys_next.append(True)
+    if not found:
+        return ""
+    return "error converting YAML to JSON: yaml: unmarshal errors:\n" + "\n".join(found)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
 
 
 def _check_operations(patch: Any, prefix: str) -> None:

@@ -26,6 +26,8 @@ _DEEPEST = 64
 
 _MACHINERY = "io.k8s.apimachinery.pkg."
 _UNKNOWN = _MACHINERY + "runtime.Unknown"
+_EXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+_ANY_JSON = _EXTENSIONS + "JSON"
 
 Field = tuple[str, str, str]
 """JSON name, type, and flags: `r`epeated, `m`ap, `p`ointer (a zero counts), i`n`lined."""
@@ -81,7 +83,7 @@ def _put(made: Document, field: Field, raw: int | bytes, depth: int) -> None:
         return
     value = _value(kind, raw, depth)
     if "r" in flags:
-        made.setdefault(name, []).append({} if value is None else value)
+        made.setdefault(name, []).append({} if value is None and kind != _ANY_JSON else value)
     elif "n" in flags:
         made.update(value or {})
     elif "p" in flags:
@@ -115,13 +117,16 @@ def _value(kind: str, raw: int | bytes, depth: int) -> Any:
         case "t":
             return bool(_integer(raw))
         case "d":
-            return struct.unpack("<d", _bytes(raw))[0]
+            number: float = struct.unpack("<d", _bytes(raw))[0]
+            return int(number) if number.is_integer() else number
         case "b":
             return b64encode(_bytes(raw)).decode() if depth else _bytes(raw)
     if kind.startswith(_MACHINERY):
         special = kind[len(_MACHINERY) :]
         if special in _SPECIAL:
             return _special(special, kind, _bytes(raw), depth)
+    if kind.startswith(_EXTENSIONS) and kind[len(_EXTENSIONS) :] in _SCHEMA_PARTS:
+        return _schema_part(kind, _bytes(raw), depth)
     if kind.endswith(".ExtraValue"):
         return _message(kind, _bytes(raw), depth + 1).get("items", [])
     return _message(kind, _bytes(raw), depth + 1)
@@ -138,6 +143,20 @@ _SPECIAL = frozenset(
         "util.intstr.IntOrString",
     )
 )
+
+
+_SCHEMA_PARTS = frozenset(("JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray"))
+
+
+def _schema_part(kind: str, data: bytes, depth: int) -> Any:
+    """Parts of the schemas of CustomResourceDefinitions that are of more than one JSON type."""
+    if kind == _ANY_JSON:
+        raw = _single_bytes(data)
+        return msgspec.json.decode(raw) if raw else None
+    made = _message(kind, data, depth + 1)
+    if kind.endswith("OrBool"):
+        return made.get("schema") or made.get("allows", False)
+    return made.get("jSONSchemas") or made.get("property") or made.get("schema", {})
 
 
 def _special(special: str, kind: str, data: bytes, depth: int) -> Any:

@@ -20,7 +20,15 @@ from wharfinger.apiserver.discovery import CONNECTED, subresources
 from wharfinger.apiserver.exchange import ApiExchange, Body, decode, object_body
 from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
-from wharfinger.apiserver.patching import Finish, checked_result, decode_patch, invalid_merge, rejecting, restore_error
+from wharfinger.apiserver.patching import (
+    Finish,
+    checked_result,
+    decode_patch,
+    invalid_merge,
+    rejecting,
+    repeated_keys,
+    restore_error,
+)
 from wharfinger.apiserver.pod_streams import PodStreams
 from wharfinger.apiserver.proxy_subresources import ProxySubresources
 from wharfinger.apiserver.request_info import RequestInfo
@@ -29,9 +37,9 @@ from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
 from wharfinger.store.apply import Applied
 from wharfinger.store.objects import StoredObject, Written
+from wharfinger.store.patches import patch_media
 from wharfinger.store.store import Store
 
-_PATCHES = tuple(type.value for type in PatchType)
 _ON_ONE = frozenset(("get", "update", "patch", "delete"))
 _MAX_OPERATIONS = 10_000
 _OF_ALL_GROUPS = ("CreateOptions", "DeleteOptions", "List", "Status", "WatchEvent")
@@ -190,7 +198,7 @@ class ResourceHandler:
     # Writing
 
     async def _create(self, exchange: ApiExchange, at: Located) -> None:
-        accepted = accept(exchange.header(b"accept"))
+        accepted = accept(exchange.header(b"accept"), tables=at.kind.stored)
         options = write_options(exchange.query, "CreateOptions", exchange.header(b"user-agent"))
         body = await object_body(exchange, _wanted(at)[0])
         structure = self._structure(at)
@@ -238,7 +246,7 @@ class ResourceHandler:
     async def _patch(self, exchange: ApiExchange, at: Located) -> None:
         accepted = accept(exchange.header(b"accept"))
         media = content_type(exchange.header(b"content-type"))
-        require_content(media, *_PATCHES)
+        require_content(media, *patch_media(at.kind))
         type = PatchType(media)
         agent = exchange.header(b"user-agent")
         options = write_options(exchange.query, "PatchOptions", agent, apply=type is PatchType.APPLY)
@@ -248,6 +256,10 @@ class ResourceHandler:
         finish: Finish | None = None
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
             raise TooLarge(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}")
+        if type is PatchType.APPLY and options.validation != "Ignore" and (repeated := repeated_keys(data, patch)):
+            if options.validation == "Strict":
+                raise BadRequest(f"error strict decoding YAML: {repeated}")
+            exchange.warnings.append(repeated)
         if type is PatchType.STRATEGIC and at.kind.builtin:
             for name in ("kind", "apiVersion"):  # ignored: a patch cannot change them
                 if isinstance(patch.get(name), str | None):
@@ -392,7 +404,7 @@ def _write(at: Located, verb: Verb, body: Any = None, **options: Any) -> ApiRequ
 
 def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> bytes:
     """A list of a kind. As in Kubernetes, items of built-in kinds have no apiVersion and kind; custom resources have."""
-    kind, version = f"{at.kind.kind}List", at.resource.api_version
+    kind, version = at.kind.list_kind, at.resource.api_version
     if definition_name(at.resource.group, at.resource.version, at.kind.kind) is None:
         return list_bytes(kind, version, metadata, [item.data for item in items])
     head = b'{"apiVersion":"%s","kind":"%s",' % (

@@ -25,12 +25,14 @@ from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Kind
 from wharfinger.api.views import ClusterRole, view
+from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyReviewer
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
+from wharfinger.apiserver.api_services import ApiServices
 from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
@@ -42,6 +44,7 @@ from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.files import private_directory
+from wharfinger.apiserver.flow_control import FlowControlObjects
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
@@ -111,10 +114,19 @@ async def open_application(
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
-    store.chain.remote_mutating.append(mutating)
+    store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
-    custom = CustomResources(store, application.kind_changed)
+    services = ApiServices(store, application.discovery)
+
+    def kind_changed(kind: Kind) -> None:
+        application.kind_changed(kind)
+        services.again()
+
+    custom = CustomResources(store, kind_changed)
     await custom.start()
+    keepers = (FlowControlObjects(store), services)
+    for one in keepers:
+        await one.start()
     expiry = EventExpiry(store, now)
     expiry.start()
     application.ready = True
@@ -122,6 +134,8 @@ async def open_application(
         yield application
     finally:
         await expiry.stop()
+        for one in keepers:
+            await one.stop()
         await custom.stop()
         await mutating.close()
         await validating.close()

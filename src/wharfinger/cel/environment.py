@@ -116,7 +116,18 @@ class Program:
             _evaluation.context = None
         if result.type() == cel.Type.ERROR:  # errors are values in CEL
             raise _evaluation_error(str(result.value()))
-        return result.value()
+        return _plain(result.value())
+
+
+def _plain(value: Any) -> Any:
+    """A value with the members of maps and lists, which the library converts on access."""
+    if isinstance(value, dict):
+        return {key: _plain(_member(inner)) for key, inner in value.items()}
+    return [_plain(_member(inner)) for inner in value] if isinstance(value, list) else value
+
+
+def _member(value: Any) -> Any:
+    return value.value() if hasattr(value, "value") and hasattr(value, "type") else value
 
 
 class _Evaluation:

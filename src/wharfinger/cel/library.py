@@ -106,6 +106,8 @@ def kubernetes_functions() -> list[cel.FunctionDecl]:
             (TEXTS, (TEXT, TEXT), lists.find_all),
             (TEXTS, (TEXT, TEXT, INT), lists.find_all_limited),
         ),
+        # JSON patches
+        free_function("jsonpatch.escapeKey", (TEXT, text, v.escape_key)),
         # formats
         *(free_function(f"format.{name}", (MAP, (), _format(name))) for name in v.FORMATS),
         function("validate", (MAP, (MAP, TEXT), v.validate)),

@@ -391,3 +391,8 @@ def optional_value(value: Tagged) -> list[str]:
     if not faults:
         raise ValueError("optional.none() dereference")
     return list(faults)
+
+
+def escape_key(key: str) -> str:
+    """A key as it is written in the path of a JSON patch."""
+    return key.replace("~", "~0").replace("/", "~1")

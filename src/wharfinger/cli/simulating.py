@@ -108,3 +108,14 @@ def bad_input(status: int = 2) -> Iterator[None]:
         for problem in error.problems:
             click.echo(f"  {problem}", err=True)
         sys.exit(status)
+
+
+@contextmanager
+def progressing() -> Iterator[None]:
+    """Ends the command with an error if the simulation makes no progress."""
+    from wharfinger.simulate.loop import NoProgress
+
+    try:
+        yield
+    except NoProgress as error:
+        raise click.ClickException(f"the simulation makes {error}") from error

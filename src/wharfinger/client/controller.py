@@ -9,9 +9,11 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 from wharfinger.api.errors import ApiError, Conflict
+from wharfinger.client.activity import ACTIVITY
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.workqueue import QueueClosed, WorkQueue
@@ -20,6 +22,7 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
+SLICE = 64  # keys in a row before other tasks run, for work that never has to wait
 CONFLICT_LIMIT = 1.0  # seconds; after a conflict the informer catches up soon, so the back-off stays short
 
 
@@ -75,7 +78,7 @@ class Controller(ABC, Generic[K]):
                 await asyncio.sleep(delay)
 
     async def _work(self) -> None:
-        while True:
+        for number in count(1):
             try:
                 key = await self.queue.get()
             except QueueClosed:
@@ -84,10 +87,13 @@ class Controller(ABC, Generic[K]):
                 await self._attempt(key)
             finally:
                 self.queue.done(key)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
 
     async def _attempt(self, key: K) -> None:
         loop = asyncio.get_running_loop()
         started, outcome = loop.time(), "success"
+        ACTIVITY.record(self.name, key)
         try:
             await self.reconcile(key)
         except Conflict as error:

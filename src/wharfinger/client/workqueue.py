@@ -94,7 +94,7 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         cap = self._limit if limit is None else limit
         delay = max(at_least, min(cap, self._base * 2.0 ** min(failures, 40)))
-        self.add_after(key, delay, background=delay >= self._limit)
+        self.add_after(key, delay, background=delay >= cap)
         return delay
 
     def forget(self, key: K) -> None:

@@ -90,6 +90,8 @@ class Engine:
         self._objects: dict[str, dict[ObjectKey, Any]] = {}
         self.budgets: Sequence[PodDisruptionBudget] = []
         self.budgets_version = 0
+        #: If set, collects the assumed and nominated pods that give their room back: no event of the API server tells of that.
+        self.returned: list[PodOnNode] | None = None
 
     # -- events
 
@@ -105,19 +107,38 @@ class Engine:
         tables = self.tables
         key = (pod.metadata.namespace, pod.metadata.name)
         if pod.terminal or not pod.spec.node_name:
-            tables.remove_pod(key)
+            self._remove(key)
             return
         new = tables.record(pod, pod.spec.node_name)
         old = tables.pods.get(key)
-        if old is None or not tables.replace_pod(old, new):
+        if old is None:
+            tables.add_pod(new)
+        elif not tables.replace_pod(old, new):
+            if old.assumed and old.node_name != new.node_name:
+                self._gave_back(old)
             tables.add_pod(new)
         if tables.nominated:
-            tables.nominate(None, key)
+            self._nominate(None, key, new.node_name)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """A pod was deleted, whether bound, assumed or nominated."""
-        self.tables.remove_pod((namespace, name))
-        self.tables.nominate(None, (namespace, name))
+        self._remove((namespace, name))
+        self._nominate(None, (namespace, name))
+
+    def _remove(self, key: ObjectKey) -> None:
+        removed = self.tables.remove_pod(key)
+        if removed is not None and removed.assumed:
+            self._gave_back(removed)
+
+    def _nominate(self, pod: PodOnNode | None, key: ObjectKey, node_name: str = "") -> None:
+        """Nominates a pod or, with None, clears the nomination of one that now takes room on `node_name`, if anywhere."""
+        dropped = self.tables.nominate(pod, key)
+        if dropped is not None and dropped.node_name != (pod.node_name if pod is not None else node_name):
+            self._gave_back(dropped)
+
+    def _gave_back(self, pod: PodOnNode) -> None:
+        if self.returned is not None:
+            self.returned.append(pod)
 
     def apply(self, kind: str, document: Any, *, deleted: bool = False) -> None:
         """An object of another kind was added, updated or deleted: a view or a document."""
@@ -156,7 +177,11 @@ class Engine:
     def set_nominated(self, pod: Pod, node_name: str | None) -> None:
         """Nominates a pending pod for a node, or with None clears the nomination."""
         record = None if not node_name else self.tables.record(pod, node_name)
-        self.tables.nominate(record, (pod.metadata.namespace, pod.metadata.name))
+        self._nominate(record, (pod.metadata.namespace, pod.metadata.name))
+
+    def nominated_node(self, pod: Pod) -> str:
+        """The node for which a pending pod is nominated; empty for none."""
+        return next((name for name, pods in self.tables.nominated.items() if pod.metadata.key in pods), "")
 
     # -- decisions
 
@@ -284,7 +309,8 @@ class Engine:
     # -- reserving and binding
 
     def assume(self, pod: Pod, node_name: str, profile: str | None = None) -> Status:
-        """Adds the pod to the node before it is bound. If a plugin refuses, nothing has changed."""
+        """Adds the pod to the node before it is bound; it needs no nomination any more. If a plugin refuses, nothing has
+        changed."""
         tables = self.tables
         chosen = self.profiles.get(profile or pod.spec.scheduler_name) or self.profile(pod, profile)
         answers = chosen.answers_for(pod)
@@ -300,6 +326,8 @@ class Engine:
         record.assumed = True
         tables.tie_breaks.chosen(row)
         tables.add_pod(record)
+        if tables.nominated:
+            self._nominate(None, record.key, node_name)
         return SUCCESS
 
     def forget(self, pod: Pod, profile: str | None = None) -> None:
@@ -311,7 +339,7 @@ class Engine:
         row = -1
         if record is not None:
             row = record.row
-            self.tables.remove_pod(key)
+            self._remove(key)
         for plugin in reversed(self.profile(pod, profile).at["reserve"]):
             plugin.unreserve(pod, row)
 

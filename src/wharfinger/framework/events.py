@@ -33,6 +33,8 @@ class Action(Flag):
     UPDATE_NODE_DECLARED_FEATURE = auto()
     UPDATE_POD_LABEL = auto()
     UPDATE_POD_SCALE_DOWN = auto()
+    UPDATE_POD_SCALE_UP = auto()
+    UPDATE_POD_TERMINATING = auto()  # its deletion began
     UPDATE_POD_TOLERATION = auto()
     UPDATE_POD_GATES_ELIMINATED = auto()
     UPDATE_OTHER = auto()
@@ -45,6 +47,8 @@ class Action(Flag):
         | UPDATE_NODE_DECLARED_FEATURE
         | UPDATE_POD_LABEL
         | UPDATE_POD_SCALE_DOWN
+        | UPDATE_POD_SCALE_UP
+        | UPDATE_POD_TERMINATING
         | UPDATE_POD_TOLERATION
         | UPDATE_POD_GATES_ELIMINATED
         | UPDATE_OTHER
@@ -86,8 +90,13 @@ def pod_changes(old: Pod, new: Pod) -> Action:
     if old.metadata.labels != new.metadata.labels:
         changes.append(Action.UPDATE_POD_LABEL)
     before, after = requests(old), requests(new)
-    if before != after and any(name not in after or amount > after[name] for name, amount in before.items()):
-        changes.append(Action.UPDATE_POD_SCALE_DOWN)
+    if before != after:
+        if any(amount > after.get(name, 0) or name not in after for name, amount in before.items()):
+            changes.append(Action.UPDATE_POD_SCALE_DOWN)
+        if any(amount > before.get(name, 0) for name, amount in after.items()):
+            changes.append(Action.UPDATE_POD_SCALE_UP)
+    if new.terminating and not old.terminating:
+        changes.append(Action.UPDATE_POD_TERMINATING)
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         changes.append(Action.UPDATE_POD_GATES_ELIMINATED)
     # Tolerations can only be added, so comparing their number is enough.

@@ -247,17 +247,19 @@ class Tables(NodeTable):
         self.nonzero_memory.cells[pod.row] += nonzero[1] - before_nonzero[1]
         self.pod_log.append(pod.row)
 
-    def nominate(self, pod: PodOnNode | None, key: ObjectKey) -> None:
-        """Sets the node for which a pending pod is nominated, or clears it with None."""
+    def nominate(self, pod: PodOnNode | None, key: ObjectKey) -> PodOnNode | None:
+        """Sets the node for which a pending pod is nominated, or clears it with None. Returns the nomination before."""
+        before: PodOnNode | None = None
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
-                self.changed(keys=bool(pods[key].pod.spec.volumes))
-                del pods[key]
+                before = pods.pop(key)
+                self.changed(keys=bool(before.pod.spec.volumes))
                 if not pods:
                     del self.nominated[node_name]
         if pod is not None:
             self.nominated.setdefault(pod.node_name, {})[key] = pod
             self.changed(keys=bool(pod.pod.spec.volumes))
+        return before
 
     def _attach(self, pod: PodOnNode, row: int) -> None:
         pod.row = row

@@ -59,6 +59,9 @@ class InterPodAffinity(Plugin):
         return (
             WakeUp(POD, pod_events, self._pod_changed),
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self._node_changed),
+            # The pods on a node that is gone are no longer counted.
+            WakeUp(NODE, Action.DELETE),
+            WakeUp("Namespace", Action.ALL, _labels_changed),
         )
 
     def _pod_changed(self, pod: Pod, old: Any, new: Any) -> bool:
@@ -68,38 +71,40 @@ class InterPodAffinity(Plugin):
             return False
         shape = self.tables.shapes.of(pod)
         affinity, anti = shape.required_affinity, shape.required_anti_affinity
-        if old is not None and new is not None:
-            return (not _matches_all(affinity, old) and _matches_all(affinity, new)) or (
-                _matches_all(anti, old) and not _matches_all(anti, new)
-            )
-        if new is not None:
-            return _matches_all(affinity, new)
-        theirs = self.tables.shapes.of(old).required_anti_affinity
-        return _matches_all(anti, old) or _matches_all(theirs, pod)
+        had, has = (each is not None and self._matches_all(affinity, each) for each in (old, new))
+        if had != has and (has or self._matches_all(affinity, pod)):
+            return True  # without any match, the pod may be the first of its group
+        hindered, hinders = (each is not None and self._matches_any(anti, each) for each in (old, new))
+        if hindered and (not hinders or len(anti) > 1):
+            return True
+        return new is None and self._matches_any(self.tables.shapes.of(old).required_anti_affinity, pod)
 
     def _node_changed(self, pod: Pod, old: Any, new: Any) -> bool:
-        shape = self.tables.shapes.of(pod)
-        labels = new.metadata.labels
-        for term in shape.required_affinity:
-            value = labels.get(term.topology_key)
-            if value is not None and (old is None or old.metadata.labels.get(term.topology_key) != value):
-                return True
-        for term in shape.required_anti_affinity:
-            if old is None:
-                return True
-            before = old.metadata.labels.get(term.topology_key)
-            if before is not None and before != labels.get(term.topology_key):
-                return True
-        return False
+        if old is None:
+            return True  # nobody is on it yet, unless pods came before it
+        # Domains of other pods' terms may have changed as well, so any label may matter.
+        return any(
+            old.metadata.labels.get(key) != new.metadata.labels.get(key)
+            for key in old.metadata.labels.keys() | new.metadata.labels.keys()
+        )
+
+    def _matches_all(self, terms: Sequence[AffinityTerm], pod: Pod) -> bool:
+        return bool(terms) and all(self._matches(term, pod) for term in terms)
+
+    def _matches_any(self, terms: Sequence[AffinityTerm], pod: Pod) -> bool:
+        return any(self._matches(term, pod) for term in terms)
+
+    def _matches(self, term: AffinityTerm, pod: Pod) -> bool:
+        metadata = pod.metadata
+        return term.matches(metadata.namespace, metadata.labels, self.tables.namespace_labels(metadata.namespace))
 
 
 def _placed(pod: Pod) -> bool:
     return bool(pod.spec.node_name or pod.status.nominated_node_name)
 
 
-def _matches_all(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
-    metadata = pod.metadata
-    return bool(terms) and all(term.matches(metadata.namespace, metadata.labels, {}) for term in terms)
+def _labels_changed(pod: Pod, old: Any, new: Any) -> bool:
+    return old is None or new is None or old.metadata.labels != new.metadata.labels
 
 
 class _Imagined:

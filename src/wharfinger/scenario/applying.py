@@ -79,9 +79,19 @@ async def _established(client: Client, name: str) -> None:
 
 
 async def patch(
-    client: Client, resource: Resource, name: str, namespace: str, merge: Document, registry: Registry
+    client: Client,
+    resource: Resource,
+    name: str,
+    namespace: str,
+    merge: Document,
+    registry: Registry,
+    *,
+    subresource: str = "",
 ) -> None:
-    """A merge patch whose `status` part goes to the status subresource."""
+    """A merge patch of a subresource, or of the object; then its `status` part goes to the status subresource."""
+    if subresource:
+        await client.patch(resource, name, merge, namespace, subresource=subresource)
+        return
     merge = dict(merge)
     status = merge.pop("status", None) if registry.of_resource(resource).status else None
     if merge:

@@ -32,6 +32,7 @@ class ObjectTarget:
 class Patch:
     target: ObjectTarget
     merge: Document
+    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +221,13 @@ class _ScenarioParser:
         return (namespace or "default") if resource.namespaced else ""
 
     def _patch(self, item: Any, path: str) -> Patch | None:
-        target = self._target(item, path, ("merge",))
+        target = self._target(item, path, ("merge", "subresource"))
         if target is None:
             return None
         if not isinstance(item.get("merge"), dict):
             self._errors.append(required(f"{path}.merge", "the merge patch to apply"))
             return None
-        return Patch(target, item["merge"])
+        return Patch(target, item["merge"], self._text(item.get("subresource"), f"{path}.subresource"))
 
     def _delete(self, item: Any, path: str) -> Delete | None:
         target = self._target(item, path, ("gracePeriodSeconds",))

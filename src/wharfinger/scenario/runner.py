@@ -92,7 +92,15 @@ async def _act(step: ScenarioStep, where: str, stage: Stage, results: Results) -
         refused += await request(
             _reference(target.resource, target.namespace, target.name),
             step.user,
-            applying.patch(client, target.resource, target.name, target.namespace, patch.merge, stage.registry),
+            applying.patch(
+                client,
+                target.resource,
+                target.name,
+                target.namespace,
+                patch.merge,
+                stage.registry,
+                subresource=patch.subresource,
+            ),
         )
     for delete in step.deletes:
         target = delete.target

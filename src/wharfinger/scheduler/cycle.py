@@ -34,6 +34,7 @@ _PREEMPTION = Count("preemption")
 class SchedulingCycle:
     def __init__(self, engine: Engine, queue: SchedulingQueue, kinds: SchedulableKinds, outbox: Outbox) -> None:
         self.busy: set[ObjectKey] = set()  # items that are being bound, or for which others are being evicted
+        self.evictions: dict[ObjectKey, Evict] = {}  # by the item for which others are being evicted
         self.diagnoses: dict[ObjectKey, Diagnosis] = {}  # of the last attempt, where no node fits
         self._engine = engine
         self._queue = queue
@@ -81,7 +82,7 @@ class SchedulingCycle:
     def _preempt(self, item: QueuedPod, diagnosis: Diagnosis, now: float) -> Result:
         """No node fits: makes room by preemption if that helps."""
         pod, keeps_nomination = item.pod, bool(self._engine.profile(item.pod).at["postFilter"])
-        if keeps_nomination and self._may_preempt(pod):
+        if keeps_nomination and self.may_preempt(pod):
             self._outbox.append(_PREEMPTION)
             result = self._engine.preempt(pod, diagnosis)
             if result.node is not None:
@@ -91,7 +92,7 @@ class SchedulingCycle:
             keeps_nomination = not result.hopeless
         return self._refuse(item, diagnosis.message, diagnosis.plugins, now, keeps_nomination=keeps_nomination)
 
-    def _may_preempt(self, pod: Pod) -> bool:
+    def may_preempt(self, pod: Pod) -> bool:
         if not self._kinds.of(pod).may_preempt(pod):
             return False
         return not any(each.keeps_room_for(pod) for each in self._kinds.others.values())
@@ -102,18 +103,26 @@ class SchedulingCycle:
             self._withdraw_lower(item.pod, node, now)
         self._engine.set_nominated(item.pod, node)
         self.busy.add(item.key)
-        self._outbox.append(Evict(item, node, victims, diagnosis.plugins))
+        eviction = self.evictions[item.key] = Evict(item, node, victims, diagnosis.plugins)
+        self._outbox.append(eviction)
 
     def _withdraw_lower(self, pod: Pod, node: str, now: float) -> None:
         """Pods of lower priority that are nominated to the node lose that and are retried, as in upstream's executor."""
         priority = pod.spec.priority or 0
         for other in list(self._engine.tables.nominated.get(node, {}).values()):
             if other.priority < priority and not isinstance(other.pod, StandIn):
-                self._engine.set_nominated(other.pod, None)
-                self._outbox.append(ClearNomination(other.pod))
-                if other.key in self._queue:
-                    current = self._kinds.pods.current(other.pod) or other.pod
-                    self._queue.update(_without_nomination(current), now, retry=True)
+                self.withdraw_nomination(other.pod, now)
+
+    def withdraw_nomination(self, pod: Pod, now: float) -> None:
+        """The pod loses its nomination, and is retried."""
+        self._engine.set_nominated(pod, None)
+        if isinstance(pod, StandIn):
+            self._queue.retry(pod.metadata.key, now)
+            return
+        self._outbox.append(ClearNomination(pod))
+        if pod.metadata.key in self._queue:
+            current = self._kinds.pods.current(pod) or pod
+            self._queue.update(_without_nomination(current), now, retry=True)
 
     def _refuse(
         self, item: QueuedPod, message: str, plugins: Iterable[str], now: float, *, keeps_nomination: bool

@@ -156,12 +156,15 @@ class Executor:
         if room is KeptRoom.RESERVED:
             self._state.room_reserved(eviction)
         done = room is not KeptRoom.TAKEN and await self._evictor.evict(pod, eviction.victims, node)
+        if room is KeptRoom.RESERVED and not done:
+            for each in self._state.kinds.others.values():
+                await each.evictions_failed(pod)
         self._state.evicted(eviction, _now(), done=done)
         self.carry_out()
 
     async def _keep_room(self, eviction: Evict) -> KeptRoom:
         for each in self._state.kinds.others.values():
-            room = await each.keep_room(eviction.item.pod, eviction.node)
+            room = await each.keep_room(eviction.item.pod, eviction.node, eviction.victims)
             if room is not KeptRoom.OPEN:
                 return room
         return KeptRoom.OPEN

@@ -8,7 +8,7 @@ and how to report that it cannot be placed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -123,6 +123,11 @@ class Schedulable(ABC):
         """An object of the kind was added (`old` is None), updated, or deleted (`new` is None)."""
         return ItemChange()
 
+    @property
+    def has_woken(self) -> bool:
+        """Whether `wakes` should be asked although no object of the kind changed."""
+        return False
+
     def wakes(self) -> Callable[[Pod], bool] | None:
         """Which unschedulable pods to retry after the changes since the last call; None for none."""
         return None
@@ -141,9 +146,13 @@ class Schedulable(ABC):
     async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
         """Writes that the item goes to the node. Raises ApiError; NotFound if the object is gone."""
 
-    async def keep_room(self, pod: Pod, node: str) -> KeptRoom:
-        """Called before pods are evicted from a node for this pod."""
+    async def keep_room(self, pod: Pod, node: str, victims: Sequence[Pod]) -> KeptRoom:
+        """Called before the victims are evicted from a node for this pod."""
         return KeptRoom.OPEN
+
+    async def evictions_failed(self, pod: Pod) -> None:
+        """Not all victims could be evicted, so that no room is being made for this pod."""
+        return
 
 
 class SchedulableKinds:

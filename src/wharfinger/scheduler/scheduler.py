@@ -20,6 +20,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Registry
 from wharfinger.api.selectors import Requirements
 from wharfinger.api.views import Pod
+from wharfinger.client.activity import ACTIVITY
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
@@ -137,6 +138,9 @@ class Scheduler:
                 await asyncio.sleep(0)
 
     def _schedule_one(self, item: QueuedPod, now: float) -> None:
+        if ACTIVITY.counted is not None:
+            kind = self.state.kinds.of(item.pod)
+            ACTIVITY.record("scheduler", f"{kind.resource.kind} {kind.title(item.pod)}")
         metrics, profile, began = self.metrics, item.pod.spec.scheduler_name, time.perf_counter()
         decision, assumed = self.state.cycle.decide(item)
         metrics.algorithm_seconds.observe(time.perf_counter() - began)

@@ -12,6 +12,7 @@ The order of the methods is the way of an item:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +20,9 @@ from msgspec.structs import replace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
-from wharfinger.framework.events import NODE, POD, Action, ClusterEvent
+from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, pod_changes
+from wharfinger.framework.stand_ins import priority_for_room
+from wharfinger.framework.tables import PodOnNode
 from wharfinger.scheduler.cycle import NEEDS_NODES, SchedulingCycle
 from wharfinger.scheduler.instructions import WAKE, Bind, Count, Evict, Forget, Outbox
 from wharfinger.scheduler.queue import Place, QueuedPod, SchedulingQueue
@@ -46,11 +49,16 @@ class SchedulingState:
         self._others = tuple(kinds.others.values())
         self.queue = SchedulingQueue(self._gate, initial_backoff, max_backoff)
         self.outbox = Outbox()  # instructions that were not carried out yet
+        self._returned: list[PodOnNode] = []  # assumed and nominated pods that gave their room back
+        engine.returned = self._returned
         self.cycle = SchedulingCycle(engine, self.queue, kinds, self.outbox)
         self._listeners = Listeners(engine)
         self._limited = limited
         self._acting = False  # whether everything is known and it is our turn to act
         self._waking: dict[Schedulable, None] = {}  # those that may have pods to retry
+        self._missed: set[ObjectKey] = (
+            set()
+        )  # items whose victims are being evicted, and that an event would have woken
 
     # -- events
 
@@ -64,13 +72,15 @@ class SchedulingState:
         """An item without a node was added or updated, or is no longer one: bound, finished or deleted."""
         if new is None:
             assert old is not None
-            self._leave(old)
+            self._leave(old, now)
             return
         key = new.metadata.key
-        if new.spec.scheduler_name not in self.engine.profiles or key in self.cycle.busy:
+        if new.spec.scheduler_name not in self.engine.profiles:
             return
         if new.terminating:
-            self.queue.remove(key)
+            self._withdraw(new, now)
+            return
+        if key in self.cycle.busy:
             return
         nominated = new.status.nominated_node_name
         if old is None or key not in self.queue:
@@ -82,14 +92,25 @@ class SchedulingState:
             if old.status.nominated_node_name != nominated:
                 self.engine.set_nominated(new, nominated or None)
             self.queue.update(new, now, retry=_scheduling_changed(old, new))
+        self._retry_for_returned(now)
         self.outbox.append(WAKE)
 
-    def _leave(self, item: Pod) -> None:
+    def _leave(self, item: Pod, now: float) -> None:
         key = item.metadata.key
         self.queue.remove(key)
         self.cycle.diagnoses.pop(key, None)
         self.engine.set_nominated(item, None)
+        self._retry_for_returned(now)
         self.outbox.append(Forget(key))
+
+    def _withdraw(self, item: Pod, now: float) -> None:
+        """An item without a node is being deleted. If it is being bound, that will fail, and its room is free already, as in
+        upstream's handleAssumedPodDeletion."""
+        self.queue.remove(item.metadata.key)
+        record = self.engine.tables.pods.get(item.metadata.key)
+        if record is None or record.assumed:
+            self.engine.remove_pod(*item.metadata.key)
+        self._retry_for_returned(now)
 
     def assigned(self, pod: Pod) -> None:
         """A pod was bound, by us or by another scheduler."""
@@ -115,24 +136,81 @@ class SchedulingState:
             self.pending(before, after, now)
         if change.released is not None:
             self.happened(ClusterEvent(POD, Action.DELETE, change.released, None), now)
+        self._stand_in_changed(schedulable, old, new, now)
         self.outbox += change.instructions
         self._waking[schedulable] = None
         self.outbox.append(WAKE)
 
+    def _stand_in_changed(self, schedulable: Schedulable, old: Any, new: Any, now: float) -> None:
+        """To the others, an object on a node is a pod: its arrival may let in those that want to be near it, or fill a unit
+        for those that wait for that."""
+        before = None if old is None else schedulable.stand_in(old)
+        after = None if new is None else schedulable.stand_in(new)
+        if after is None or not after.spec.node_name:
+            return
+        if before is None or not before.spec.node_name:
+            self.happened(ClusterEvent(POD, Action.ADD, None, after), now)
+        else:
+            action = pod_changes(before, after)
+            if action is not Action.UPDATE_OTHER:
+                self.happened(ClusterEvent(POD, action, before, after), now)
+
     def happened(self, event: ClusterEvent, now: float) -> None:
         """Something changed in the cluster: retries the items that it can help."""
+        if self._returned:
+            self._retry_for_returned(now)
+        self._happened(event, now, lambda pod: True)
+
+    def _happened(self, event: ClusterEvent, now: float, concerned: Callable[[Pod], bool]) -> None:
+        """`concerned` says which items to consider."""
         if not self._acting:
             return
         for each in self._others:
             self.outbox += each.room_changed()
+            if each.has_woken:
+                self._waking[each] = None
+        if event.kind == NODE and event.old is not None and self.engine.tables.nominated:
+            self._retry_nominated(event.old.metadata.name, now, gone=event.new is None)
+        for eviction in self.cycle.evictions.values():
+            pod = eviction.item.pod
+            if concerned(pod) and any(self._listeners.wakes(pod, each, event) for each in eviction.refused_by):
+                self._missed.add(eviction.item.key)
         if not len(self.queue):
             return
         if event.kind == NODE and event.action is Action.ADD:
             self.queue.wake((NEEDS_NODES,), lambda pod, plugin: True, now)
         plugins = self._listeners.of(event)
         if plugins:
-            self.queue.wake(plugins, lambda pod, plugin: self.engine.wakes(pod, (plugin,), event), now)
+            wakes = self._listeners.wakes
+            self.queue.wake(plugins, lambda pod, plugin: concerned(pod) and wakes(pod, plugin, event), now)
         self.outbox.append(WAKE)
+
+    def _retry_nominated(self, node: str, now: float, *, gone: bool) -> None:
+        """A node changed: the pods that wait for evictions from it may have to look elsewhere."""
+        for record in list(self.engine.tables.nominated.get(node, {}).values()):
+            if record.key in self.cycle.evictions:
+                self._missed.add(record.key)
+            if gone:
+                self.cycle.withdraw_nomination(record.pod, now)
+            else:
+                self.queue.retry(record.key, now)
+
+    def _retry_for_returned(self, now: float) -> None:
+        """Room that an assumed or nominated pod gave back is to the others as if that pod was deleted from the node, as in
+        upstream's handleBindingCycleError and for nominations that change."""
+        while self._returned:
+            self._gave_back(self._returned.pop(0), now)
+
+    def _gave_back(self, record: PodOnNode, now: float) -> None:
+        left = replace(record.pod, spec=replace(record.pod.spec, node_name=record.node_name))
+
+        def concerned(item: Pod) -> bool:
+            # Room of a nominated pod was off limits only for those that are not more important.
+            if item.metadata.uid == left.metadata.uid:
+                return False
+            return record.assumed or priority_for_room(item) <= record.priority
+
+        self._happened(ClusterEvent(POD, Action.DELETE, left, None), now, concerned)
 
     def flush(self, now: float) -> None:
         """Retries items that waited long without an event."""
@@ -145,6 +223,8 @@ class SchedulingState:
         """The item to schedule next. It leaves the queue; the steps of `cycle` follow."""
         if self._waking:
             self._retry_woken(now)
+        if self._returned:
+            self._retry_for_returned(now)
         return self.queue.pop(now)
 
     def _retry_woken(self, now: float) -> None:
@@ -178,10 +258,10 @@ class SchedulingState:
         current, bound = schedulable.current(pod), schedulable.bound(pod)
         if not bound:
             self.engine.forget(pod)
-            # As upstream's handleBindingCycleError: to those that wait, it is as if a pod on the node was deleted.
+            # What plugins had reserved for the pod is free only now, even if the pod itself left its node before.
             left = replace(pod, spec=replace(pod.spec, node_name=binding.node))
             self.happened(ClusterEvent(POD, Action.DELETE, left, None), now)
-        if gone or bound or current is None:
+        if gone or bound or current is None or current.terminating:
             self._look_for_successor(pod, now)
             return False
         item.pod = current
@@ -197,15 +277,23 @@ class SchedulingState:
         """The victims are gone or terminating, or, if not `done`, some could not be evicted."""
         item, pod = eviction.item, eviction.item.pod
         self.cycle.busy.discard(item.key)
+        del self.cycle.evictions[item.key]
+        missed = item.key in self._missed
+        self._missed.discard(item.key)
         current = self.kinds.of(pod).current(pod)
-        if current is None or current.spec.node_name:
+        if current is None or current.spec.node_name or current.terminating:
             self._look_for_successor(pod, now)
             return
         item.pod = current
         if done:
+            if self.engine.nominated_node(pod) == eviction.node and not current.status.nominated_node_name:
+                # Not reported yet. Without it, the item would preempt again and again until it is.
+                item.pod = replace(current, status=replace(current.status, nominated_node_name=eviction.node))
             self.queue.refuse(item, eviction.refused_by, now)
-            # Victims without a grace period are gone already, and their events have passed.
-            self.queue.retry(item.key, now)
+            # Victims that terminate wake it when they are gone. Events that have passed, such as those of victims without
+            # a grace period, would not come again.
+            if missed or _scheduling_changed(pod, current):
+                self.queue.retry(item.key, now)
         else:
             self.engine.set_nominated(pod, None)
             self.queue.fail(item, now)

@@ -2,17 +2,22 @@
 
 The live components run on it unchanged. It stops when a simulation is idle (only background timers are left, see
 `wharfinger.client.timers`) or when a given moment is reached. There is no I/O on such a loop.
+
+Work that never ends at one instant would keep time from passing. It ends the run with `NoProgress`, which names what the
+components were doing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
+from wharfinger.client.activity import ACTIVITY
 from wharfinger.client.timers import background, in_background
 
 T = TypeVar("T")
@@ -23,9 +28,24 @@ class Deadlock(RuntimeError):
     """A coroutine waits forever: no task is ready and no timer is left."""
 
 
+class NoProgress(RuntimeError):
+    """Components are busy without end while no time passes. The message names what they are doing."""
+
+
+TURNS = 10_000  # iterations at one instant, and...
+TURNS_PER_OBJECT = 20  # ...for each object, after which time should have passed
+TRACED_TURNS = 1_000  # further iterations in which the work is recorded, to name the loop
+_NAMED = 5  # items that the error names
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[], int] = lambda: 0) -> None:
+        """`size` is the number of objects in the simulated cluster: a large one needs more iterations at one instant."""
         self._now = 0.0
+        self._size = size
+        self._turns = 0  # iterations since time passed, or since somebody began to wait
+        self._turns_allowed = TURNS
+        self._waits = 0  # how many wait for the components to finish or for time to pass
         self._horizon: float | None = None  # time does not pass this moment
         self._stop_when_idle = False
         self._foreground: deque[asyncio.TimerHandle] = deque()
@@ -62,7 +82,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def moment(self, when: float) -> None:
         """Lets time pass until loop time `when`, and everything due then happen."""
-        with background():
+        with self._waiting(), background():
             await asyncio.sleep(max(0.0, when - self._now))
         await self.still()
 
@@ -79,7 +99,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def _wait_in(self, waiting: list[asyncio.Future[None]]) -> None:
         future: asyncio.Future[None] = self.create_future()
         waiting.append(future)
-        await future
+        with self._waiting():
+            await future
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Inside, nobody but the components acts, so work without end at one instant is theirs."""
+        self._waits += 1
+        self._time_passed()
+        try:
+            yield
+        finally:
+            self._waits -= 1
 
     def shut_down(self) -> None:
         """Cancels every task and closes the loop."""
@@ -105,7 +136,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run(self, *, until: float | None, stop_when_idle: bool) -> None:
         self._horizon, self._stop_when_idle = until, stop_when_idle
-        self.run_forever()
+        with self._waiting():
+            self.run_forever()
 
     def _busy(self) -> bool:
         while self._foreground and not _pending(self._foreground[0]):
@@ -115,8 +147,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _turn(self, wait: float | None) -> None:
         if self.each_turn is not None:
             self.each_turn()
+        if self._waits:
+            self._turns += 1
+            if self._turns > self._turns_allowed:
+                self._suspect_loop()
         if wait is None or wait > 0:
             self._nothing_ready(wait)
+
+    def _suspect_loop(self) -> None:
+        """Many iterations without time passing: allow for the size of the cluster, then record the work, then give up."""
+        allowed = TURNS + TURNS_PER_OBJECT * self._size()
+        if self._turns <= allowed:
+            self._turns_allowed = allowed
+        elif ACTIVITY.counted is None:
+            ACTIVITY.counted = Counter()
+            self._turns_allowed = self._turns + TRACED_TURNS
+        else:
+            found, turns = ACTIVITY.counted, self._turns
+            self._time_passed()
+            raise NoProgress(_loop_text(turns, found))
+
+    def _time_passed(self) -> None:
+        self._turns, self._turns_allowed = 0, TURNS
+        ACTIVITY.counted = None
 
     def _nothing_ready(self, wait: float | None) -> None:
         """Called by the selector when the loop would block for `wait` seconds: jump, or stop."""
@@ -136,7 +189,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.stop()
         else:
             self._now += wait
+            self._time_passed()
             _release(self._waiting_for_move)
+
+
+def _loop_text(turns: int, counted: Counter[str]) -> str:
+    loop = ", ".join(f"{item} ({count} times)" for item, count in counted.most_common(_NAMED))
+    rest = f" and {len(counted) - _NAMED} others" if len(counted) > _NAMED else ""
+    return (
+        f"no progress: after {turns} steps at the same instant, components still repeat their work; "
+        f"in the last {TRACED_TURNS} steps: {loop or 'no component was involved'}{rest}"
+    )
 
 
 def _release(waiting: list[asyncio.Future[None]]) -> None:

@@ -137,7 +137,7 @@ def apply(request: Applied, live: Document) -> Document:
         )
         if refused := [(owner, path) for owner, path in conflicts if path not in allowed]:
             raise _conflict_error(refused)
-    result: Document = _merge(schema, live, _visible(config, request))
+    result: Document = merged_configuration(schema, live, _visible(config, request))
     mine = next(
         (owner.fields for owner in owners if owner.same(request.manager, "Apply", request.subresource)), frozenset()
     )
@@ -217,12 +217,12 @@ def _conflict_error(conflicts: list[tuple[FieldOwner, Path]]) -> Conflict:
     return Conflict(text, details={"causes": causes})
 
 
-def _merge(schema: Schema, live: Any, config: Any) -> Any:
+def merged_configuration(schema: Schema, live: Any, config: Any) -> Any:
     """The live value merged with the configuration: granular maps and lists are merged, anything else is replaced."""
     if isinstance(config, dict) and isinstance(live, dict) and is_granular(schema, config):
         merged = dict(live)
         for name, value in config.items():
-            merged[name] = _merge(schema.child(name), live[name], value) if name in live else value
+            merged[name] = merged_configuration(schema.child(name), live[name], value) if name in live else value
         return merged
     if isinstance(config, list) and isinstance(live, list) and is_granular(schema, config):
         items = schema.item_schema
@@ -230,7 +230,7 @@ def _merge(schema: Schema, live: Any, config: Any) -> Any:
         merged_items = []
         for item in live:
             key = item_key(schema, item)
-            merged_items.append(_merge(items, item, wanted.pop(key)) if key in wanted else item)
+            merged_items.append(merged_configuration(items, item, wanted.pop(key)) if key in wanted else item)
         return merged_items + list(wanted.values())
     return config
 

@@ -29,10 +29,14 @@ def apply_patch(
         return dict(merged(document, _object(patch)))
     if type is PatchType.STRATEGIC and kind.builtin:
         return strategic.merged(document, _object(patch), schema_of(kind, version), plain=plain)
-    accepted = [PatchType.JSON, PatchType.MERGE, *([PatchType.STRATEGIC] if kind.builtin else [])]
     raise UnsupportedMediaType(
-        f"the body of the request was in an unknown format - accepted media types include: {', '.join(each.value for each in accepted)}"
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(patch_media(kind))}"
     )
+
+
+def patch_media(kind: Kind) -> list[str]:
+    """The media types of patches that a kind accepts. Strategic merge needs Go types, which custom kinds do not have."""
+    return [type.value for type in PatchType if type is not PatchType.STRATEGIC or kind.builtin]
 
 
 def _object(patch: Any) -> Document:

@@ -31,7 +31,7 @@ from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
-from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, stored_as_is
+from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, served_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -122,7 +122,7 @@ class Store(WriteVerbs[Written]):
             version=version,
             version_match=version_match,
         )
-        if not stored_as_is(kind, resource):
+        if not served_as_is(kind, resource):
             listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
         return listing
 
@@ -143,7 +143,7 @@ class Store(WriteVerbs[Written]):
         the history no longer reaches back to `after`. An object that starts or stops matching is ADDED or DELETED.
         """
         kind = kind_of(self.registry, resource)
-        converts = not stored_as_is(kind, resource)
+        converts = not served_as_is(kind, resource)
         collection, selection = self._selected(kind, labels, fields)
         return Watch(
             collection,

@@ -71,19 +71,28 @@ def outgoing(kind: Kind, resource: Resource, document: Document) -> Document:
     return document if stored_as_is(kind, resource) else _converted(kind, document, resource)
 
 
+def served_as_is(kind: Kind, resource: Resource) -> bool:
+    """Whether stored objects are served without a change."""
+    return stored_as_is(kind, resource) and kind.refresh is None
+
+
 def present(kind: Kind, resource: Resource, stored: StoredObject) -> StoredObject:
     """A stored object in the requested version, converted once."""
-    if stored_as_is(kind, resource):
+    if served_as_is(kind, resource):
         return stored
     if stored._forms is None:
         stored._forms = {}
-    found = stored._forms.get(resource.api_version)
+    form = (resource.api_version, kind.revision)
+    found = stored._forms.get(form)
     if found is None:
-        data = encode(outgoing(kind, resource, stored.document()))
+        document = stored.document()
+        if kind.refresh is not None:
+            kind.refresh(document)
+        data = encode(outgoing(kind, resource, document))
         found = StoredObject(
             stored.namespace, stored.name, stored.uid, stored.version, data, stored.created, stored.labels
         )
-        stored._forms[resource.api_version] = found
+        stored._forms[form] = found
     return cast("StoredObject", found)
 
 

@@ -14,7 +14,7 @@ from wharfinger.api.schema.crds import crd
 from wharfinger.controllers.registry import factories
 from wharfinger.systems.placement.install import PROCESS
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
-from wharfinger.systems.placement.kinds.placement import convert_placement
+from wharfinger.systems.placement.kinds.placement import WRITTEN, convert_placement
 from wharfinger.systems.placement.rules.pipeline import decide
 
 OLD_PLACEMENTS = Resource(OCM, "v1alpha1", "placements", "Placement")
@@ -154,8 +154,19 @@ def test_the_design_documents_version_is_stored_in_todays(hub: Hub) -> None:
     ]
     assert len(hub.selected("old")) == 1
     shown = hub.run(hub.client.get(OLD_PLACEMENTS, "old", "ns1"))
-    configuration = shown["spec"]["prioritizerPolicy"]["configurations"][0]
-    assert (configuration["name"], configuration["scoreCoordinate"]["buildIn"]) == ("Steady", "Steady")
+    written = OLD["spec"]["prioritizerPolicy"]["configurations"]
+    assert shown["spec"]["prioritizerPolicy"]["configurations"] == written
+    assert WRITTEN not in shown["metadata"].get("annotations", {})
+
+
+def test_a_change_in_todays_version_is_seen_in_the_design_documents(hub: Hub) -> None:
+    hub.apply(OLD)
+    stored = hub.get(PLACEMENTS, "old", "ns1")
+    stored["spec"]["prioritizerPolicy"]["configurations"][1]["weight"] = 7
+    hub.apply(stored)
+    shown = hub.run(hub.client.get(OLD_PLACEMENTS, "old", "ns1"))
+    configuration = shown["spec"]["prioritizerPolicy"]["configurations"][1]
+    assert (configuration["name"], configuration["weight"]) == ("Balance", 7)
 
 
 def test_conversion_there_and_back_keeps_everything() -> None:

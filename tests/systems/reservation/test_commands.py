@@ -9,9 +9,12 @@ from click.testing import CliRunner
 from tests.scheduler.test_live import Stage, node
 
 from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS, STATEFUL_SETS
+from wharfinger.api.views import view
 from wharfinger.systems.reservation.commands import reserving
 from wharfinger.systems.reservation.commands.migrate import command as migrate_command
 from wharfinger.systems.reservation.commands.reserve import command as reserve_command
+from wharfinger.systems.reservation.kinds.views import PodMigrationJob
+from wharfinger.systems.reservation.rules.migration import JOB_LABEL, reservation_for
 
 
 def workload(kind: str, name: str, replicas: int, cpu: str) -> dict[str, Any]:
@@ -169,3 +172,22 @@ def test_bad_arguments_are_told_before_anything_is_sent(arguments: list[str]) ->
 def test_only_pods_are_migrated(arguments: list[str]) -> None:
     answer = CliRunner().invoke(migrate_command, arguments)
     assert answer.exit_code == 2 and "pod NAMESPACE/NAME" in answer.output
+
+
+@pytest.mark.parametrize("name", ["a.b", "x" * 39 + ".y", "x" * 38 + "-y" + "z" * 20, "1" * 63 + "." + "p" * 63])
+def test_a_pod_of_any_name_is_migrated(stage: Stage, name: str) -> None:
+    stage.apply(node("n1", "4"), node("n2", "4"), bare(name))
+    said: list[str] = []
+
+    async def work() -> bool:
+        job = await reserving.migrate(stage.client, name, "default", said.append, force=True, ttl="1m")
+        return await reserving.follow_job(stage.client, job, said.append, 90)
+
+    assert run(stage, work) is False, "nobody recreates the pod"
+    assert any("evicted from node n1" in line for line in said)
+
+
+def test_a_job_of_any_name_gets_its_reservation() -> None:
+    job = view({"metadata": {"name": "j" * 62 + "-" + "x" * 100, "uid": "u"}, "spec": {}}, PodMigrationJob)
+    found = reservation_for(job, {"metadata": {"name": "p", "namespace": "d"}, "spec": {"nodeName": "n1"}})
+    assert found["metadata"]["labels"][JOB_LABEL] == "j" * 62

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.errors import Forbidden
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Resource
 from wharfinger.scenario import applying
@@ -78,5 +79,41 @@ def test_who_loses_the_race_for_a_node_looks_elsewhere_at_once() -> None:
         nodes = {each["metadata"]["name"]: each["spec"].get("nodeName") for each in world.objects(PODS)}
         assert nodes == {"first": "n1", "second": "n2"}
         assert {each["status"]["phase"] for each in world.objects(RESERVATIONS)} == {"Succeeded"}
+    finally:
+        world.close()
+
+
+def test_a_guarantee_is_taken_back_when_its_victims_cannot_be_evicted() -> None:
+    configuration = Configuration().having(ReservationSettings(enable_preemption=True))
+    world = SimulatedCluster(configuration, start=START)
+    client = world.client("", lambda warning: None)
+    refusals = []
+
+    async def play() -> None:
+        for document in (priority("low", 1), priority("high", 10), node("n1"), pod("victim", "low", "n1")):
+            await applying.apply(client, document, world.registry)
+        await world.settle()
+        assert world.scheduler is not None
+        far = world.scheduler._executor._evictor._client
+        delete = far.delete
+
+        async def refuse_twice(resource: Resource, *args: Any, **options: Any) -> Any:
+            if resource == PODS and len(refusals) < 2:
+                refusals.append(args)
+                raise Forbidden("not today")
+            return await delete(resource, *args, **options)
+
+        far.delete = refuse_twice  # type: ignore[method-assign]
+        began = world.loop.time()
+        await applying.apply(client, pod("preemptor", "high"), world.registry)
+        await world.settle()
+        assert world.loop.time() - began < 30, "it does not wait for the end of the guarantee"
+
+    world.start()
+    try:
+        world.loop.complete(play())
+        assert len(refusals) == 2
+        nodes = {each["metadata"]["name"]: each["spec"].get("nodeName") for each in world.objects(PODS)}
+        assert nodes == {"preemptor": "n1"}
     finally:
         world.close()

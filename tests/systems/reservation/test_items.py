@@ -115,3 +115,48 @@ def test_a_reservation_without_leave_to_preempt_evicts_nobody() -> None:
     made.change(KIND, pending("r", 4))
     made.schedule()
     assert not made.taken(Evict)
+
+
+def once(name: str, cpu: Any, **options: Any) -> Reservation:
+    return reservation(name, cpu, allocateOnce=True, **options)
+
+
+def test_one_that_was_used_once_is_used_up_though_nobody_recorded_it() -> None:
+    made = driver(node("n1"))
+    made.change(KIND, once("r", 4))
+    consumer = pod("a", 4)
+    made.pod(consumer)
+    assert made.schedule() == ["a scheduled"]
+    binding = made.one(Bind)
+    bound = replace(
+        consumer,
+        metadata=replace(consumer.metadata, annotations=dict(binding.annotations)),
+        spec=replace(consumer.spec, node_name="n1"),
+    )
+    made.run_on(bound)
+    made.state.bound(binding, made.now)
+    assert not made.taken(PatchStatus)
+    made.delete(bound)
+    patch = made.one(PatchStatus)
+    status = patch.change(once("r", 4), 0.0)
+    assert status is not None and status["phase"] == "Succeeded"
+    assert [owner["name"] for owner in status["currentOwners"]] == ["a"]
+    assert patch.change(once("r", 4, phase="Succeeded"), 0.0) is None, "its controller was faster"
+    made.pod(pod("b", 4, affinity="{}"))
+    assert made.schedule() == ["b unschedulable"], "nobody else uses it until that is written"
+    made.change(KIND, once("r", 4, phase="Succeeded"))
+    assert made.engine.tables.requested[0].cells[0] == 0
+    made.node(node("n2"))
+    assert not made.taken(PatchStatus)
+
+
+def test_one_whose_consumer_failed_to_be_bound_is_not_used_up() -> None:
+    made = driver(node("n1"))
+    made.change(KIND, once("r", 4))
+    made.pod(pod("a", 4))
+    made.schedule()
+    made.bind_failed(made.one(Bind))
+    assert not [patch for patch in made.taken(PatchStatus) if patch.name == "r"]
+    made.now = 10.0
+    assert made.schedule() == ["a scheduled"]
+    assert "reservation-allocated" in str(made.one(Bind).annotations)

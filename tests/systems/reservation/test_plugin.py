@@ -497,7 +497,10 @@ def test_a_growth_counts_until_its_size_is_known() -> None:
     made = Books(node("n1", 8), reservation("r", 2, allocatePolicy="Restricted"))
     made.ledger.promise("uid-r", {"cpu": "6"})
     assert made.free() == 2000
+    assert made.place(pod("early", 4, affinity="{}"))[0] == "", "the growth may yet fail to be written"
     made.add(reservation("r", 6, allocatePolicy="Restricted"))
     assert made.free() == 2000
+    assert made.place(pod("early", 4, affinity="{}")) == ("n1", "r")
+    made.drop(pod("early", 4))
     made.add(reservation("r", 3, allocatePolicy="Restricted"))
     assert made.free() == 5000, "the promise is kept, and done with"

@@ -1,4 +1,4 @@
-"""Defaults of webhook configurations, admission policies and CustomResourceDefinitions."""
+"""Defaults of webhook configurations, admission policies, CustomResourceDefinitions and APIServices."""
 
 from __future__ import annotations
 
@@ -68,3 +68,9 @@ def default_definition(document: Document) -> None:
         stored = [v["name"] for v in children(spec, "versions") if v.get("storage") is True and "name" in v]
         if stored:
             status["storedVersions"] = stored[:1]
+
+
+def default_api_service(document: Document) -> None:
+    spec = child(document, "spec")
+    if spec.get("service") is not None:
+        fill(child(spec, "service"), port=443)

@@ -1,13 +1,14 @@
-"""Kinds that extend an API server: webhook configurations, admission policies and CustomResourceDefinitions."""
+"""Kinds that extend an API server: webhook configurations, admission policies, CustomResourceDefinitions, APIServices."""
 
 from __future__ import annotations
 
 from wharfinger.api.columns import extensions as columns
 from wharfinger.api.defaults import extensions as defaults
 from wharfinger.api.defaults.walk import typed
+from wharfinger.api.names import path_segment
 from wharfinger.api.registry import Column, DefaultFn, Kind
 from wharfinger.api.validation import admission_policies as policies
-from wharfinger.api.validation import definitions
+from wharfinger.api.validation import api_services, definitions
 from wharfinger.api.validation import webhooks as rules
 from wharfinger.api.validation.common import Rules, checked
 
@@ -45,6 +46,25 @@ VALIDATING_ADMISSION_POLICY_BINDING = _admission_kind(
     "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
     defaults.default_admission_policy_binding, policies.binding_faults, columns.ADMISSION_POLICY_BINDING_COLUMNS,
 )  # fmt: skip
+MUTATING_ADMISSION_POLICY = _admission_kind(
+    "MutatingAdmissionPolicy", "mutatingadmissionpolicies",
+    defaults.default_admission_policy, policies.mutating_policy_faults, columns.MUTATING_POLICY_COLUMNS,
+)  # fmt: skip
+MUTATING_ADMISSION_POLICY_BINDING = _admission_kind(
+    "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings",
+    defaults.default_admission_policy_binding, policies.mutating_binding_faults,
+    columns.ADMISSION_POLICY_BINDING_COLUMNS,
+)  # fmt: skip
+API_SERVICE = Kind(
+    "apiregistration.k8s.io", "APIService", "apiservices", namespaced=False, categories=("api-extensions",),
+    status=True, generation=False, unconditional_update=False, name_faults=path_segment,
+    default=typed(defaults.default_api_service),
+    validate=checked("apiregistration.k8s.io/v1", "APIService", api_services.api_service_faults),
+    validate_subresource={
+        "status": checked("apiregistration.k8s.io/v1", "APIService", api_services.api_service_status_faults)
+    },
+    columns=columns.API_SERVICE_COLUMNS,
+)  # fmt: skip
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
     short_names=("crd", "crds"), categories=("api-extensions",), status=True,
@@ -58,5 +78,8 @@ KINDS = (
     VALIDATING_WEBHOOK_CONFIGURATION,
     VALIDATING_ADMISSION_POLICY,
     VALIDATING_ADMISSION_POLICY_BINDING,
+    MUTATING_ADMISSION_POLICY,
+    MUTATING_ADMISSION_POLICY_BINDING,
     CUSTOM_RESOURCE_DEFINITION,
+    API_SERVICE,
 )

@@ -220,3 +220,28 @@ def repeated_fields(body: bytes, document: Any) -> list[str]:
     except (ValueError, RecursionError):  # accepted by msgspec but not by json: nothing worth reporting
         return []
     return list(dict.fromkeys(found))
+
+
+def in_order(body: bytes, faults: list[str]) -> list[str]:
+    """Faults about unknown and repeated fields in the order in which the body has them, as Go's decoder reports them."""
+    places: dict[str, int] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for key, item in value:
+                here = f"{path}.{key}" if path else key
+                what = "duplicate" if key in seen else "unknown"
+                places.setdefault(f'{what} field "{here}"', len(places))
+                seen.add(key)
+                walk(item, here)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{path}[{index}]")
+
+    walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    return sorted(faults, key=lambda fault: places.get(fault, len(places)))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object, repeated ones included."""

@@ -1,4 +1,4 @@
-"""Validation of ValidatingAdmissionPolicies and their bindings; the API server checks that expressions compile."""
+"""Validation of admission policies and their bindings; the API server checks that expressions compile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required, too_many
+from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, not_supported, required, too_many
 from wharfinger.api.names import dns_subdomain, path_segment, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.validation.common import name_faults, one_of
@@ -15,6 +15,7 @@ from wharfinger.api.validation.webhooks import match_conditions_faults, rule_fau
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _ACTIONS = ("Audit", "Deny", "Warn")
+_MUTATED = ("*", "CONNECT", "CREATE", "UPDATE")
 _MOST_ANNOTATIONS = 20
 _LONGEST_VALUE = 5 * 1024
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
@@ -46,7 +47,30 @@ _RESERVED = frozenset(
 
 
 def policy_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """A ValidatingAdmissionPolicy."""
     spec = document.get("spec") or {}
+    yield from _common_faults(spec)
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        for name in ("validations", "auditAnnotations"):
+            yield required(f"spec.{name}", "validations or auditAnnotations must contain at least one item")
+    for index, validation in each(spec, "validations"):
+        yield from _validation_faults(validation, f"spec.validations[{index}]")
+    yield from _annotation_faults(spec, (document.get("metadata") or {}).get("name") or "")
+
+
+def mutating_policy_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """A MutatingAdmissionPolicy."""
+    spec = document.get("spec") or {}
+    yield from _common_faults(spec)
+    yield from _operation_faults(spec.get("matchConstraints") or {}, "spec.matchConstraints")
+    if not spec.get("mutations"):
+        yield required("spec.mutations", "mutations must contain at least one item")
+    for index, mutation in each(spec, "mutations"):
+        yield from _mutation_faults(mutation, f"spec.mutations[{index}]")
+    yield from one_of(spec.get("reinvocationPolicy"), ("IfNeeded", "Never"), "spec.reinvocationPolicy")
+
+
+def _common_faults(spec: Document) -> Iterator[FieldError]:
     yield from one_of(spec.get("failurePolicy"), ("Fail", "Ignore"), "spec.failurePolicy")
     if spec.get("paramKind") is not None:
         for name in ("apiVersion", "kind"):
@@ -62,12 +86,33 @@ def policy_faults(document: Document, old: Document | None) -> Iterator[FieldErr
     yield from match_conditions_faults(spec, "spec")
     for index, variable in each(spec, "variables"):
         yield from _variable_faults(variable, f"spec.variables[{index}]")
-    if not spec.get("validations") and not spec.get("auditAnnotations"):
-        for name in ("validations", "auditAnnotations"):
-            yield required(f"spec.{name}", "validations or auditAnnotations must contain at least one item")
-    for index, validation in each(spec, "validations"):
-        yield from _validation_faults(validation, f"spec.validations[{index}]")
-    yield from _annotation_faults(spec, (document.get("metadata") or {}).get("name") or "")
+
+
+def _operation_faults(criteria: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Mutating policies do not apply to deletions."""
+    for _, rule in each(criteria, "resourceRules"):
+        for operation in rule.get("operations") or ():
+            if operation not in _MUTATED:
+                yield not_supported(f"{path}.resourceRules.operations", operation, _MUTATED)
+
+
+def _mutation_faults(mutation: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind = mutation.get("patchType") or ""
+    parts = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
+    if not kind:
+        yield required(f"{path}.patchType")
+        return
+    if kind not in parts:
+        yield not_supported(f"{path}.patchType", kind, tuple(parts))
+        return
+    own = parts.pop(kind)
+    (other,) = parts.values()
+    if mutation.get(own) is None:
+        yield required(f"{path}.{own}", f"must be specified when patchType is {kind}")
+    elif not (mutation[own].get("expression") or "").strip():
+        yield required(f"{path}.{own}.expression")
+    if mutation.get(other) is not None:
+        yield invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {kind}")
 
 
 def _variable_faults(variable: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -110,8 +155,14 @@ def _annotation_faults(spec: Mapping[str, Any], policy: str) -> Iterator[FieldEr
             yield required(f"{path}.valueExpression", f"must not exceed {_LONGEST_VALUE} bytes in length")
 
 
-def binding_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+def mutating_binding_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """A MutatingAdmissionPolicyBinding."""
     spec = document.get("spec") or {}
+    yield from _common_binding_faults(spec)
+    yield from _operation_faults(spec.get("matchResources") or {}, "spec.matchResources")
+
+
+def _common_binding_faults(spec: Document) -> Iterator[FieldError]:
     if not spec.get("policyName"):
         yield required("spec.policyName")
     else:
@@ -119,6 +170,12 @@ def binding_faults(document: Document, old: Document | None) -> Iterator[FieldEr
     if spec.get("paramRef") is not None:
         yield from _param_ref_faults(spec["paramRef"], "spec.paramRef")
     yield from _match_faults(spec.get("matchResources") or {}, "spec.matchResources")
+
+
+def binding_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """A ValidatingAdmissionPolicyBinding."""
+    spec = document.get("spec") or {}
+    yield from _common_binding_faults(spec)
     actions, seen = spec.get("validationActions") or [], set()
     for index, action in enumerate(actions):
         yield from one_of(action, _ACTIONS, f"spec.validationActions[{index}]")

@@ -95,7 +95,7 @@ def command(
     """
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, read, refuse_nothing
+    from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
     from wharfinger.simulate.simulation import SimulationOptions
@@ -113,7 +113,7 @@ def command(
             cluster, start = (read(snapshots), None) if snapshots else _live(kubeconfig, context)
         except ApiError as error:
             raise click.ClickException(error.message) from error
-        with progress() as told:
+        with progressing(), progress() as told:
             options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
     if cluster.scenarios:

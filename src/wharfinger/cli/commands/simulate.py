@@ -55,7 +55,7 @@ def command(
       kubectl get nodes,pods,deployments,replicasets -A -o yaml | wharf simulate -f - -f policy.yaml
     """
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, read, refuse_nothing, seconds
+    from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing, seconds
     from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     if duration is not None and until_idle:
@@ -68,7 +68,7 @@ def command(
         length = None if duration is None else seconds(duration, "--for")
     for note in inputs.notes:
         click.echo(f"Note: {note}", err=True)
-    with progress() as told:
+    with progressing(), progress() as told:
         report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True))
     if output == "table":
         from wharfinger.cli.report_text import render

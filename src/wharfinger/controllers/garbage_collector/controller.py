@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
 from wharfinger.api.finalizers import FOREGROUND, ORPHAN
 from wharfinger.api.object_meta import reference_document
@@ -73,7 +75,10 @@ class GarbageCollector(ContextController[str]):
             if dangling or waiting:
                 await self._drop_owners(entry, [*dangling, *waiting])
         elif waiting and self.graph.dependents(entry.uid):
-            # The owner waits for this object, which has dependents of its own: they are deleted first.
+            # The owner waits for this object, which has dependents of its own: they are deleted first. If one of them
+            # waits as well, they may wait for each other in a circle, which must not block the owner.
+            if any(each.waits_for_dependents for each in self.graph.dependents(entry.uid)):
+                await self._unblock_owners(entry)
             await self._delete(entry, "Foreground")
         elif waiting or dangling:
             await self._delete(entry, _policy(entry))
@@ -142,6 +147,12 @@ class GarbageCollector(ContextController[str]):
     async def _drop_owners(self, entry: Entry, owners: list[OwnerReference]) -> None:
         gone = {owner.uid for owner in owners}
         await self._write_owners(entry, [owner for owner in entry.owners if owner.uid not in gone])
+
+    async def _unblock_owners(self, entry: Entry) -> None:
+        if any(owner.block_owner_deletion for owner in entry.owners):
+            await self._write_owners(
+                entry, [msgspec.structs.replace(owner, block_owner_deletion=False) for owner in entry.owners]
+            )
 
     async def _write_owners(self, entry: Entry, owners: list[OwnerReference]) -> None:
         metadata = entry.object.metadata

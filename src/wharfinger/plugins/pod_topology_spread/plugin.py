@@ -71,6 +71,7 @@ class PodTopologySpread(Plugin):
         super().__init__(tables, args)
         self._system = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
+        self._hard_defaults = any(each.when_unsatisfiable == "DoNotSchedule" for each in self._defaults)
         self._selectors: dict[str, dict[tuple[str, str], Any]] = {}  # namespace to (kind, name) to selector
         self.versions: dict[str, int] = {}  # namespace to the number of times its selectors changed
 
@@ -143,9 +144,15 @@ class PodTopologySpread(Plugin):
     # -- queueing hints
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
+        # Terminating pods are not counted.
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+        pods |= Action.UPDATE_POD_TERMINATING
         nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
-        return (WakeUp(POD, pods, self._pod_changed), WakeUp(NODE, nodes, self._node_changed))
+        return (
+            WakeUp(POD, pods, self._pod_changed),
+            WakeUp(NODE, nodes, self._node_changed),
+            *(WakeUp(kind, Action.ALL, self._defaults_changed) for kind in self.kinds if self._hard_defaults),
+        )
 
     def _hard(self, pod: Pod) -> tuple[Constraint, ...] | None:
         try:
@@ -164,6 +171,8 @@ class PodTopologySpread(Plugin):
                 if any(constraint.honor_taints for constraint in hard):
                     return True
             before, after = old.metadata.labels, new.metadata.labels
+            if new.terminating and not old.terminating:
+                return any(each.selector.matches(before) for each in hard)
             return any(each.selector.matches(before) != each.selector.matches(after) for each in hard)
         return any(each.selector.matches((new or old).metadata.labels) for each in hard)
 
@@ -176,8 +185,14 @@ class PodTopologySpread(Plugin):
         after = new is not None and all(key in new.metadata.labels for key in keys)
         if old is None or new is None or before != after:
             return before or after
-        moved = any(old.metadata.labels.get(key) != new.metadata.labels.get(key) for key in keys)
-        return after and (moved or old.spec.taints != new.spec.taints)
+        # Beside its domains, labels decide whether a node counts for pods that select their nodes.
+        return after and (old.metadata.labels != new.metadata.labels or old.spec.taints != new.spec.taints)
+
+    def _defaults_changed(self, pod: Pod, old: Any, new: Any) -> bool:
+        """Whether the default constraints of the pod may select other pods now."""
+        if pod.spec.topology_spread_constraints or (new or old).metadata.namespace != pod.metadata.namespace:
+            return False
+        return old is None or new is None or old.spec.selector != new.spec.selector
 
 
 def _involved(changed: Pod, pod: Pod) -> bool:

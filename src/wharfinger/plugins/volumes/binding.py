@@ -17,7 +17,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import PersistentVolumeClaim, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
-from wharfinger.framework.events import NODE, Action, WakeUp
+from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Args, Prepared, Scope
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
@@ -128,8 +128,10 @@ class VolumeBinding(VolumePlugin):
             WakeUp(VOLUME, changed),
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
             WakeUp(CSI_NODE, changed, _migration_changed),
-            WakeUp(DRIVER, Action.UPDATE, _capacity_ignored),
+            WakeUp(DRIVER, Action.UPDATE | Action.DELETE, _capacity_ignored),
             WakeUp(CAPACITY, changed, _capacity_grew),
+            # A pod that was not bound after all gives back the volumes that were chosen for it.
+            WakeUp(POD, Action.DELETE, _volumes_returned),
         )
 
     # -- filtering
@@ -436,7 +438,11 @@ def _migration_changed(pod: Pod, old: Any, new: Any) -> bool:
 def _capacity_ignored(pod: Pod, old: Any, new: Any) -> bool:
     """The capacity of the driver is no longer checked. Upstream considers only inline volumes here, so that pods with
     claims keep waiting."""
-    return bool(old.spec.storage_capacity and not new.spec.storage_capacity)
+    return bool(old.spec.storage_capacity and not (new is not None and new.spec.storage_capacity))
+
+
+def _volumes_returned(pod: Pod, old: Any, new: Any) -> bool:
+    return bool(old.spec.volumes) and bool(claim_names(pod))
 
 
 def _capacity_grew(pod: Pod, old: Any, new: Any) -> bool:

@@ -47,10 +47,10 @@ class NodeVolumeLimits(VolumePlugin):
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
-            WakeUp(CSI_NODE, Action.ADD),
+            WakeUp(CSI_NODE, Action.ADD | Action.DELETE),
             WakeUp(CSI_NODE, Action.UPDATE, _limit_grew),
             WakeUp(POD, Action.DELETE, _volumes_freed),
-            WakeUp(CLAIM, Action.ADD, names_claim),
+            WakeUp(CLAIM, Action.ADD | Action.UPDATE, names_claim),
             WakeUp(ATTACHMENT, Action.DELETE, _may_detach),
         )
 
@@ -162,8 +162,8 @@ class _Limits(Prepared):
 
 
 def _limit_grew(pod: Pod, old: Any, new: Any) -> bool:
-    before = limits_of(old)
-    return any(limit > before.get(driver, 0) for driver, limit in limits_of(new).items())
+    before, after = limits_of(old), limits_of(new)
+    return any(limit > before.get(driver, 0) for driver, limit in after.items()) or not before.keys() <= after.keys()
 
 
 def _volumes_freed(pod: Pod, old: Any, new: Any) -> bool:

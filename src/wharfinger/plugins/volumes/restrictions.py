@@ -47,7 +47,8 @@ class VolumeRestrictions(VolumePlugin):
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
             WakeUp(POD, Action.DELETE, _volume_freed),
-            WakeUp(NODE, Action.ADD),
+            # The pods on a node that is gone are no longer counted.
+            WakeUp(NODE, Action.ADD | Action.DELETE),
             WakeUp(CLAIM, Action.ADD, _names_claim),
         )
 
@@ -174,9 +175,10 @@ def _names_claim(pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _volume_freed(pod: Pod, old: Any, new: Any) -> bool:
-    if old.metadata.namespace != pod.metadata.namespace:
-        return False
-    return conflict(disks_of(pod), disks_of(old)) or not set(_named_claims(pod)).isdisjoint(_named_claims(old))
+    if conflict(disks_of(pod), disks_of(old)):
+        return True
+    same = old.metadata.namespace == pod.metadata.namespace
+    return same and not set(_named_claims(pod)).isdisjoint(_named_claims(old))
 
 
 plugins = (VolumeRestrictions,)

@@ -60,7 +60,7 @@ class ReservationSystem(System):
         }
 
     def reviewers(self, context: AdmissionContext) -> SystemReviewers | None:
-        from wharfinger.systems.reservation.admission.quota import stored_reviewers
+        from wharfinger.systems.reservation.admission.stored import stored_reviewers
 
         return stored_reviewers(context)
 

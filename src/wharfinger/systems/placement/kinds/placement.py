@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError, invalid
@@ -33,6 +34,8 @@ from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, OCM
 from wharfinger.systems.placement.rules.extras import parse_extras
 
 V1ALPHA1 = f"{OCM}/v1alpha1"
+WRITTEN = "wharfinger.dev/v1alpha1-lists"
+"""Annotation of a Placement: lists of its spec as they were written in v1alpha1, by path."""
 _KEY = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
@@ -376,19 +379,105 @@ def _validate_placement(document: Document, old: Document | None) -> list[FieldE
 
 
 def convert_placement(document: Document, version: str) -> Document:
-    """Converts a Placement between versions; only field names of prioritizers differ."""
+    """Converts a Placement between versions; only field names of prioritizers differ.
+
+    v1alpha1 has several spellings of one prioritizer, and items of lists get defaults. Lists that would be read back
+    differently than they were written are kept in an annotation, which v1alpha1 does not show."""
     if _version_of(document) == version:
         return document
     converted = copy.deepcopy(document)
-    converted["apiVersion"] = f"{OCM}/{version}"
+    if version == "v1alpha1":
+        written = _written_lists(converted)
+        _rename(converted, version)
+        return _as_written(converted, written)
+    _drop_written(converted)
+    _rename(converted, version)
+    if differing := _differing_lists(document, converted):
+        metadata = converted["metadata"]
+        text = msgspec.json.encode(differing).decode()
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), WRITTEN: text}
+    return converted
+
+
+def _rename(document: Document, version: str) -> None:
+    document["apiVersion"] = f"{OCM}/{version}"
     # Conversion runs before validation, so it must tolerate malformed documents.
-    spec = converted.get("spec")
+    spec = document.get("spec")
     policy = spec.get("prioritizerPolicy") if isinstance(spec, dict) else None
     configurations = policy.get("configurations") if isinstance(policy, dict) else None
     for configuration in configurations if isinstance(configurations, list) else ():
         if isinstance(configuration, dict) and isinstance(configuration.get("scoreCoordinate"), dict | None):
             (_to_old if version == "v1alpha1" else _to_new)(configuration)
-    return converted
+
+
+def _lists(value: Any, path: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The lists of objects in a spec by path."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        here = f"{path}.{name}" if path else name
+        if isinstance(inner, list) and any(isinstance(item, dict) for item in inner):
+            yield here, inner
+        yield from _lists(inner, here)
+
+
+def _differing_lists(old: Document, new: Document) -> dict[str, list[Any]]:
+    """Lists of a v1alpha1 document that would read differently once it is stored."""
+    if not isinstance(old.get("spec"), dict) or not isinstance(new.get("metadata"), dict):
+        return {}
+    shown = copy.deepcopy(new)
+    try:
+        _default_placement(shown)
+        _rename(shown, "v1alpha1")
+    except (TypeError, ValueError, AttributeError):
+        return {}  # malformed: refused by validation
+    read = dict(_lists(shown["spec"]))
+    return {path: written for path, written in _lists(old["spec"]) if read.get(path) != written}
+
+
+def _written_lists(document: Document) -> dict[str, list[Any]]:
+    """The lists that the annotation of a stored document keeps; removes the annotation."""
+    text = _drop_written(document)
+    try:
+        return msgspec.json.decode(text, type=dict[str, list[Any]]) if text else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _drop_written(document: Document) -> str:
+    metadata = document.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict) or WRITTEN not in annotations:
+        return ""
+    text = annotations.pop(WRITTEN)
+    if not annotations:
+        del document["metadata"]["annotations"]
+    return text if isinstance(text, str) else ""
+
+
+def _as_written(shown: Document, written: dict[str, list[Any]]) -> Document:
+    """A v1alpha1 document with its lists as they were written, if they still mean what is stored."""
+    if not written:
+        return shown
+    candidate = copy.deepcopy(shown)
+    for path, items in written.items():
+        *parents, name = path.split(".")
+        owner: Any = candidate.get("spec")
+        for parent in parents:
+            owner = owner.get(parent) if isinstance(owner, dict) else None
+        if not isinstance(owner, dict):
+            return shown
+        owner[name] = items
+    return candidate if _meaning(candidate) == _meaning(shown) else shown
+
+
+def _meaning(document: Document) -> Any:
+    """The spec of a v1alpha1 document as it is stored; None if it is malformed."""
+    stored = copy.deepcopy(document)
+    try:
+        _rename(stored, "v1beta1")
+        _default_placement(stored)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return stored.get("spec")
 
 
 def _to_new(configuration: dict[str, Any]) -> None:

@@ -3,31 +3,33 @@ Once a pod uses a reservation, the pod is charged for its share instead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Protocol
 
-from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.quota import QuotaExtension
 from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
-from wharfinger.api.resources import Amounts, requests_nano
+from wharfinger.api.resources import Amounts
 from wharfinger.api.selectors import BadSelector
-from wharfinger.api.views import Pod, ResourceQuota, decode, view
+from wharfinger.api.views import Node, Pod, ResourceQuota, decode, view
 from wharfinger.api.views.pods import Container, PodSpec, ResourceRequirements
+from wharfinger.systems.reservation.admission.resizing import stored_pods_on
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.owners import compile_owners, owned_by
 from wharfinger.systems.reservation.rules.reservations import (
     BadReservation,
-    allocation_of,
     template_of,
+    uses,
     wanted_quantities,
 )
-from wharfinger.systems.reservation.settings import ReservationSettings
+from wharfinger.systems.reservation.rules.shares import ReservedShare, free_on, shares_of
+from wharfinger.systems.reservation.rules.usable import can_use
 
 
 def charged_namespace(reservation: Reservation) -> str:
@@ -37,14 +39,23 @@ def charged_namespace(reservation: Reservation) -> str:
         return "default"
 
 
-Find = Callable[[str, str], Pod | None]
-"""Looks up a pod by namespace and name."""
+class ClusterLookup(Protocol):
+    """The objects that decide whether a pod can use a reservation."""
+
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def node(self, name: str) -> Node | None: ...
+
+    def pods_on(self, node: str) -> Iterable[Pod]: ...
 
 
-def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, find: Find) -> Amounts:
+def reserved(
+    reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, lookup: ClusterLookup
+) -> Amounts:
     """Quota usage of the reservations in a namespace, by quota resource name. `pods` are the pods of the namespace;
     consumers in other namespaces are looked up from the status of the reservation."""
-    found = [each for each in reservations if not each.ended and charged_namespace(each) == namespace]
+    known = list(reservations)
+    found = [each for each in known if not each.ended and charged_namespace(each) == namespace]
     if not found:
         return {}
     running = [pod for pod in pods if not pod.terminal]
@@ -57,40 +68,55 @@ def reserved(reservations: Iterable[Reservation], pods: Iterable[Pod], namespace
         elsewhere = [
             pod
             for owner in reservation.status.current_owners
-            if owner.namespace != namespace and (pod := find(owner.namespace, owner.name)) is not None
+            if owner.namespace != namespace and (pod := lookup.pod(owner.namespace, owner.name)) is not None
         ]
-        left = _left(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
+        share = _share(reservation, [*running, *(pod for pod in elsewhere if not pod.terminal)])
+        if share is None:
+            continue
+        node = lookup.node(reservation.status.node_name) if reservation.holds else None
+        free = _free_on(node, known, lookup)
         for pod in _owners_among(reservation, waiting):
-            # An unscheduled owner is expected to use one reservation, so its requests are deducted from that one.
+            # An unscheduled owner that can use the reservation is expected to, so it is charged instead of it.
+            if not can_use(pod, share, node, free):
+                continue
             waiting.remove(pod)
-            for name, amount in requests_nano(pod).items():
-                if name in left:
-                    left[name] -= amount
-            if reservation.once or not any(amount > 0 for amount in left.values()):
+            share.add(pod)
+            if reservation.once or not any(share.unused(name) for name in share.reserved):
                 break
-        for name, amount in left.items():
-            if amount > 0:
+        for name in share.reserved:
+            if amount := share.unused(name):
                 total[name] = total.get(name, 0) + amount
     return _quota_names(total)
 
 
-def _left(reservation: Reservation, pods: Iterable[Pod]) -> Amounts:
-    """What the reservation holds, or will hold according to its template, minus what pods use."""
+def _free_on(node: Node | None, reservations: Sequence[Reservation], lookup: ClusterLookup) -> Callable[[], Amounts]:
+    """What is free on a node, computed when it is needed, which is rare."""
+
+    @cache
+    def free() -> Amounts:
+        if node is None:
+            return {}
+        name = node.metadata.name
+        pods = [pod for pod in lookup.pods_on(name) if not pod.terminal]
+        holding = (each for each in reservations if each.holds and each.status.node_name == name)
+        return free_on(node, pods, shares_of(holding, pods).values())
+
+    return free
+
+
+def _share(reservation: Reservation, pods: Iterable[Pod]) -> ReservedShare | None:
+    """What the reservation holds, or will hold according to its template, and what pods use; None if that is known not
+    to be charged."""
     try:
-        left = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
+        held = {name: parse_nano(quantity) for name, quantity in wanted_quantities(reservation).items()}
         for name, quantity in reservation.status.allocatable.items() if reservation.holds else ():
-            left[name] = max(left.get(name, 0), parse_nano(quantity))
+            held[name] = max(held.get(name, 0), parse_nano(quantity))
     except (BadReservation, BadQuantity):
-        return {}
-    for pod in pods:
-        record = allocation_of(pod.metadata) if pod.spec.node_name else None
-        if record is not None and record.uid == reservation.metadata.uid:
-            if reservation.once:
-                return {}  # used up: the remainder is about to be released
-            for name, amount in requests_nano(pod).items():
-                if name in left:
-                    left[name] -= amount
-    return left
+        return None
+    consumers = [pod for pod in pods if uses(pod) == reservation.metadata.uid]
+    if consumers and reservation.once:
+        return None  # used up: the remainder is about to be released
+    return ReservedShare(reservation, consumers, held)
 
 
 def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
@@ -110,14 +136,12 @@ def _quota_names(amounts: Mapping[str, int]) -> Amounts:
     return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
 
 
-class ReservedQuotaLookup(Protocol):
+class ReservedQuotaLookup(ClusterLookup, Protocol):
     """The objects that quota decisions for reservations depend on."""
 
     def reservations(self) -> Iterable[Reservation]: ...
 
     def pods(self, namespace: str) -> Iterable[Pod]: ...
-
-    def pod(self, namespace: str, name: str) -> Pod | None: ...
 
     def quotas(self, namespace: str) -> Iterable[ResourceQuota]: ...
 
@@ -138,6 +162,13 @@ class StoredReservedQuota:
         kept = self._objects.peek(PODS, name, namespace)
         return None if kept is None else decode(kept.data, Pod)
 
+    def node(self, name: str) -> Node | None:
+        kept = self._objects.peek(NODES, name)
+        return None if kept is None else decode(kept.data, Node)
+
+    def pods_on(self, node: str) -> list[Pod]:
+        return stored_pods_on(self._objects, node)
+
     def quotas(self, namespace: str) -> list[ResourceQuota]:
         return [decode(kept.data, ResourceQuota) for kept in self._objects.scan(RESOURCE_QUOTAS, namespace)]
 
@@ -155,7 +186,7 @@ class ReservationQuotaReviewer:
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """Reserved amounts in a namespace, assuming that `pod` has been created."""
         pods = _with(self._lookup.pods(namespace), pod)
-        return reserved(self._lookup.reservations(), pods, namespace, self._lookup.pod)
+        return reserved(self._lookup.reservations(), pods, namespace, self._lookup)
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
@@ -164,8 +195,8 @@ class ReservationQuotaReviewer:
         namespace = charged_namespace(new)
         current, pods = list(self._lookup.reservations()), list(self._lookup.pods(namespace))
         others = [each for each in current if each.metadata.name != new.metadata.name]
-        after = reserved([*others, new], pods, namespace, self._lookup.pod)
-        before = reserved(current, pods, namespace, self._lookup.pod)
+        after = reserved([*others, new], pods, namespace, self._lookup)
+        before = reserved(current, pods, namespace, self._lookup)
         wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
         used = _pods_used(pods, self._now())
         rules.add(used, before)
@@ -185,7 +216,7 @@ class ReservedRoomReviewer:
         if request.object is None or request.operation != "CREATE" or request.subresource:
             return PASS
         pod, pods = view(request.object, Pod), list(self._lookup.pods(request.namespace))
-        kept = reserved(self._lookup.reservations(), _with(pods, pod), request.namespace, self._lookup.pod)
+        kept = reserved(self._lookup.reservations(), _with(pods, pod), request.namespace, self._lookup)
         wanted = {name: amount for name, amount in rules.pod_usage(pod, self._now()).items() if name in kept}
         if not wanted:
             return PASS
@@ -234,11 +265,3 @@ class ReservedQuota(QuotaExtension):
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         return self._reviewer.used(namespace, coming)
-
-
-def stored_reviewers(context: AdmissionContext) -> SystemReviewers | None:
-    """The quota reviewers for the embedded API server; None if reservations are not charged."""
-    if not context.configuration.of(ReservationSettings).charge_quota:
-        return None
-    reviewer = ReservationQuotaReviewer(StoredReservedQuota(context.objects), context.now)
-    return SystemReviewers(final=[reviewer], quota=ReservedQuota(reviewer))

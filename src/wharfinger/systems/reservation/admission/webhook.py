@@ -1,5 +1,5 @@
-"""ResourceQuota for reservations on a real cluster, if enabled: keeps pods from using quota that is reserved. The
-cluster's own quota still limits what pods use."""
+"""Reservations in admission on a real cluster: resizes that would take reserved resources are refused, and, if enabled,
+pods that would use quota which is reserved. The cluster's own quota still limits what pods use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from wharfinger.admission.request import Request
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
-from wharfinger.api.views import Pod, ResourceQuota, view
+from wharfinger.api.errors import NotFound
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.views import Node, Pod, ResourceQuota, view
 from wharfinger.client.timers import SystemClock
 from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, ReservedRoomReviewer
+from wharfinger.systems.reservation.admission.resizing import RESIZE, GrowingPod
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
@@ -25,6 +28,8 @@ class WatchedReservedQuota:
     def __init__(self, context: WebhookContext) -> None:
         self._pods = context.informers.of(PODS, Pod)
         self._by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
+        self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
+        self._nodes = context.informers.of(NODES, Node)
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
@@ -56,6 +61,12 @@ class WatchedReservedQuota:
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._pods.get(name, namespace)
 
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pods_on(self, node: str) -> Iterable[Pod]:
+        return self._by_node.get(node)
+
     def quotas(self, namespace: str) -> Iterable[ResourceQuota]:
         found = (quota for quota in self._quotas if quota.metadata.namespace == namespace)
         return sorted(found, key=lambda quota: quota.metadata.name)
@@ -80,5 +91,42 @@ class ReservationQuotaHandler(WebhookHandler):
         return Answer(review)
 
 
+class ResizeHandler(WebhookHandler):
+    """Refuses in-place resizes that would take reserved resources."""
+
+    name = "reservation-resize"
+    order = 210  # after the quota of reservations
+    rules = (Rule("", (f"{PODS.plural}/{RESIZE}",), ("UPDATE",)),)
+
+    def __init__(self, context: WebhookContext) -> None:
+        self._client = context.client
+        self._honour_ignored = context.configuration.of(ReservationSettings).honour_ignored_label
+        self._reservations = context.informers.of(RESERVATIONS, Reservation)
+        self._reservations.optional = True
+        self._admitted: dict[ObjectKey, tuple[float, Pod]] = {}  # pods that were just resized, with the end of the lag
+
+    async def review(self, request: Request, *, mutating: bool) -> Answer:
+        growing = GrowingPod.of(request, honour_ignored=self._honour_ignored)
+        holding = [] if growing is None else growing.holding(self._reservations)
+        if growing is None or not holding:
+            return Answer()
+        # Resizes are rare: reading the pods of one node costs less than a cache of all pods.
+        try:
+            node = await self._client.get(NODES, growing.node_name, view=Node)
+        except NotFound:
+            return Answer()
+        page = await self._client.list(PODS, field_selector=f"spec.nodeName={growing.node_name}", view=Pod)
+        now = asyncio.get_running_loop().time()
+        self._admitted = {key: item for key, item in self._admitted.items() if item[0] > now}
+        pods = [self._admitted.get(pod.metadata.key, (0.0, pod))[1] for pod in page.items]
+        review = growing.review(request, node, pods, holding)
+        if review.denied is None and not request.dry_run:
+            self._admitted[growing.pod.metadata.key] = (now + WATCH_LAG_SECONDS, growing.pod)
+        return Answer(review)
+
+
 def handlers(context: WebhookContext) -> list[WebhookHandler]:
-    return [ReservationQuotaHandler(context)] if context.configuration.of(ReservationSettings).charge_quota else []
+    found: list[WebhookHandler] = [ResizeHandler(context)]
+    if context.configuration.of(ReservationSettings).charge_quota:
+        found.append(ReservationQuotaHandler(context))
+    return found

@@ -203,7 +203,7 @@ async def migrate(
     job = {
         "apiVersion": POD_MIGRATION_JOBS.api_version,
         "kind": POD_MIGRATION_JOBS.kind,
-        "metadata": {"generateName": f"{pod[:40]}-"},
+        "metadata": {"generateName": f"{pod[:40].rstrip('.-')}-"},
         "spec": spec,
     }
     created = await _create(client, POD_MIGRATION_JOBS, job)

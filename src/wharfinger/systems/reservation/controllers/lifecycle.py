@@ -11,22 +11,23 @@ import logging
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
-from wharfinger.api.times import BadTime
+from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller
 from wharfinger.controllers.context import ControllerContext
-from wharfinger.systems.reservation.controllers.status import (
-    EXPIRED,
-    SUCCEEDED,
-    ReservationUse,
-    deletable_at,
-    use_of,
-    used,
-)
+from wharfinger.systems.reservation.controllers.status import ReservationUse, deletable_at, stops_at, use_of, used
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
-from wharfinger.systems.reservation.rules.reservations import PREEMPTOR, BadReservation, expires_at, uses
+from wharfinger.systems.reservation.rules.conditions import EXPIRED, SUCCEEDED, probed_condition, with_condition
+from wharfinger.systems.reservation.rules.reservations import (
+    GUARANTEE_SLACK,
+    PREEMPTOR,
+    BadReservation,
+    allocation_of,
+    expires_at,
+    is_guarantee,
+    uses,
+)
 from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ class ReservationController(Controller[str]):
         self._pods = context.informers.of(PODS, Pod)
         self._nodes = context.informers.of(NODES, Node)
         self._by_use = self._pods.index("reservation used", lambda pod: [uid] if (uid := uses(pod)) else [])
+        self._by_record = self._pods.index("reservation recorded", _recorded)
+        self._terminating_on = self._pods.index(
+            "terminating on node", lambda pod: [pod.spec.node_name] if pod.terminating else []
+        )
         self._by_node = self._reservations.index(
             "node", lambda each: [each.status.node_name] if each.status.node_name else []
         )
@@ -107,11 +112,30 @@ class ReservationController(Controller[str]):
         if moment is None:
             return False
         now = self._context.now()
+        # A guarantee is renewed before its deadline, so that some of the slack is left when the victims have stopped.
+        renewal = moment - GUARANTEE_SLACK / 2 if is_guarantee(reservation) else moment
+        if now > renewal and await self._renew(reservation, now):
+            return False
         if now <= moment:
             # A reservation expires only after the deadline, not exactly at it.
-            self.queue.add_after(reservation.metadata.name, moment - now + 0.001, background=True)
+            next_step = renewal if now <= renewal else moment
+            self.queue.add_after(reservation.metadata.name, next_step - now + 0.001, background=True)
             return False
         await self._fail(reservation, "reservation expired")
+        return True
+
+    async def _renew(self, reservation: Reservation, now: float) -> bool:
+        """Extend a preemption guarantee whose victims are still stopping; returns whether it was extended. Other
+        reservations are never extended."""
+        if not is_guarantee(reservation) or reservation.phase != "Waiting":
+            return False
+        ends = [stops_at(pod, now) for pod in self._terminating_on.get(reservation.status.node_name)]
+        if not ends:
+            return False
+        age = max(ends) - parse_time(reservation.metadata.creation_timestamp)
+        metadata = {"resourceVersion": reservation.metadata.resource_version, "uid": reservation.metadata.uid}
+        patch = {"metadata": metadata, "spec": {"ttl": f"{int(age + GUARANTEE_SLACK)}s"}}
+        await self._client.patch(RESERVATIONS, reservation.metadata.name, patch)
         return True
 
     async def _fail_without_node(self, reservation: Reservation) -> bool:
@@ -153,7 +177,10 @@ class ReservationController(Controller[str]):
         self._context.recorder.event(RESERVATIONS, reservation, "Warning", EXPIRED, message)
 
     async def _record_use(self, reservation: Reservation) -> None:
-        use = use_of(reservation, self._by_use.get(reservation.metadata.uid))
+        consumers = self._by_use.get(reservation.metadata.uid)
+        if reservation.once and not consumers:
+            consumers = self._by_record.get(reservation.metadata.uid)  # one that has finished already used it up, too
+        use = use_of(reservation, consumers)
         if use.is_stated(reservation):
             return
         if reservation.once and not use.owners:
@@ -191,3 +218,9 @@ class ReservationController(Controller[str]):
                 await self._client.delete(RESERVATIONS, reservation.metadata.name, uid=reservation.metadata.uid)
             except NotFound:
                 continue
+
+
+def _recorded(pod: Pod) -> list[str]:
+    """The uid of the reservation that a pod used, whether or not it has finished."""
+    found = allocation_of(pod.metadata) if pod.spec.node_name else None
+    return [] if found is None else [found.uid]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
-from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.registry import Document
-from wharfinger.api.views import Pod
+from wharfinger.api.views import Pod, PodDisruptionBudget
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob, Reservation
@@ -20,8 +20,8 @@ from wharfinger.systems.reservation.rules.conditions import probed_condition, wi
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 10.0  # delay before retrying an eviction blocked by a PodDisruptionBudget
-_EVICTION = "Eviction"
+RETRY_SECONDS = 10.0  # delay before retrying a blocked eviction, unless a PodDisruptionBudget changes before
+_EVICTION, _BLOCKED = "Eviction", "EvictionBlocked"
 
 Passed = tuple[str, str]
 """A completed step: the type of its condition and the message."""
@@ -42,6 +42,8 @@ class PodMigrationController(ContextController[str]):
             self._reservation_changed, lambda old, new: self._reservation_changed(new), self._reservation_changed
         )
         self._pods.add_handler(on_delete=self._pod_deleted)
+        budgets = context.informers.of(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
+        budgets.add_handler(None, lambda old, new: self._budget_changed(new), self._budget_changed)
 
     def _enqueue(self, job: PodMigrationJob) -> None:
         self.queue.add(job.metadata.name)
@@ -53,6 +55,11 @@ class PodMigrationController(ContextController[str]):
     def _pod_deleted(self, pod: Pod) -> None:
         for job in self._by_pod.get(pod.metadata.key):
             self.queue.add(job.metadata.name)
+
+    def _budget_changed(self, budget: PodDisruptionBudget) -> None:
+        for job in self._jobs:
+            if job.status.status == _BLOCKED and job.spec.pod_ref.namespace == budget.metadata.namespace:
+                self.queue.add(job.metadata.name)
 
     # -- reconciling a job
 
@@ -210,8 +217,8 @@ class PodMigrationController(ContextController[str]):
         except NotFound:
             pass
         except TooManyRequests as error:
-            await self._progress(job, "EvictionBlocked", str(error), condition_type=_EVICTION, node=node)
-            self.queue.add_after(job.metadata.name, max(RETRY_SECONDS, error.retry_after or 0.0))
+            await self._progress(job, _BLOCKED, str(error), condition_type=_EVICTION, node=node)
+            self.queue.add_after(job.metadata.name, max(RETRY_SECONDS, error.retry_after or 0.0), background=True)
             return
         reference = {"namespace": metadata["namespace"], "name": metadata["name"]}
         message = f"pod {reference['namespace']}/{reference['name']} evicted from node {pod['spec'].get('nodeName')}"

@@ -3,7 +3,7 @@ controller does not count them. Inactive unless `reservation.chargeQuota` is set
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -11,9 +11,9 @@ from wharfinger.admission.quota import QuotaExtension
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.resources import Amounts
-from wharfinger.api.views import Pod, ResourceQuota
+from wharfinger.api.views import Node, Pod, ResourceQuota
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
@@ -25,6 +25,24 @@ RESERVED = "wharfinger.dev/reserved"
 """The annotation: a JSON object of amounts by quota resource name."""
 
 
+class WatchedCluster:
+    """A lookup over the informer caches."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._pods = context.informers.of(PODS, Pod)
+        self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
+        self._nodes = context.informers.of(NODES, Node)
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        return self._pods.get(name, namespace)
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pods_on(self, node: str) -> Iterable[Pod]:
+        return self._by_node.get(node)
+
+
 class ReservedQuotaController(ContextController[ObjectKey]):
     name = "reservedquota"
 
@@ -32,6 +50,7 @@ class ReservedQuotaController(ContextController[ObjectKey]):
         super().__init__(context)
         if not context.configuration.of(ReservationSettings).charge_quota:
             return
+        self._cluster = WatchedCluster(context)
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._pods = context.informers.of(PODS, Pod)
         self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
@@ -48,7 +67,7 @@ class ReservedQuotaController(ContextController[ObjectKey]):
         taken = {}
         if not rules.is_scoped(quota):
             pods = self._pods_by_namespace.get(namespace)
-            amounts = reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space))
+            amounts = reserved(self._reservations, pods, namespace, self._cluster)
             taken = {name: rules.shown(name, amounts[name]) for name in sorted(quota.spec.hard) if name in amounts}
         text = msgspec.json.encode(taken).decode() if taken else None
         if text == quota.metadata.annotations.get(RESERVED):
@@ -87,6 +106,7 @@ class WatchedReservations(QuotaExtension):
 
     def __init__(self, context: ControllerContext, changed: Callable[[str | None], None]) -> None:
         self._changed = changed
+        self._cluster = WatchedCluster(context)
         self._pods = context.informers.of(PODS, Pod)
         self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
@@ -96,7 +116,7 @@ class WatchedReservations(QuotaExtension):
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         pods = self._pods_by_namespace.get(namespace)
-        return reserved(self._reservations, pods, namespace, lambda space, name: self._pods.get(name, space))
+        return reserved(self._reservations, pods, namespace, self._cluster)
 
     def _reservation_changed(self, changed: Reservation) -> None:
         self._changed(charged_namespace(changed))

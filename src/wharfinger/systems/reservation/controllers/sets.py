@@ -11,13 +11,13 @@ from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
-from wharfinger.api.times import format_time, parse_duration, parse_time
+from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import ObjectMeta, view
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationSpec
-from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS
+from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS, ttl_seconds
 
 SET_LABEL = "wharfinger.dev/reservation-set"
 _SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
@@ -86,7 +86,7 @@ def expiry(document: Document) -> tuple[str, float | None]:
     spec, created = document["spec"], parse_time(document["metadata"]["creationTimestamp"])
     moments = []
     if spec.get("ttl") is not None or not spec.get("expires"):
-        ttl = parse_duration(spec.get("ttl") or DEFAULT_TTL)
+        ttl = ttl_seconds(DEFAULT_TTL if spec.get("ttl") is None else spec["ttl"])
         if ttl == 0:
             return "", None
         moments.append(created + ttl)

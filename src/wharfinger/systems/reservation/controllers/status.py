@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests_nano
-from wharfinger.api.times import parse_time
+from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import Pod
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.conditions import EXPIRED, SUCCEEDED
 from wharfinger.systems.reservation.rules.reservations import written
 
 PODS = "pods"
-SUCCEEDED, EXPIRED = "Succeeded", "Expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +71,11 @@ def deletable_at(reservation: Reservation, keep_seconds: float, *, node_missing:
     if node_missing:
         return 0.0
     return parse_time(ready.last_transition_time) + keep_seconds if ready.last_transition_time else None
+
+
+def stops_at(pod: Pod, now: float) -> float:
+    """When a terminating pod should have stopped, which is not before now."""
+    try:
+        return max(parse_time(pod.metadata.deletion_timestamp or ""), now)
+    except BadTime:
+        return now

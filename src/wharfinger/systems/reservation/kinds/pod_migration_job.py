@@ -7,12 +7,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import field
 
-from wharfinger.api.fields import FieldError, invalid, required
+from wharfinger.api.fields import FieldError, required
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schema.models import ATOMIC, PRESERVED, Model, defaulter, doc, kind_schema, validator
-from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.systems.reservation.kinds.names import KOORDINATOR, POD_MIGRATION_JOBS
-from wharfinger.systems.reservation.kinds.reservation import ObjectReferenceModel, ReservationConditionModel
+from wharfinger.systems.reservation.kinds.reservation import (
+    ObjectReferenceModel,
+    ReservationConditionModel,
+    ttl_faults,
+    write_ttl_as_text,
+)
 
 
 class ReservationOptionsModel(Model):
@@ -31,7 +35,7 @@ class PodMigrationJobSpecModel(Model):
 
     pod_ref: Annotated[ObjectReferenceModel, doc("The pod to migrate.")]
     paused: Annotated[bool, doc("Suspends the migration until set to false.")] = False
-    ttl: Annotated[str, doc("How long the migration may take; 0 means no limit.")] = "5m"
+    ttl: Annotated[str | int, doc("How long the migration may take; 0 means no limit.")] = "5m"
     mode: Annotated[
         Literal["ReservationFirst", "EvictDirectly"], doc("Whether room is reserved before the pod is evicted.")
     ] = "ReservationFirst"
@@ -58,6 +62,10 @@ class PodMigrationJobModel(Model):
     status: PodMigrationJobStatusModel | None = None
 
 
+def _fill(document: Document) -> None:
+    write_ttl_as_text(document.get("spec"))
+
+
 def _begin(document: Document) -> None:
     document["status"] = {"phase": "Pending"}
 
@@ -68,11 +76,7 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     for name in ("namespace", "name"):
         if not reference.get(name):
             yield required(f"spec.podRef.{name}")
-    try:
-        if parse_duration(spec["ttl"]) < 0:
-            yield invalid("spec.ttl", spec["ttl"], "must not be negative")
-    except BadTime as error:
-        yield invalid("spec.ttl", spec["ttl"], str(error))
+    yield from ttl_faults(spec["ttl"], "spec.ttl")
 
 
 KIND = Kind(
@@ -94,7 +98,7 @@ KIND = Kind(
         Column("NewPod", "status.podRef.name"),
         Column("TTL", "spec.ttl", priority=1),
     ),
-    default=defaulter(PodMigrationJobModel),
+    default=defaulter(PodMigrationJobModel, _fill),
     prepare_create=_begin,
     validate=validator(PodMigrationJobModel, _faults),
     schema=lambda version: kind_schema(PodMigrationJobModel),

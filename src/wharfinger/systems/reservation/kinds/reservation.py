@@ -23,7 +23,7 @@ from wharfinger.api.schema.models import (
     validator,
 )
 from wharfinger.api.selectors import LabelSelector
-from wharfinger.api.times import BadTime, parse_duration
+from wharfinger.api.times import BadTime
 from wharfinger.api.validation.scheduling import taints_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.api.views.base import view
@@ -33,12 +33,14 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import (
     DEFAULT_TTL,
     INNER,
+    LONGEST_TTL,
     RESIZE,
     RESTRICTED_OPTIONS,
     BadReservation,
     annotated_names,
     annotated_quantities,
     template_of,
+    ttl_seconds,
     wanted_quantities,
 )
 
@@ -113,7 +115,8 @@ class ReservationSpecModel(Model):
         doc("The pods that may use the reservation; a pod must match at least one entry."),
     ]
     ttl: (
-        Annotated[str, doc("Lifetime from creation; defaults to 24h if expires is not set. 0 disables expiry.")] | None
+        Annotated[str | int, doc("Lifetime from creation; defaults to 24h if expires is not set. 0 disables expiry.")]
+        | None
     ) = None
     expires: Annotated[Time, doc("Expiry time; if ttl is also set, the earlier one applies.")] | None = None
     pre_allocation: Annotated[bool, doc("Bind to a node that lacks free resources and wait until they are freed.")] = (
@@ -170,6 +173,13 @@ def fill(document: Document) -> None:
     # `expires` and `ttl` both apply if both are set, so the default ttl is added only if neither is set.
     if isinstance(spec, dict) and spec.get("ttl") is None and spec.get("expires") is None:
         spec["ttl"] = DEFAULT_TTL
+    write_ttl_as_text(spec)
+
+
+def write_ttl_as_text(spec: Any) -> None:
+    """A ttl may be the number 0; clients of Koordinator read only text."""
+    if isinstance(spec, dict) and spec.get("ttl") == 0 and not isinstance(spec["ttl"], bool):
+        spec["ttl"] = "0s"
 
 
 def _begin(document: Document) -> None:
@@ -188,14 +198,22 @@ def reservation_spec_faults(spec: dict[str, Any], path: str) -> Iterator[FieldEr
     yield from _template_faults(spec, f"{path}.template")
     for index, owner in each(spec, "owners"):
         yield from label_selector_faults(owner.get("labelSelector"), f"{path}.owners[{index}].labelSelector")
-    ttl = spec.get("ttl")
-    if ttl is not None:
-        try:
-            if parse_duration(ttl) < 0:
-                yield invalid(f"{path}.ttl", ttl, "must not be negative")
-        except BadTime as error:
-            yield invalid(f"{path}.ttl", ttl, str(error))
+    yield from ttl_faults(spec.get("ttl"), f"{path}.ttl")
     yield from taints_faults(spec.get("taints") or (), f"{path}.taints")
+
+
+def ttl_faults(ttl: str | int | None, path: str) -> Iterator[FieldError]:
+    if ttl is None:
+        return
+    try:
+        seconds = ttl_seconds(ttl)
+    except BadTime as error:
+        yield invalid(path, ttl, str(error))
+        return
+    if seconds < 0:
+        yield invalid(path, ttl, "must not be negative")
+    elif seconds > LONGEST_TTL:
+        yield invalid(path, ttl, "must not be longer than 292 years; 0 disables expiry")
 
 
 def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:

@@ -45,7 +45,7 @@ class PreAllocationPolicy(View, frozen=True):
 class ReservationSpec(View, frozen=True):
     template: dict[str, Any] | None = None  # unvalidated; see `rules.reservations.template_of`
     owners: tuple[ReservationOwner, ...] = ()
-    ttl: str | None = None
+    ttl: str | int | None = None
     expires: str | None = None
     pre_allocation: bool = False
     pre_allocation_policy: PreAllocationPolicy | None = None
@@ -120,7 +120,7 @@ class ReservationAffinity(View, frozen=True):
 class PodMigrationJobSpec(View, frozen=True):
     pod_ref: ObjectReference = field(default_factory=ObjectReference)
     paused: bool = False
-    ttl: str = "5m"
+    ttl: str | int = "5m"
     mode: str = "ReservationFirst"
     reservation_options: dict[str, Any] | None = None
     delete_options: dict[str, Any] | None = None

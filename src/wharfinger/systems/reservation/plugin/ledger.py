@@ -80,6 +80,7 @@ class ReservationHolding:
         "reserved",
         "restricted",
         "scored",
+        "spent",
         "stand_in",
         "waiting",
     )
@@ -92,6 +93,7 @@ class ReservationHolding:
         self.owners = owners  # owner class; None if no pod can match
         self.number = number  # sequence number in the order first seen
         self.once = reservation.once
+        self.spent = False  # its only consumer has left already
         self.waiting = reservation.phase == "Waiting"
         self.order = order_of(reservation)
         self.created = _created(reservation)
@@ -126,18 +128,26 @@ class ReservationHolding:
     def policy(self) -> str:
         return self.reservation.spec.allocate_policy
 
-    def limit_to(self, tables: Tables, smaller: Quantities | None) -> None:
-        """Limit new consumers to the smaller size that is being written."""
-        if smaller is not None:
-            wanted = amounts(smaller)
-            self.consumer_limit = {
-                number: min(amount, wanted.get(tables.resource_names[number], 0))
-                for number, amount in self.reserved.items()
-            }
+    def limit_to(self, tables: Tables, promised: Quantities | None) -> None:
+        """Limit new consumers to what is written and will be written: growth counts only once it is written."""
+        if promised is None:
+            return
+        has, gets = amounts(self.reservation.status.allocatable), amounts(promised)
+        names = tables.resource_names
+        self.consumer_limit = {
+            number: min(has.get(names[number], 0), gets.get(names[number], 0)) for number in self.reserved
+        }
+        if self.pods_limit is not None:
+            self.pods_limit = min(has.get(PODS, 0), gets.get(PODS, 0))
 
     def usable(self) -> bool:
         """Whether it accepts another consumer, regardless of size."""
-        return not (self.waiting or self.reservation.terminating or (self.once and self.consumers))
+        return not (self.waiting or self.reservation.terminating or self.used_up)
+
+    @property
+    def used_up(self) -> bool:
+        """Whether its only consumer is there, or has left again."""
+        return self.once and (self.spent or bool(self.consumers))
 
     def charge(self) -> Charge:
         """What the stand-in requests: the part that consumers do not use."""
@@ -216,6 +226,8 @@ class ReservationLedger:
         self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by reservation uid, known or not
         self._uses = tables.stand_in_users.on_nodes
         self._assumed = tables.stand_in_users.assumed
+        self.spent: dict[str, ObjectMeta] = {}  # by uid: the consumer that left before the reservation was Succeeded
+        self.gave_back = False  # whether room was freed by adoption since `ReservationItems.wakes`
         self._promised: dict[str, Quantities] = {}  # by uid: new sizes being written
         self._first_seen = 0
         self._node_position = 0
@@ -234,6 +246,8 @@ class ReservationLedger:
             self._tables.changed(listeners=True)
         self.reservations[uid] = reservation
         old = self.holdings.get(uid)
+        if not reservation.holds or not reservation.once:
+            self.spent.pop(uid, None)
         if not reservation.holds:
             if old is not None:
                 self._release(old)
@@ -244,6 +258,7 @@ class ReservationLedger:
         owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
         new = ReservationHolding(self._tables, reservation, self._quantities(reservation), owners, number)
         new.limit_to(self._tables, self._promised.get(uid))
+        new.spent = uid in self.spent
         if old is not None:
             self._leave_class(old)
         self.holdings[uid] = self.by_number[number] = new
@@ -252,6 +267,8 @@ class ReservationLedger:
         self._tables.changed(keys=True)
         for pod in self._consumers.get(uid, {}).values():
             self._count(new, pod)
+        if old is None and new.consumers:
+            self.gave_back = True  # pods that it adopted were counted beside it until now
         new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
         self._tables.add_pod(new.stand_in)
         self.log.append(number)
@@ -260,6 +277,7 @@ class ReservationLedger:
         uid = reservation.metadata.uid
         self.reservations.pop(uid, None)
         self._promised.pop(uid, None)
+        self.spent.pop(uid, None)
         holding = self.holdings.get(uid)
         if holding is not None:
             self._release(holding)
@@ -389,6 +407,7 @@ class ReservationLedger:
         self._end_use(pod)
         if uid is not None:
             self._start_use(pod, uid)
+            self.gave_back = True  # adopted: it was counted beside the reservation until now
 
     def _log(self, pod: PodOnNode) -> None:
         holding = self.holdings.get(pod.pod.metadata.uid)
@@ -424,6 +443,8 @@ class ReservationLedger:
             for number, amount in taken.items():
                 holding.allocated[number] -= amount
             holding.scored = (holding.scored[0] - pod.nonzero[0], holding.scored[1] - pod.nonzero[1])
+            if holding.once and not pod.assumed:
+                holding.spent, self.spent[uid] = True, pod.pod.metadata
             self._recharge(holding)
 
     def _count(self, holding: ReservationHolding, pod: PodOnNode) -> None:
@@ -460,6 +481,22 @@ class ReservationLedger:
         return all(
             amount + held.get(number, 0) <= tables.allocatable[number].cells[row]
             for number, amount in tables.charge_of(asked)
+        )
+
+    def fits_without_terminating(self, holding: ReservationHolding) -> bool:
+        """Whether a Waiting reservation fits once the terminating pods on its row are gone. What consumers free goes to
+        their reservations."""
+        tables, row = self._tables, holding.row
+        if row < 0:
+            return False
+        leaving: Numbers = {}
+        for pod in tables.pods_on[row].values():
+            if pod.terminating and pod.key not in self._uses and not is_reservation(pod.pod):
+                for number, amount in pod.charge:
+                    leaving[number] = leaving.get(number, 0) + amount
+        return all(
+            tables.requested[number].cells[row] - leaving.get(number, 0) <= tables.allocatable[number].cells[row]
+            for number in holding.reserved
         )
 
     def policies_on(self, row: int) -> Iterable[str]:

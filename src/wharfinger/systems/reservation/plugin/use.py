@@ -143,7 +143,7 @@ class Using(Prepared, Overlays):
 
     def _matches(self, holding: ReservationHolding, row: int) -> bool:
         """Whether the pod may use the holding. Sizes are checked only for an exact match."""
-        if holding.waiting or (holding.once and holding.consumers):
+        if holding.waiting or holding.used_up:
             return False
         demands = self._demands
         for name in demands.exact:

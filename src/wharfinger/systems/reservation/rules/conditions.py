@@ -8,6 +8,8 @@ from wharfinger.api.conditions import condition_document, new_condition, set_con
 from wharfinger.api.registry import Document
 from wharfinger.api.views.meta import Condition
 
+SUCCEEDED, EXPIRED = "Succeeded", "Expired"  # reasons of Ready=False, after which a reservation is deleted in time
+
 
 def probed_condition(type: str, status: bool, reason: str, message: str, now: float) -> Document:
     condition = new_condition(type, status, reason, message, now)

@@ -7,10 +7,10 @@ from typing import Any
 
 from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
-from wharfinger.api.times import parse_duration, parse_time
+from wharfinger.api.times import parse_time
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
-from wharfinger.systems.reservation.rules.reservations import ORDER
+from wharfinger.systems.reservation.rules.reservations import ORDER, ttl_seconds
 
 LOWEST_ORDER = "1"  # the lowest valid value of the order label
 ABORT = "wharfinger.dev/abort"
@@ -24,7 +24,7 @@ _NOT_COPIED = ("nodeName", "hostname", "subdomain", "ephemeralContainers", "prio
 
 
 def deadline(job: PodMigrationJob) -> float | None:
-    ttl = parse_duration(job.spec.ttl)
+    ttl = ttl_seconds(job.spec.ttl)
     return parse_time(job.metadata.creation_timestamp) + ttl if ttl else None
 
 
@@ -63,9 +63,7 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
     spec.setdefault("allocateOnce", True)
     if not spec.get("expires"):
         # The reservation outlives the job, so that the job times out first and reports the reason.
-        spec.setdefault(
-            "ttl", "0s" if parse_duration(job.spec.ttl) == 0 else f"{int(parse_duration(job.spec.ttl)) + 60}s"
-        )
+        spec.setdefault("ttl", "0s" if ttl_seconds(job.spec.ttl) == 0 else f"{int(ttl_seconds(job.spec.ttl)) + 60}s")
     return {
         "apiVersion": RESERVATIONS.api_version,
         "kind": RESERVATIONS.kind,
@@ -73,11 +71,20 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
             **metadata,
             "name": reservation_name(job),
             # The replacement may match other reservations as well; the order label makes it prefer this one.
-            "labels": {ORDER: LOWEST_ORDER, **(metadata.get("labels") or {}), JOB_LABEL: job.metadata.name},
+            "labels": {
+                ORDER: LOWEST_ORDER,
+                **(metadata.get("labels") or {}),
+                JOB_LABEL: label_value(job.metadata.name),
+            },
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,
     }
+
+
+def label_value(name: str) -> str:
+    """The beginning of a name that is a valid label value."""
+    return name[:63].rstrip("-._")
 
 
 def unmovable(pod: Document) -> str:

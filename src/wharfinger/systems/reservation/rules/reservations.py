@@ -41,6 +41,7 @@ RESERVATION_NODE = f"{DOMAIN}/reservation-node"
 
 RESERVATION = "Reservation"
 DEFAULT_TTL = "24h"
+LONGEST_TTL = (1 << 63) / 1e9  # seconds; a Go duration cannot be longer
 MAX_PRIORITY = (1 << 31) - 1
 FOREIGN_NAMES = ("", "default-scheduler", "koord-scheduler")
 """Scheduler names in a template that select the default profile even if no profile has that name."""
@@ -58,13 +59,18 @@ def expires_at(reservation: Reservation) -> float | None:
     spec = reservation.spec
     moments = []
     if spec.ttl is not None or not spec.expires:
-        ttl = parse_duration(spec.ttl or DEFAULT_TTL)
+        ttl = ttl_seconds(DEFAULT_TTL if spec.ttl is None else spec.ttl)
         if ttl == 0:
             return None
         moments.append(parse_time(reservation.metadata.creation_timestamp) + ttl)
     if spec.expires:
         moments.append(parse_time(spec.expires))
     return min(moments)
+
+
+def ttl_seconds(ttl: str | int) -> float:
+    """The seconds of a ttl: a duration, or the number 0. Raises BadTime."""
+    return parse_duration(str(ttl))
 
 
 def expired(reservation: Reservation, now: float) -> bool:
@@ -244,6 +250,8 @@ def _sized(spec: Any, quantities: Quantities) -> Any:
 
 
 # -- preemption guarantees
+
+GUARANTEE_SLACK = 60.0  # seconds that a guarantee lasts beyond the time that its victims may take to stop
 
 
 def guarantee_name(uid: str) -> str:

@@ -6,7 +6,9 @@ preemption can reserve the room that victims free (`guarantees`). Everything els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
@@ -44,6 +46,7 @@ class ReservationItems(Schedulable):
         self._guarantees = Guarantees(context.client, engine.tables, self._ledger, self._reservations)
         self._acting = False  # synced, and this scheduler is the leader
         self._reported: dict[str, tuple[str, str]] = {}  # by uid: last reason and message
+        self._nominated: dict[str, str] = {}  # by uid: the node on which pods are evicted for it
         self._woken: set[int] = set()  # owner classes of added or updated reservations
 
     @staticmethod
@@ -91,7 +94,11 @@ class ReservationItems(Schedulable):
                 if scheduler not in rules.FOREIGN_NAMES:
                     return None, ""
                 scheduler = self._profile
-            return rules.stand_in(reservation, scheduler_name=scheduler, preempts=self._preempts), ""
+            item = rules.stand_in(reservation, scheduler_name=scheduler, preempts=self._preempts)
+            if node := self._nominated.get(item.metadata.uid):
+                # A Reservation has no field for it. Without it, the item would preempt again while its victims stop.
+                item = replace(item, status=replace(item.status, nominated_node_name=node))
+            return item, ""
         except BadReservation as fault:
             return None, str(fault)
 
@@ -102,6 +109,9 @@ class ReservationItems(Schedulable):
         after, fault = self._pending(new)
         if before is not None and (after is None or before.metadata.key != after.metadata.key):
             self._reported.pop(before.metadata.uid, None)
+            self._nominated.pop(before.metadata.uid, None)
+        if old is not None and (new is None or new.ended):
+            self._guarantees.forget(old.metadata.name)
         instructions: list[Instruction] = []
         if new is not None and fault:
             instructions += self._report(new.metadata.name, new.metadata.uid, "Unschedulable", fault)
@@ -121,8 +131,17 @@ class ReservationItems(Schedulable):
         if reservation.phase == "Waiting":
             yield from self._upkeep.room_changed()
 
+    @property
+    def has_woken(self) -> bool:
+        return self._ledger.gave_back
+
     def wakes(self) -> Callable[[Pod], bool] | None:
-        """Owners of added or updated reservations are retried, whichever plugin rejected them."""
+        """Owners of added or updated reservations are retried, whichever plugin rejected them. All pods are, if a
+        reservation gave back what the pods that it adopted use."""
+        gave_back, self._ledger.gave_back = self._ledger.gave_back, False
+        if gave_back:
+            self._woken.clear()
+            return lambda pod: True
         if not self._woken:
             return None
         woken, self._woken = self._woken, set()
@@ -137,6 +156,7 @@ class ReservationItems(Schedulable):
             if fault:
                 yield from self._report(reservation.metadata.name, reservation.metadata.uid, "Unschedulable", fault)
         yield from self._upkeep.synced()
+        yield from self._guarantees.synced()
 
     def room_changed(self) -> Iterable[Instruction]:
         return self._upkeep.room_changed()
@@ -144,6 +164,10 @@ class ReservationItems(Schedulable):
     # -- reporting
 
     def unschedulable(self, item: Pod, reason: str, message: str, nominated_node: str | None) -> Iterable[Instruction]:
+        if nominated_node:
+            self._nominated[item.metadata.uid] = nominated_node
+        elif nominated_node is not None:
+            self._nominated.pop(item.metadata.uid, None)
         if reason == "Unschedulable":
             self._guarantees.settle(_name(item), holds=False)
         return self._report(_name(item), item.metadata.uid, reason, message)
@@ -170,10 +194,13 @@ class ReservationItems(Schedulable):
     def keeps_room_for(self, pod: Pod) -> bool:
         return self._guarantees.given_to(pod)
 
-    async def keep_room(self, pod: Pod, node: str) -> KeptRoom:
+    async def keep_room(self, pod: Pod, node: str, victims: Sequence[Pod]) -> KeptRoom:
         if not self._preempts or isinstance(pod, StandIn):
             return KeptRoom.OPEN
-        return await self._guarantees.give(pod, node)
+        return await self._guarantees.give(pod, node, victims)
+
+    async def evictions_failed(self, pod: Pod) -> None:
+        await self._guarantees.take_back(pod)
 
 
 def _name(item: Pod) -> str:

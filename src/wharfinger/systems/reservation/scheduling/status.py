@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from wharfinger.api.registry import Document
+from wharfinger.api.views import ObjectMeta
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
+from wharfinger.systems.reservation.rules.conditions import SUCCEEDED, probed_condition, with_condition
 from wharfinger.systems.reservation.rules.reservations import wanted_quantities
 from wharfinger.systems.reservation.rules.resizing import Resizing
 
@@ -40,6 +41,17 @@ def promoted(reservation: Reservation, now: float) -> Document:
     node = reservation.status.node_name
     ready = probed_condition(READY, True, "Available", f"reserved on node {node}", now)
     return {"phase": "Available", "conditions": with_condition(reservation.status.conditions, ready)}
+
+
+def used_up(reservation: Reservation, consumer: ObjectMeta, now: float) -> Document:
+    """The status of a reservation that is used once and was left by its consumer."""
+    message = f"used by {consumer.namespace}/{consumer.name}"
+    ended = probed_condition(READY, False, SUCCEEDED, message, now)
+    return {
+        "phase": "Succeeded",
+        "currentOwners": [{"namespace": consumer.namespace, "name": consumer.name, "uid": consumer.uid}],
+        "conditions": with_condition(reservation.status.conditions, ended),
+    }
 
 
 def resized(reservation: Reservation, plan: Resizing, now: float) -> Document:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from wharfinger.api.registry import Document
+from wharfinger.api.views import ObjectMeta
 from wharfinger.scheduler.instructions import Instruction, PatchStatus, RecordEvent
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -24,6 +25,7 @@ class ReservationUpkeep:
     def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
         self._promoting: set[str] = set()  # uids of reservations being made Available
+        self._ending: set[str] = set()  # uids of reservations being made Succeeded
         self._growing: set[str] = set()  # uids of reservations whose new size needs room or failed to be written
 
     def synced(self) -> Iterable[Instruction]:
@@ -34,7 +36,9 @@ class ReservationUpkeep:
 
     def room_changed(self) -> Iterable[Instruction]:
         """A node changed or room was freed: check the reservations that wait for room."""
-        instructions: list[Instruction] = []
+        instructions: list[Instruction] = [
+            self._end(uid, consumer) for uid, consumer in self._ledger.spent.items() if uid not in self._ending
+        ]
         for holding in self._ledger.ready():
             if holding.uid not in self._promoting:
                 self._promoting.add(holding.uid)
@@ -46,6 +50,22 @@ class ReservationUpkeep:
             else:
                 instructions += self.resize(growing.reservation)
         return instructions
+
+    def _end(self, uid: str, consumer: ObjectMeta) -> Instruction:
+        """A reservation that is used once was left by its consumer. The controller of reservations makes it Succeeded
+        while it has a consumer; if it came too late, nobody else knows."""
+        self._ending.add(uid)
+
+        def change(found: Reservation, now: float) -> Document | None:
+            if found.metadata.uid != uid or found.phase != "Available" or not found.once:
+                return None
+            return status.used_up(found, consumer, now)
+
+        def done(written: bool) -> Iterable[Instruction]:
+            self._ending.discard(uid)  # if it failed, it is retried at the next cluster change
+            return ()
+
+        return PatchStatus(RESERVATIONS, Reservation, self._ledger.reservations[uid].metadata.name, change, done)
 
     def _promote(self, holding: ReservationHolding) -> Instruction:
         uid = holding.uid
