@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -69,6 +69,11 @@ class SystemReport:
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[ComparedKey, Mapping[str, Any]]:
         """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
+        return {}
+
+    def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
+        """Kinds of this system that a snapshot without any object of them lacks, judged by the annotations that its pods
+        have, and what is not safe to say without them."""
         return {}
 
     async def status(self, client: Client, configuration: Configuration) -> StatusPart | None:

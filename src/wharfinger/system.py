@@ -78,11 +78,11 @@ class System:
         return None
 
     def scheduler_records(self) -> Sequence[SchedulerRecord]:
-        """Annotations of pods that only schedulers may write."""
+        """Annotations of pods that only schedulers or node agents may write."""
         return ()
 
     def scheduler_identities(self, configuration: Configuration) -> Sequence[str]:
-        """Further users that count as schedulers."""
+        """Further users and groups that count as schedulers."""
         return ()
 
     def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:

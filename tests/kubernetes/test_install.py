@@ -186,9 +186,8 @@ def check_shipped_policies_are_restored(cluster: Cluster, restart: Callable[[], 
     """At the next start, unless an administrator keeps one as it is."""
     policies = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
     annotation = "rbac.authorization.kubernetes.io/autoupdate"
-    kept = "restricted-multiarch-by-affinity"
+    kept = "privileged"
     shipped = cluster.get(f"{policies}/restricted")["spec"]
-    cluster.kubectl("delete", "schedulingpolicy", "privileged")
     changed = '{"spec": {"allowed": {"schedulerNames": ["other"]}}}'
     for name in ("restricted", kept):
         cluster.kubectl("patch", "schedulingpolicy", name, "--type=merge", "-p", changed)
@@ -203,7 +202,6 @@ def check_shipped_policies_are_restored(cluster: Cluster, restart: Callable[[], 
     )
     bound = f"{roles}/clusterrolebindings/sp:restricted"
     cluster.until(lambda: cluster.api().ask("GET", bound).status == 200, "the binding is back")
-    cluster.until(lambda: cluster.api().ask("GET", f"{policies}/privileged").status == 200, "what was deleted is back")
     cluster.until(lambda: cluster.get(f"{policies}/restricted")["spec"] == shipped, "what was changed is as shipped")
     assert cluster.get(f"{policies}/{kept}")["spec"]["allowed"]["schedulerNames"] == ["other"]
 

@@ -101,7 +101,7 @@ def test_times_are_moved_with_the_start_and_nothing_else_is() -> None:
     expected = {"kind": "Pod", "name": "a", "fields": {"spec.x": {"in": ["2025-12-31T23:59:59Z", "other"]}}}
     played = scenario(
         {"apply": [score]},
-        {"patch": {"kind": "Pod", "name": "a", "merge": {"t": "2026-01-01T00:00:01Z"}}},
+        {"patch": {"kind": "Pod", "name": "a", "merge": {"status": {"startTime": "2026-01-01T00:00:01Z"}}}},
         {"expect": expected},
     )
     moved = Moved(86_400.0).scenario(played)
@@ -111,7 +111,7 @@ def test_times_are_moved_with_the_start_and_nothing_else_is() -> None:
         "metadata": {**score["metadata"], "annotations": {"a": "till 2026-01-02T00:00:20Z, v1.2"}},
         "status": {"validUntil": "2026-01-02T00:00:00Z", "scores": [{"name": "x", "value": 30}]},
     }
-    assert moved.steps[1].patches[0].merge == {"t": "2026-01-02T00:00:01Z"}
+    assert moved.steps[1].patches[0].merge == {"status": {"startTime": "2026-01-02T00:00:01Z"}}
     (field,) = moved.steps[2].expect[0].fields
     assert field.matches("2026-01-01T23:59:59Z") and not field.matches("2025-12-31T23:59:59Z")
     assert moved.start == played.start + 86_400

@@ -73,9 +73,9 @@ def test_good_files_are_read(content: str | bytes) -> None:
             id="metadata of the wrong type",
         ),
         pytest.param(
-            f"{WIDGET}---\nkind: Pod\n",
+            f"{WIDGET.replace('example.com/', '')}---\nkind: Pod\n",
             [
-                'f, document 1, line 2: kind: no kind "Widget" in version "example.com/v1" is known here',
+                'f, document 1, line 2: kind: no kind "Widget" in version "v1" is known here',
                 "f, document 2, line 5: apiVersion: Required value",
             ],
             id="in the order of the documents",
@@ -117,11 +117,68 @@ def simulated(text: str) -> dict[str, Any]:
 
 
 def test_objects_of_kinds_that_the_files_define_are_simulated_too() -> None:
-    report = simulated(f"{DEFINITION}---\n{WIDGET}---\n{WIDGET.replace('name: w', 'name: bad').replace('3', 'big')}")
+    report = simulated(f"{DEFINITION}---\n{WIDGET}")
     assert [each["metadata"]["name"] for each in report["objects"] if each["kind"] == "Widget"] == ["w"]
-    (refused,) = report["rejections"]
-    assert (refused["kind"], refused["name"]) == ("Widget", "bad")
-    assert "spec.size" in refused["message"]
+
+
+def test_invalid_objects_of_kinds_that_the_files_define_are_named_by_their_place() -> None:
+    with pytest.raises(BadInput) as caught:
+        simulated(f"{DEFINITION}---\n{WIDGET}---\n{WIDGET.replace('name: w', 'name: bad').replace('3', 'big')}")
+    (problem,) = caught.value.problems
+    assert problem.startswith("f, document 3, line 23: spec.size: Invalid value")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            POD.replace("containers", "contianers"),
+            "f, document 1, line 5: spec.contianers: unknown field",
+        ),
+        (
+            f"{DEFINITION}---\n{WIDGET.replace('size', 'sise')}",
+            "f, document 2, line 18: spec.sise: unknown field",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  spec:\n    replica: 5\n",
+            "f, document 1, line 7: spec.replica: unknown field",
+        ),
+        (
+            "apiVersion: wharfinger.dev/v1alpha1\nkind: Scenario\nsteps:\n- apply:\n  - apiVersion: v1\n    kind: Pod\n"
+            "    spec: {node: n}\n",
+            "f, document 1, line 7: steps[0].apply[0].spec.node: unknown field",
+        ),
+        (
+            "apiVersion: wharfinger.dev/v1alpha1\nkind: Scenario\nsteps:\n"
+            "- patch: {kind: Node, name: n, merge: {spec: {unschedulabel: true}}}\n",
+            "f, document 1, line 4: steps[0].patch.merge.spec.unschedulabel: unknown field",
+        ),
+    ],
+)
+def test_misspelt_fields_are_named_by_their_place(content: str, problem: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(content)
+    assert caught.value.problems == [problem]
+
+
+def test_what_is_not_known_here_is_skipped_with_one_line_each_unless_strict() -> None:
+    pod = POD.replace("{name: a}", "{name: a, uid: u-1}") + "  newField: {a: 1}\n"
+    again = pod.replace("a, uid: u-1", "b, uid: u-2")
+    content = f"{pod}---\n{again}---\n{WIDGET}---\n{WIDGET}"
+    inputs = read(content)
+    assert inputs.notes[:2] == [
+        'f, document 3, line 18: kind: no kind "Widget" in version "example.com/v1" is known here; 2 objects are skipped',
+        "f, document 1, line 7: spec.newField: unknown field of this kind; it is left out",
+    ]
+    assert [manifest.name for manifest in inputs.manifests] == ["a", "b"]
+    assert all("newField" not in manifest.document["spec"] for manifest in inputs.manifests)
+    with pytest.raises(BadInput) as caught:
+        read_inputs([("f", content)], registry(), strict=True)
+    assert [problem.partition(": ")[2] for problem in caught.value.problems] == [
+        "spec.newField: unknown field",
+        'kind: no kind "Widget" in version "example.com/v1" is known here',
+        'kind: no kind "Widget" in version "example.com/v1" is known here',
+    ]
 
 
 def test_running_pods_of_a_snapshot_stay_as_they_are() -> None:

@@ -40,10 +40,17 @@ def test_an_important_pod_shows_whom_it_would_preempt(tmp_path: Path) -> None:
 
 
 def test_a_refused_change_is_told(tmp_path: Path) -> None:
-    status, found = plan(tmp_path, [NODE], [POD.replace("containers: [", "containers: []}\n#")])
+    limit = "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: shop}\nspec: {hard: {pods: '0'}}\n"
+    status, found = plan(tmp_path, [NODE, limit], [POD.replace("CPU", "1")])
     assert status == 2
     (refused,) = found["refused"]  # type: ignore[misc]
-    assert "spec.containers: Required value" in refused["message"]
+    assert "exceeded quota: q" in refused["message"]
+
+
+def test_an_invalid_change_is_an_error_with_file_and_line(tmp_path: Path) -> None:
+    status, found = plan(tmp_path, [NODE], [POD.replace("containers: [", "containers: []}\n#")])
+    assert status == 1
+    assert "change.yaml, document 1, line 5: spec.containers: Required value" in str(found["stderr"])
 
 
 def test_bad_input_is_an_error_not_a_change(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from wharfinger.admission.request import SYSTEM, Request
+from wharfinger.admission.request import SYSTEM, Request, User
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
@@ -21,7 +22,7 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.systems.resource_class.admission import webhook as resource_class
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
-from wharfinger.webhook import validation
+from wharfinger.webhook import records, validation
 from wharfinger.webhook.handler import Answer, WebhookContext, WebhookHandler
 
 SPACE = "default"
@@ -188,3 +189,68 @@ def test_a_class_gets_its_alias() -> None:
     operations = list(ask(resource_class.handlers, request, mutating=True).operations)
     alias = {"op": "add", "path": "/spec/alias", "value": "resourceclass.scheduling.sigs.x-k8s.io/gold"}
     assert alias in operations
+
+
+class Recorded:
+    """An API server that has one pod and answers access reviews with a fixed list of users."""
+
+    def __init__(self, annotations: dict[str, str], *agents: str) -> None:
+        self.asked: list[str] = []
+        self._annotations = annotations
+        self._agents = agents
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Document:
+        self.asked.append(f"get {resource.plural}")
+        if name == "gone":
+            raise NotFound("gone")
+        return {"metadata": {"name": name, "annotations": self._annotations}}
+
+    async def create(self, resource: Resource, document: Document, namespace: str = "") -> Document:
+        attributes = document["spec"]["resourceAttributes"]
+        self.asked.append(" ".join(attributes[key] for key in ("verb", "resource", "name")))
+        return {"status": {"allowed": document["spec"]["user"] in self._agents}}
+
+
+def _records(client: Any) -> WebhookHandler:
+    context = WebhookContext(client, InformerSet(LocalClient(Store(registry()))), registry())
+    (handler,) = records.handlers(context)
+    return handler
+
+
+def _denied(handler: WebhookHandler, request: Request) -> str:
+    assert handler.concerns(request, mutating=False)
+    denied = asyncio.run(handler.review(request, mutating=False)).review.denied
+    return "" if denied is None else denied.message
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize(("user", "refused"), [("agent", False), ("tenant", True), ("system:node:n2", True)])
+def test_device_ids_need_the_right_to_publish_devices_of_the_node(subresource: str, user: str, refused: bool) -> None:
+    api = Recorded({}, "agent", "system:node:n2")
+    old: Document = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}}
+    new = {**old, "metadata": {"name": "p", "annotations": {"wharfinger.dev/allocated-devices": "{}"}}}
+    request = Request("UPDATE", PODS, SPACE, "p", User(user), new, old, subresource)
+    assert bool(_denied(_records(api), request)) == refused
+    assert api.asked == ([] if user.startswith("system:node:") else ["update nodecomputeresources n1"])
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "refused", "looks"),
+    [
+        ("system:kube-scheduler", "p", True, 1),
+        ("someone", "p", True, 1),
+        ("someone", "gone", False, 1),
+        ("system:serviceaccount:wharfinger-system:wharfinger-scheduler", "p", False, 0),
+    ],
+)
+@pytest.mark.parametrize("plural", ["pods", "bindings"])
+def test_a_binding_answers_the_record_that_the_pod_brought(
+    user: str, name: str, refused: bool, looks: int, plural: str
+) -> None:
+    api = Recorded({"scheduling.sigs.x-k8s.io/allocated-compute-resources": "{}"})
+    resource = Resource("", "v1", plural, "Pod" if plural == "pods" else "Binding")
+    binding = {"metadata": {"name": name}, "target": {"name": "n1"}}
+    subresource = "binding" if plural == "pods" else ""
+    request = Request("CREATE", resource, SPACE, name, User(user), binding, None, subresource)
+    assert bool(_denied(_records(api), request)) == refused
+    assert api.asked == ["get pods"] * looks

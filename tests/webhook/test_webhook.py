@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ from wharfinger.api.kinds.builtin import (
     ROLE_BINDINGS,
     SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
@@ -37,7 +37,9 @@ from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import p
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 from wharfinger.webhook.application import BODY_LIMIT, WebhookApplication
-from wharfinger.webhook.handler import WebhookContext, find_handlers
+from wharfinger.webhook.configurations import WebhookEndpoint, configurations
+from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler, find_handlers
+from wharfinger.webhook.metrics_access import MetricsAccess
 
 pytestmark = pytest.mark.needs_system("scheduling_policy")
 
@@ -72,12 +74,21 @@ class Reviewing(LocalClient):
 class Server:
     """The application with a client beside it, and a way to post to it without sockets."""
 
-    def __init__(self, application: WebhookApplication, client: Reviewing) -> None:
+    def __init__(
+        self, application: WebhookApplication, client: Reviewing, handlers: Sequence[WebhookHandler] = ()
+    ) -> None:
         self.application = application
+        self.handlers = handlers
         self.client = client
 
     async def call(
-        self, method: str, path: str, body: bytes = b"", kind: bytes = b"application/json", length: int | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        kind: bytes = b"application/json",
+        length: int | None = None,
+        headers: Any = (),
     ) -> tuple[int, bytes]:
         sent: list[Any] = []
 
@@ -87,7 +98,8 @@ class Server:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        headers = [(b"content-type", kind), (b"content-length", str(len(body) if length is None else length).encode())]
+        own = [(b"content-type", kind), (b"content-length", str(len(body) if length is None else length).encode())]
+        headers = [*own, *headers]
         scope = {"type": "http", "method": method, "path": path, "headers": headers}
         await self.application(scope, receive, send)
         return sent[0]["status"], sent[1]["body"]
@@ -137,13 +149,12 @@ async def serving(mode: Any = "enforce") -> AsyncIterator[Server]:
     metrics = CollectorRegistry()
     configuration = Configuration().having(SchedulingPolicySettings(mode=mode))
     context = WebhookContext(client, informers, registry(), configuration, metrics, "wharfinger-system")
-    application = WebhookApplication(
-        find_handlers(context), context.registry, metrics, lambda: "" if informers.synced else "waiting"
-    )
+    handlers = find_handlers(context)
+    application = WebhookApplication(handlers, context.registry, metrics, lambda: "" if informers.synced else "waiting")
     informers.start()
     await informers.wait_synced()
     try:
-        yield Server(application, client)
+        yield Server(application, client, handlers)
     finally:
         await informers.stop()
         await store.close()
@@ -345,7 +356,7 @@ def broken(**changes: Any) -> bytes:
         (broken(kind="Pod"), 400, "expected admission.k8s.io/v1, AdmissionReview"),
         (broken(request=None), 400, "has no request"),
         (broken(request={"uid": "u"}), 400, "missing required field"),
-        (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, "'LOOK' is not one of"),
+        (broken(request={"uid": "u", "operation": "LOOK", "resource": {}}), 400, '"LOOK" is not one of'),
         (broken(request={"uid": "", "operation": "CREATE", "resource": {}}), 400, "request.uid"),
         (broken(request={"uid": "u", "operation": "CREATE", "resource": {}, "object": 5}), 400, "object"),
     ],
@@ -372,19 +383,92 @@ def test_large_bodies_other_media_types_and_unknown_paths_are_rejected() -> None
     asyncio.run(main())
 
 
-def test_a_failing_handler_denies() -> None:
-    from wharfinger.webhook.handler import Answer, Rule, WebhookHandler
+class Failing(WebhookHandler):
+    rules = (Rule("", ("pods",)),)
 
-    class Failing(WebhookHandler):
-        rules = (Rule("", ("pods",)),)
+    def __init__(self, error: Exception, fails_open: bool | None = None) -> None:
+        self._error = error
+        self.fails_open = fails_open
 
-        async def review(self, request: Any, *, mutating: bool) -> Answer:
-            raise KeyError("oops")
+    async def review(self, request: Any, *, mutating: bool) -> Answer:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [KeyError("oops"), ServiceUnavailable("the API server is away")])
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_modes_that_only_report_stop_nothing(path: str, error: Exception) -> None:
+    async def main() -> None:
+        handlers: list[WebhookHandler] = [Failing(error, True), Failing(error)]
+        for handler in handlers:
+            handler.rules = (Rule("", ("pods",), mutating=True),)
+        server = Server(WebhookApplication(handlers, registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        response = await server.review(path, document=pod())
+        assert response["allowed"] and "did not review this request" in response["warnings"][0]
+        assert "KeyError" not in response["warnings"][0]
+        late = WebhookApplication(handlers, registry(), CollectorRegistry(), lambda: "waiting for pods")
+        assert (await Server(late, None).review(path, document=pod()))["allowed"]  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn", "audit", "auto"])
+def test_the_mode_decides_what_becomes_of_requests_without_review(mode: Any) -> None:
+    async def main() -> None:
+        async with serving(mode) as server:
+            made = configurations(server.handlers, WebhookEndpoint(service="s", namespace="own"), b"")
+            for _, document in made:
+                (webhook,) = document["webhooks"]
+                assert webhook["failurePolicy"] == ("Ignore" if mode in ("warn", "audit") else "Fail")
+                (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+                assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "own"])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"", 401),
+        (b"Basic abc", 401),
+        (b"Bearer ", 401),
+        (b"Bearer wrong", 401),
+        (b"Bearer tenant", 403),
+        (b"bearer monitor", 200),
+        (b"Bearer broken", 500),
+    ],
+)
+def test_metrics_need_a_token_with_the_right_to_read_them(header: bytes, status: int) -> None:
+    questions: list[str] = []
+
+    class Api:
+        async def create(self, resource: Resource, document: Document, namespace: str = "") -> Document:
+            questions.append(resource.plural)
+            spec = document["spec"]
+            if resource.plural == "tokenreviews":
+                if spec["token"] == "broken":
+                    raise ServiceUnavailable("the API server is away")
+                return {"status": {"authenticated": spec["token"] != "wrong", "user": {"username": spec["token"]}}}
+            assert spec["nonResourceAttributes"] == {"verb": "get", "path": "/metrics"}
+            return {"status": {"allowed": spec["user"] == "monitor"}}
 
     async def main() -> None:
-        server = Server(WebhookApplication([Failing()], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
+        access = MetricsAccess(Api())  # type: ignore[arg-type]  # it needs no more
+        application = WebhookApplication([], registry(), CollectorRegistry(), may_read_metrics=access.check)
+        server = Server(application, None)  # type: ignore[arg-type]
+        for _ in range(3):
+            answer = await server.call("GET", "/metrics", headers=[(b"authorization", header)])
+            assert answer[0] == status and (b"wharfinger_" in answer[1]) == (status == 200)
+        assert len(questions) == {401: int(header == b"Bearer wrong"), 500: 3}.get(status, 2)  # answers are cached
+        assert (await server.call("GET", "/healthz"))[0] == 200
+
+    asyncio.run(main())
+
+
+def test_a_failing_handler_denies() -> None:
+    async def main() -> None:
+        server = Server(WebhookApplication([Failing(KeyError("oops"))], registry(), CollectorRegistry()), None)  # type: ignore[arg-type]
         response = await server.review("/validate", document=pod())
-        assert not response["allowed"] and "cannot decide: KeyError" in response["status"]["message"]
+        assert not response["allowed"] and "cannot decide: an internal error" in response["status"]["message"]
         assert b'answer="undecided"' in (await server.call("GET", "/metrics"))[1]
 
     asyncio.run(main())

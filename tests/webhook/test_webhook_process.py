@@ -145,7 +145,7 @@ def test_the_server_registers_serves_tls_and_drains() -> None:
             "operations": ["CREATE"],
             "scope": "*",
         } in (webhook["rules"])
-        assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["own"]
+        assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "own"]
         bundle = b64decode(webhook["clientConfig"]["caBundle"]).decode()
         trust = ssl.create_default_context(cadata=bundle)
         async with ClientSession(connector=TCPConnector(ssl=trust)) as session:

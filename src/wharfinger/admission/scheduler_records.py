@@ -1,43 +1,108 @@
-"""Annotations that only schedulers write: what a pod was given, such as devices or a reservation.
+"""Records of what a pod was given, such as devices or a reservation: annotations that only schedulers and node agents write.
 
-Whoever could write such a record on a pod of their own would take what belongs to others.
+Whoever could write such a record on a pod of their own would take what belongs to others. A record reaches a pod when
+it is created, updated (under any subresource) or bound, so all of these are reviewed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.admission.rbac import MASTERS, Attributes
+from wharfinger.admission.request import PASS, Request, Review, User
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.errors import forbidden
+from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.api.kinds import pod_templates
 from wharfinger.api.registry import Document
 from wharfinger.system import systems
 
-SCHEDULERS = frozenset(
+OWN_SCHEDULERS = frozenset(
     (
-        "system:kube-scheduler",
-        "system:serviceaccount:kube-system:kube-scheduler",
         "system:serviceaccount:kube-system:wharfinger-scheduler",
         "system:serviceaccount:wharfinger-system:wharfinger-scheduler",
     )
 )
+SCHEDULERS = OWN_SCHEDULERS | {"system:kube-scheduler", "system:serviceaccount:kube-system:kube-scheduler"}
 """The users under which schedulers run, besides those that settings name."""
+
+NODE_USER = "system:node:"
+NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
+"""Extra attribute of a user whose token is bound to a pod: the node of that pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRight:
+    """The right that makes a user the agent of a node: to update the cluster-scoped object of this resource that has
+    the node's name."""
+
+    group: str
+    resource: str
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRecord:
-    """An annotation that only schedulers write. `with_node` tells whether a pod that is created with a node may bring
-    it along; administrators always may, since they restore whole clusters."""
+    """An annotation that schedulers write. With `written_by`, the agent of the pod's node writes it instead, so no new
+    pod may bring it along. `field` names a field of containers that shows the same record."""
 
     annotation: str
-    with_node: bool = False
+    field: str = ""
+    written_by: NodeRight | None = None
+
+    def held(self, document: Document) -> bool:
+        """Whether the object has the record, in either form."""
+        return bool(_annotation(document, self.annotation)) or any(self._fields(document))
+
+    def changed(self, old: Document, new: Document) -> bool:
+        """A field that is merely gone is no change: typed clients drop fields that they do not know, and the annotation
+        stands for it."""
+        if _annotation(old, self.annotation) != _annotation(new, self.annotation):
+            return True
+        if not self.field:
+            return False
+        before = dict(self._fields(old))
+        return any(before.get(name) != value for name, value in self._fields(new))
+
+    def _fields(self, document: Document) -> Iterator[tuple[str, Any]]:
+        """The values of the field by container name, without empty ones."""
+        spec = document.get("spec")
+        if not self.field or not isinstance(spec, dict):
+            return
+        for part in ("initContainers", "containers", "ephemeralContainers"):
+            for container in spec.get(part) or ():
+                if isinstance(container, dict) and container.get(self.field):
+                    yield str(container.get("name")), container[self.field]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordVerdict:
+    """An error, unless the user has the right `unless`; or nothing to object to."""
+
+    denied: ApiError | None = None
+    unless: Attributes | None = None
+
+
+_FINE = RecordVerdict()
 
 
 def schedulers(configuration: Configuration) -> frozenset[str]:
-    """All users that count as schedulers."""
-    named = (name for system in systems() for name in system.scheduler_identities(configuration))
-    return SCHEDULERS.union(named)
+    """All users and groups that count as schedulers."""
+    return SCHEDULERS.union(_configured(configuration))
+
+
+def own_schedulers(configuration: Configuration) -> frozenset[str]:
+    """The users and groups under which our scheduler runs. It writes each record that a pod has when it binds it."""
+    return OWN_SCHEDULERS.union(_configured(configuration))
+
+
+def _configured(configuration: Configuration) -> Iterator[str]:
+    return (name for system in systems() for name in system.scheduler_identities(configuration))
+
+
+def is_one_of(user: User, identities: Collection[str]) -> bool:
+    """Whether the identities name the user or one of its groups."""
+    return user.name in identities or any(group in identities for group in user.groups)
 
 
 def scheduler_records() -> tuple[SchedulerRecord, ...]:
@@ -45,46 +110,117 @@ def scheduler_records() -> tuple[SchedulerRecord, ...]:
     return tuple(record for system in systems() for record in system.scheduler_records())
 
 
-class SchedulerRecordReviewer:
-    """A new pod may bring a record along, which schedulers then replace. Afterwards only schedulers write it, on the
-    pod or with its Binding, whose annotations become the pod's."""
+def is_binding(request: Request) -> bool:
+    resource = request.resource
+    return not resource.group and (
+        resource.plural == "bindings" or (resource.plural == "pods" and request.subresource == "binding")
+    )
+
+
+class RecordRules:
+    """Who may write which record.
+
+    A new pod without a node may bring a record along as a wish, which its scheduler checks and writes anew in the
+    Binding. Administrators (`system:masters`) may create pods that have a node with their records, since they restore
+    whole clusters.
+    """
 
     def __init__(self, schedulers: Collection[str], records: Sequence[SchedulerRecord]) -> None:
         self._schedulers = schedulers
         self._records = records
 
+    def judge(self, request: Request) -> RecordVerdict:
+        """A verdict on everything but the pod that is bound, see `unanswered`."""
+        new = request.object
+        if new is None or is_one_of(request.user, self._schedulers):
+            return _FINE
+        if is_binding(request):
+            return self._first(request, (each for each in self._records if each.held(new)))
+        is_pod = (request.resource.group, request.resource.plural) == ("", "pods")
+        if request.operation == "UPDATE":
+            old = request.old or {}
+            return self._first(request, (each for each in self._records if each.changed(old, new)))
+        if not is_pod or request.subresource:
+            return _FINE
+        placed = bool((new.get("spec") or {}).get("nodeName"))
+        if placed and MASTERS in request.user.groups:
+            return _FINE
+        for record in self._records:
+            if record.held(new) and (placed or record.written_by is not None):
+                writers = "schedulers" if record.written_by is None else "the agent of its node"
+                what = "pod with a node" if record.written_by is None else "pod"
+                why = f"only {writers} may give annotation {record.annotation} to a {what}"
+                return RecordVerdict(request.refused(why).denied)
+        return _FINE
+
+    def unanswered(self, request: Request, pod: Document) -> ApiError | None:
+        """The error if a Binding leaves a record as the pod brought it along: nobody has checked that record."""
+        binding = request.object or {}
+        for record in self._records:
+            if record.held(pod) and _annotation(binding, record.annotation) is None:
+                why = f"the pod has annotation {record.annotation}, so only a scheduler that writes it may bind the pod"
+                return forbidden("", "pods", request.name, why)
+        return None
+
+    def _first(self, request: Request, written: Iterator[SchedulerRecord]) -> RecordVerdict:
+        for record in written:
+            writers, right = "schedulers", None
+            if record.written_by is not None:
+                writers, right = "the agent of its node", _right(request, record.written_by)
+            why = f"only {writers} may change annotation {record.annotation}"
+            resource = ("", "pods") if is_binding(request) else (request.resource.group, request.resource.plural)
+            return RecordVerdict(forbidden(*resource, request.name, why), right)
+        return _FINE
+
+
+def _right(request: Request, right: NodeRight) -> Attributes | None:
+    """What the agent of the pod's node may do; None if the user is bound to another node."""
+    node = str(((request.old or {}).get("spec") or {}).get("nodeName") or "")
+    user = request.user
+    if not node or is_binding(request):
+        return None
+    if user.name.startswith(NODE_USER) and user.name != f"{NODE_USER}{node}":
+        return None
+    if user.extra.get(NODE_OF_TOKEN, (node,)) != (node,):
+        return None
+    return Attributes(user, "update", right.group, right.resource, name=node)
+
+
+class SchedulerRecordReviewer:
+    """The rules in process. `authorize` answers who may do what, `pod` finds a pod with one of the annotations."""
+
+    def __init__(
+        self,
+        rules: RecordRules,
+        authorize: Callable[[Attributes], bool],
+        pod: Callable[[str, str], Document | None],
+    ) -> None:
+        self._rules = rules
+        self._authorize = authorize
+        self._pod = pod
+
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return (group, plural) in (("", "pods"), ("", "bindings"))
+        return reviewed(group, plural)
 
     def review(self, request: Request) -> Review:
-        resource = (request.resource.group, request.resource.plural)
-        if request.object is None or request.user.name in self._schedulers:
-            return PASS
-        old: Document | None = None
-        if resource == ("", "pods") and request.operation == "UPDATE":
-            old = request.old
-        elif resource == ("", "pods") and not request.subresource and _has_node(request.object):
-            # No scheduler handles this pod, so none would replace the annotation.
-            for record in self._records:
-                name = record.annotation
-                privileged = record.with_node or "system:masters" in request.user.groups
-                if _value(request.object, name) and not privileged:
-                    why = f"only schedulers may give annotation {name} to a pod with a node"
-                    return Review(denied=forbidden("", "pods", request.name, why))
-        elif resource == ("", "bindings") or (resource == ("", "pods") and request.subresource == "binding"):
-            old = {}
-        if old is None:
-            return PASS
-        for record in self._records:
-            if _value(request.object, record.annotation) != _value(old, record.annotation):
-                why = f"only schedulers may change annotation {record.annotation}"
-                return Review(denied=forbidden("", "pods", request.name, why))
-        return PASS
+        verdict = self._rules.judge(request)
+        denied = verdict.denied
+        if denied is not None and verdict.unless is not None and self._authorize(verdict.unless):
+            denied = None
+        if denied is None and is_binding(request) and (pod := self._pod(request.namespace, request.name)) is not None:
+            denied = self._rules.unanswered(request, pod)
+        return PASS if denied is None else Review(denied=denied)
 
 
-def _has_node(document: Document) -> bool:
-    return bool((document.get("spec") or {}).get("nodeName"))
+def reviewed(group: str, plural: str) -> bool:
+    """Pods, bindings, and objects that hold what a pod would be given."""
+    if not group and plural in ("pods", "bindings"):
+        return True
+    kind = pod_templates().get((group, plural))
+    return kind is not None and kind.pod_template_identity == "requester"
 
 
-def _value(document: Document, annotation: str) -> object:
-    return ((document.get("metadata") or {}).get("annotations") or {}).get(annotation)
+def _annotation(document: Document, name: str) -> object:
+    metadata = document.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations.get(name) if isinstance(annotations, dict) else None

@@ -142,6 +142,7 @@ class Kind:
     custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`
     pod_template_identity: Literal["account", "requester"] = "account"  # whose permissions its pods are checked with
+    notes_requester: bool = False  # admission notes who wrote an object, since controllers create others on its behalf
     alias_groups: tuple[str, ...] = ()  # further groups under which the embedded server serves the same objects
 
     def resource(self, version: str = "", group: str | None = None) -> Resource:

@@ -1,7 +1,8 @@
-"""Numbers and lists in English text."""
+"""Numbers, lists and faults in English text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,24 @@ def listed(names: Iterable[str], most: int) -> str:
     all_names = list(names)
     left_out = len(all_names) - most
     return ", ".join(all_names[:most]) + (f" and {left_out} more" if left_out > 0 else "")
+
+
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "bytes": "string"}
+_QUOTED = re.compile(r"`([^`]*)`")
+
+
+def decoding_fault(error: Exception) -> str:
+    """A decoding error of msgspec with the types of JSON and OpenAPI, and with the path in front."""
+    path, message = path_and_fault(error)
+    return f"{path}: {message}" if path else message
+
+
+def path_and_fault(error: Exception) -> tuple[str, str]:
+    """The path, empty for the whole value, and the message."""
+    message, _, path = str(error).partition(" - at `$")
+    message = _QUOTED.sub(lambda match: " or ".join(_TYPES.get(each, each) for each in match[1].split(" | ")), message)
+    message = f"{message[:1].lower()}{message[1:]}" if message.startswith(("Expected", "Object", "Input")) else message
+    return path.removesuffix("`").removeprefix(".").replace("[...]", "[]"), message
 
 
 def object_name(document: Mapping[str, Any]) -> str:

@@ -73,7 +73,8 @@ def ask(
         else:
             configuration = Configuration() if config is None else configured(config, Configuration())
     if paths:
-        world = loaded_world(inputs)
+        with bad_input():
+            world = loaded_world(inputs)
         try:
             with _api_errors():
                 client = world.client("", lambda warning: None)

@@ -45,6 +45,13 @@ def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     )
 
 
+def strict_option(function: F) -> F:
+    """Adds `--strict`."""
+    return click.option(
+        "--strict", is_flag=True, help="Refuse objects and fields that are not known here, and incomplete snapshots."
+    )(function)
+
+
 def config_option(function: F) -> F:
     """Adds `--config`, a WharfingerConfiguration; `read_configuration` reads it."""
     return click.option("--config", metavar="FILE", help="A WharfingerConfiguration.")(function)

@@ -23,15 +23,18 @@ def quiet() -> None:
     logging.getLogger("wharfinger").setLevel(logging.ERROR)
 
 
-def read(paths: Iterable[str], config: Path | None = None) -> Inputs:
-    """The inputs of files, folders and `-`; a configuration file overrides the one among them. Raises BadInput."""
+def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = False) -> Inputs:
+    """The inputs of files, folders and `-`; a configuration file overrides the one among them. Prints notes about what
+    was left out. Raises BadInput."""
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import files_of, read_inputs
 
     quiet()
-    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry())
+    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict)
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
+    for note in inputs.notes:
+        click.echo(f"Note: {note}", err=True)
     return inputs
 
 

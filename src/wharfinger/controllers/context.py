@@ -37,6 +37,7 @@ class ControllerContext:
     root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published
     signing: SigningAuthority | None = None  # signs certificates; None: nobody does
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks
+    unseen_kinds: frozenset[str] = frozenset()  # simulation: kinds of which a snapshot may lack objects
 
     def now(self) -> float:
         return self.clock.now()

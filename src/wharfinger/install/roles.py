@@ -25,9 +25,11 @@ _SCHEDULER = (
 )
 _WEBHOOK = (
     RoleRule("", "namespaces", READ),
+    RoleRule("", "pods", "get"),  # a pod that is bound by another scheduler
     RoleRule("scheduling.k8s.io", "priorityclasses", READ),
     RoleRule(RBAC, "clusterrolebindings clusterroles rolebindings roles", READ),
     RoleRule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    RoleRule("authentication.k8s.io", "tokenreviews", "create"),  # who reads metrics
     *EVENTS,
 )
 

@@ -60,6 +60,7 @@ class Heartbeats(Controller[str]):
         self._managed = managed
         self._reported: dict[str, float] = {}  # by node UID: when we last wrote its status
         self._nodes = informers.of(NODES, Node)
+        self._returning: set[str] = set()  # nodes that were marked as down and are not any more
         self._allocatable: dict[str, dict[str, str | None]] = {}  # by node: changes that are not written yet
         self._nodes.add_handler(self._added_node, self._updated_node, self._removed_node)
 
@@ -80,10 +81,10 @@ class Heartbeats(Controller[str]):
             return
         now = self._clock.now()
         stale = not self._implicit and now - self._reported.get(node.metadata.uid, 0.0) >= STATUS_SECONDS
-        up_to_date = node.ready and node.status.addresses and not stale and not self._unmarked(node)
-        if up_to_date and key not in self._allocatable:
-            return
-        await self._report(node, now)
+        late = self._is_late(node) or stale or not node.status.addresses
+        self._returning.discard(key)
+        if late or (key in self._allocatable and node.ready):
+            await self._report(node, now)
 
     def _added_node(self, node: Node) -> None:
         self._capacity_changed(None, node)
@@ -92,10 +93,13 @@ class Heartbeats(Controller[str]):
     def _updated_node(self, old: Node, new: Node) -> None:
         if old.status.capacity != new.status.capacity:
             self._capacity_changed(old, new)
+        if is_down(old) and not is_down(new):
+            self._returning.add(new.metadata.name)
         self._changed(new)
 
     def _removed_node(self, node: Node) -> None:
         self._allocatable.pop(node.metadata.name, None)
+        self._returning.discard(node.metadata.name)
 
     def _capacity_changed(self, old: Node | None, new: Node) -> None:
         """Notes what becomes allocatable. A node that is down learns it too; its kubelet reports it when it is back."""
@@ -106,8 +110,17 @@ class Heartbeats(Controller[str]):
                 self.queue.add(new.metadata.name)
 
     def _changed(self, node: Node) -> None:
-        if self._managed(node) and not is_down(node) and (not node.ready or self._unmarked(node)):
+        if self._managed(node) and not is_down(node) and self._is_late(node):
             self.queue.add(node.metadata.name)
+
+    def _is_late(self, node: Node) -> bool:
+        """Whether the kubelet would report now. A simulated cluster is as its nodes say: one that was reported as not
+        ready or unknown, in a snapshot or by a user, stays so."""
+        if self._unmarked(node):
+            return True
+        if self._managed.as_reported and node.metadata.name not in self._returning:
+            return node.status.condition("Ready") is None
+        return not node.ready
 
     def _unmarked(self, node: Node) -> bool:
         """Whether a node still needs the annotation that tells API servers that it has no kubelet to ask."""

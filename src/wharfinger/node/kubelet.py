@@ -31,13 +31,25 @@ from wharfinger.node.capacity import NodeUsage
 
 @dataclass(frozen=True, slots=True)
 class ManagedNodes:
-    """Selects the nodes to simulate: those marked as simulated and, with `everything`, all that are not marked otherwise."""
+    """Selects the nodes to simulate: those marked as simulated and, with `everything`, all that are not marked otherwise.
+
+    With `as_reported` a node is what its Ready condition says: Unknown means that its kubelet is silent. That is how
+    nodes of a snapshot keep their state; with real heartbeats a node whose lease expired comes back by itself.
+    """
 
     everything: bool = False
+    as_reported: bool = False
 
     def __call__(self, node: Node) -> bool:
         mark = simulation_mark(node.metadata.labels, node.metadata.annotations)
         return self.everything if mark is None else mark
+
+    def running(self, node: Node) -> bool:
+        """Whether the node is simulated and its kubelet works."""
+        if not self(node) or is_down(node):
+            return False
+        ready = node.status.condition("Ready") if self.as_reported else None
+        return ready is None or ready.status != "Unknown"
 
 
 def is_down(node: Node) -> bool:
@@ -75,7 +87,7 @@ class Kubelets(Controller[ObjectKey]):
     async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         node = self._nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
-        if pod is None or node is None or not self._managed(node) or is_down(node):
+        if pod is None or node is None or not self._managed.running(node):
             return
         now = self._clock.now()
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
@@ -196,12 +208,12 @@ class Kubelets(Controller[ObjectKey]):
                 self.queue.add(other.metadata.key)
 
     def _node_added(self, node: Node) -> None:
-        if self._managed(node) and not is_down(node):
+        if self._managed.running(node):
             for pod in self._by_node.get(node.metadata.name):
                 self._enqueue(pod)
 
     def _node_updated(self, old: Node, new: Node) -> None:
-        if is_down(old) and not is_down(new):
+        if not self._managed.running(old):
             self._node_added(new)
 
 

@@ -20,6 +20,8 @@ from wharfinger.node.annotations import NEVER, exit_code, seconds
 TERMINATED_BY_SIGNAL = 143  # exit code of a process that does not handle SIGTERM
 KILLED = 137
 BACKOFF_BASE, BACKOFF_LIMIT = 10.0, 300.0
+_SIMULATED = "simulated://"  # start of the ids of our containers
+_STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons why a container that will start waits
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -46,7 +48,7 @@ def next_step(pod: Pod, *, bound_at: float, startup: float, now: float, pod_ip: 
         return _stop(pod, now)
     if pod.terminal:
         return DONE
-    if not pod.status.start_time or not pod.status.container_statuses:
+    if not pod.status.start_time or _waits_for_start(pod):
         return _start(pod, bound_at, startup, now, pod_ip, host_ip)
     return _run(pod, now)
 
@@ -89,7 +91,8 @@ def _needs_zero_grace(pod: Pod) -> bool:
 
 def _start(pod: Pod, bound_at: float, startup: float, now: float, pod_ip: str, host_ip: str) -> PodStep:
     takes = seconds(pod.metadata.annotations, names.START_AFTER, startup)
-    left = bound_at + takes - now
+    admitted = parse_time(pod.status.start_time) if pod.status.start_time else bound_at
+    left = min(admitted, now) + takes - now
     if takes == NEVER:
         return DONE
     if left > 0:
@@ -160,13 +163,33 @@ def _run(pod: Pod, now: float) -> PodStep:
         expires = parse_time(pod.status.start_time) + deadline
         if now >= expires:
             return PodStep(status=_ended(pod, KILLED, now, reason="DeadlineExceeded", message=DEADLINE_MESSAGE))
-    step = _attempt(pod, now)
+    step = DONE if _runs_elsewhere(pod) else _attempt(pod, now)
     if deadline is not None and step.status is None:
         left = expires - now
         if step.wait is None or left < step.wait:
             # A deadline is an expiry, so the wait is in the background unless the pod ends by itself.
             return PodStep(wait=left, background=step.wait is None or step.background)
     return step
+
+
+def _waits_for_start(pod: Pod) -> bool:
+    """Whether no container has started yet, and none is known to be unable to start."""
+    return all(
+        not status.container_id and status.state.waiting is not None and status.state.waiting.reason in _STARTING
+        for status in pod.status.container_statuses
+    )
+
+
+def _runs_elsewhere(pod: Pod) -> bool:
+    """Whether a real kubelet started the containers, or tried to, as in a snapshot: nobody here knows more about them
+    than it reported, so they stay ready, unready or crashing. An annotation may say how long they run."""
+    if names.RUN_FOR in pod.metadata.annotations:
+        return False
+    return any(
+        (status.container_id and not status.container_id.startswith(_SIMULATED))
+        or (status.state.waiting is not None and status.state.waiting.reason not in _STARTING)
+        for status in pod.status.container_statuses
+    )
 
 
 def _attempt(pod: Pod, now: float) -> PodStep:
@@ -276,7 +299,7 @@ def _terminated(code: int, now: float, started: str, container_id: str) -> Docum
 
 
 def _container_id(name: str, restarts: int) -> str:
-    return f"simulated://{name}-{restarts}"
+    return f"{_SIMULATED}{name}-{restarts}"
 
 
 def _ended_attempt(status: ContainerStatus, ended: ContainerTerminated) -> Document:

@@ -3,12 +3,14 @@ errors have field paths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from wharfinger.api.fields import FieldError, invalid, not_supported, required, wrong_type
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.schema.tree import schema_of
+from wharfinger.api.schema.type_errors import unknown_fields
 from wharfinger.api.selectors import BadSelector, Requirements, parse_label_selector
 from wharfinger.api.times import BadTime, parse_duration, parse_time
 from wharfinger.scenario.matchers import Matcher, matcher
@@ -143,6 +145,11 @@ class _ScenarioParser:
         self._known(step, known, path)
         applied = self._list(step.get("apply"), f"{path}.apply")
         objects = tuple(item for index, item in enumerate(applied) if self._manifest(item, f"{path}.apply[{index}]"))
+        if step.get("rejected") is None:
+            for index, item in enumerate(applied):
+                self._strict(item, item, f"{path}.apply[{index}]")
+            for target, merge, where in self._merges(step.get("patch"), f"{path}.patch"):
+                self._strict(target, merge, where)
         parsed = ScenarioStep(
             at=self._duration(step.get("at"), f"{path}.at"),
             user=self._text(step.get("as"), f"{path}.as"),
@@ -162,6 +169,28 @@ class _ScenarioParser:
             detail = "needs apply, patch or delete in the same step: there is no request to refuse or warn of"
             self._errors.append(FieldError(path, "FieldValueInvalid", f"Invalid value: {detail}"))
         return parsed
+
+    def _strict(self, identity: Any, document: Any, path: str) -> None:
+        """Unknown fields of an object or of a merge patch, if the kind is known."""
+        resource = self._registry.resource_of(identity) if isinstance(identity, dict) else None
+        if resource is None and isinstance(identity, dict) and not identity.get("apiVersion"):
+            known = self._registry.find(str(identity.get("kind") or ""))
+            resource = None if known is None else known.storage
+        if resource is None or not isinstance(document, dict):
+            return
+        schema = schema_of(self._registry.of_resource(resource), resource.version)
+        for name in unknown_fields(schema, document):
+            self._errors.append(FieldError(f"{path}.{name}", "FieldValueForbidden", "unknown field"))
+
+    @staticmethod
+    def _merges(value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+        """The patches of a step: what is patched, the merge patch, and its path."""
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, dict):
+                    yield item, item.get("merge"), f"{path}[{index}].merge"
+        elif isinstance(value, dict):
+            yield value, value.get("merge"), f"{path}.merge"
 
     def _each(self, value: Any, path: str, read: Callable[[Any, str], Any]) -> list[Any]:
         """One item or a list of them."""

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from wharfinger.api.errors import ApiError
+from wharfinger.api.errors import ApiError, Invalid
+from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.scenario import applying
@@ -28,6 +29,7 @@ class Rejection:
     user: str
     message: str
     expected: bool = False
+    faults: tuple[FieldError, ...] = ()  # if the object itself is invalid: what is wrong, by field
 
 
 @dataclass(slots=True)
@@ -150,8 +152,19 @@ async def request(document: Document, user: str, call: Awaitable[Any]) -> list[R
     except ApiError as error:
         metadata = document.get("metadata") or {}
         name = str(metadata.get("name") or metadata.get("generateName") or "")
-        return [Rejection(str(document.get("kind")), str(metadata.get("namespace") or ""), name, user, error.message)]
+        kind, namespace = str(document.get("kind")), str(metadata.get("namespace") or "")
+        return [Rejection(kind, namespace, name, user, error.message, faults=_field_faults(error))]
     return []
+
+
+def _field_faults(error: ApiError) -> tuple[FieldError, ...]:
+    """What validation found wrong with the object. A policy that denies a request names no fields."""
+    causes = error.details.get("causes") or () if isinstance(error, Invalid) else ()
+    return tuple(
+        FieldError(cause["field"], cause.get("reason", ""), cause.get("message", ""))
+        for cause in causes
+        if cause.get("field")
+    )
 
 
 def refusal(item: Rejection) -> str:

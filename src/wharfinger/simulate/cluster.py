@@ -60,6 +60,7 @@ class SimulatedCluster:
         self.store = Store(self.registry, now=self.clock.now, source=random.Random(f"store {seed}"), keep_identity=True)
         self.scheduler: Scheduler | None = None
         self._seed = seed
+        self.unseen_kinds: frozenset[str] = frozenset()  # of which a snapshot may lack objects
         self._unseen_owners: frozenset[str] = frozenset()
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
@@ -83,9 +84,12 @@ class SimulatedCluster:
             self.loop.complete(system.bootstrap(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
 
-    def start(self, manifests: Iterable[Manifest] = ()) -> None:
-        """Starts all components. Owners that the manifests refer to but do not contain are assumed to exist."""
+    def note_owners(self, manifests: Iterable[Manifest]) -> None:
+        """Owners that the manifests refer to but do not contain are assumed to exist."""
         self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
+
+    def start(self) -> None:
+        """Starts all components."""
         for part in self._parts:
             self._start(part)
 
@@ -193,6 +197,12 @@ class SimulatedCluster:
                     found.append(stored)
         return found
 
+    def is_initial(self, resource: Resource, namespace: str, name: str) -> bool:
+        """Whether an object has not changed since before anything was applied."""
+        stored = self.store.peek(resource, name, namespace)
+        initial = self._initial.get((resource.group, resource.plural), {})
+        return stored is not None and initial.get((stored.namespace, stored.name)) == stored.version
+
     def _size(self) -> int:
         """The number of objects, without events: those of a loop would hide it."""
         return sum(1 for kind in self.registry if kind.plural != EVENTS.plural for _ in self.store.scan(kind.storage))
@@ -245,6 +255,7 @@ class SimulatedCluster:
             self._source("controllers"),
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
+            unseen_kinds=self.unseen_kinds,
         )
 
     async def _run_nodes(self) -> None:

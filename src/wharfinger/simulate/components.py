@@ -57,6 +57,7 @@ async def run_all_controllers(
     *,
     provision_faults: ProvisionFaults,
     unseen_owners: frozenset[str],
+    unseen_kinds: frozenset[str],
 ) -> None:
     recorder = EventRecorder(client, "controllers", clock, rng=rng)
     recorder.start()
@@ -72,6 +73,7 @@ async def run_all_controllers(
         implicit_heartbeats=True,
         provision_faults=provision_faults,
         unseen_owners=unseen_owners,
+        unseen_kinds=unseen_kinds,
     )
     try:
         await run_controllers(make_controllers(context), informers)
@@ -81,7 +83,7 @@ async def run_all_controllers(
 
 async def run_nodes(client: Client, clock: Clock, configuration: Configuration, rng: random.Random) -> None:
     informers = InformerSet(client, rng=rng)
-    everything = ManagedNodes(everything=True)
+    everything = ManagedNodes(everything=True, as_reported=True)
     kubelets: list[Controller[Any]] = [
         Kubelets(client, informers, clock, startup_seconds=configuration.nodes.startup_seconds, managed=everything),
         Heartbeats(client, informers, clock, implicit=True, managed=everything),

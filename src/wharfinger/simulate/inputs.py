@@ -7,6 +7,7 @@ path.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +20,15 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.manifests import Loaded, Manifest, ManifestFault, Source, load_all
 from wharfinger.api.registry import Document, Registry
+from wharfinger.api.schema.decoding import DecodingWalk
+from wharfinger.api.schema.tree import schema_of
+from wharfinger.api.schema.type_errors import fits_strictly, type_errors, unknown_fields
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
 from wharfinger.client.memory import gc_paused
 from wharfinger.scenario.document import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.scenario.document import KIND as SCENARIO
+from wharfinger.simulate.completeness import completeness
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _ELSEWHERE = {
@@ -47,7 +52,8 @@ class Inputs:
     scenarios: list[tuple[Scenario, Source]] = field(default_factory=list)
     configuration: Configuration = field(default_factory=Configuration)
     configured: bool = False  # whether the files contain a configuration
-    notes: list[str] = field(default_factory=list)  # corrections, and settings without effect
+    notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
+    unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
@@ -86,13 +92,19 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
     return found
 
 
-def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) -> Inputs:
+def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *, strict: bool = False) -> Inputs:
     """Raises BadInput with all errors of all files. Kinds of CustomResourceDefinitions among them are added to the
-    registry."""
+    registry.
+
+    Objects of API groups that are not known here are skipped with a note, and so are fields of a snapshot that are not:
+    another version of Kubernetes may have them. With `strict` both are errors.
+    """
     with gc_paused():
         loaded = load_all(files)
     inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.repaired])
     problems = list(loaded.faults)
+    fields = _FieldCheck(registry)
+    skipped: dict[tuple[str, str], list[ManifestFault]] = {}
     _learn(loaded, registry)
     configured: Source | None = None
     for manifest in loaded.manifests:
@@ -100,25 +112,94 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry) ->
         own = str(document.get("apiVersion", "")) == OWN_VERSION
         if own and document.get("kind") == SCENARIO:
             scenario, errors = parse_scenario(document, registry)
-            problems += _faults(source, errors)
+            problems += faults_at(source, errors)
             inputs.scenarios.append((scenario, source))
         elif own and document.get("kind") == CONFIGURATION:
             if configured is not None:
                 problems.append(ManifestFault(source, "", f"a second {CONFIGURATION}; the first is in {configured}"))
             configured, inputs.configured = source, True
             inputs.configuration, errors = _configuration(document)
-            problems += _faults(source, errors)
+            problems += faults_at(source, errors)
         elif registry.resource_of(document) is None:
             what = f'no kind "{document.get("kind")}" in version "{document.get("apiVersion")}"'
             hint = _hint(document, registry)
-            problems.append(ManifestFault(source, "kind", f"{what} is known here{hint}", source.line_of("kind")))
+            fault = ManifestFault(source, "kind", f"{what} is known here{hint}", source.line_of("kind"))
+            if strict or hint or _is_mistaken(document, registry):
+                problems.append(fault)
+            else:
+                skipped.setdefault((str(document.get("apiVersion")), str(document.get("kind"))), []).append(fault)
         else:
+            problems += fields.check(manifest)
             inputs.manifests.append(manifest)
+    inputs.notes += [_skipped(faults) for faults in skipped.values()]
+    if strict:
+        problems += fields.dropped.values()
+    else:
+        inputs.notes += [f"{fault} of this kind; it is left out" for fault in fields.dropped.values()]
+    lacking = _complete(inputs, registry)
+    if lacking and not strict:
+        inputs.notes.append("\n  ".join([_INCOMPLETE, *lacking]))
     if problems:
         order = {file: number for number, file in enumerate(dict.fromkeys(fault.source.file for fault in problems))}
         problems.sort(key=lambda fault: (order[fault.source.file], fault.source.document))
         raise BadInput([str(fault) for fault in problems])
+    if lacking and strict:
+        raise BadInput([_INCOMPLETE, *lacking])
     return inputs
+
+
+_INCOMPLETE = "the snapshot is incomplete (`wharf snapshot` takes a complete one). It lacks:"
+
+
+def _complete(inputs: Inputs, registry: Registry) -> list[str]:
+    """Adds the objects that a snapshot lacks and that can be made again; returns what it lacks."""
+    found = completeness(inputs.manifests, registry)
+    inputs.manifests += found.added
+    inputs.unseen_kinds = found.unseen_kinds
+    return found.lacking
+
+
+class _FieldCheck:
+    """Checks the fields of manifests: those that people wrote must have known fields and right types. Unknown fields of
+    objects that a server stored are dropped and noted once for each kind and path."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.dropped: dict[tuple[str, str], ManifestFault] = {}
+
+    def check(self, manifest: Manifest) -> list[ManifestFault]:
+        document, source = manifest.document, manifest.source
+        resource = self._registry.resource_of(document)
+        assert resource is not None, "kinds are checked before fields"
+        kind = self._registry.of_resource(resource)
+        schema = schema_of(kind, resource.version)
+        if fits_strictly(schema, document):
+            return []
+        errors = type_errors(schema, document) if kind.builtin else []
+        found = [FieldError(path, "FieldValueForbidden", "unknown field") for path in unknown_fields(schema, document)]
+        if found and (document.get("metadata") or {}).get("uid"):
+            for error in found:
+                key = (kind.kind, re.sub(r"\[\d+\]", "[]", error.path))
+                if key not in self.dropped:
+                    line = source.line_of(error.path)
+                    self.dropped[key] = ManifestFault(source, error.path, "unknown field", line)
+            DecodingWalk(patch=False, typed=False).value(schema, document, "", "", kind.kind)
+            found = []
+        return faults_at(source, [*errors, *found])
+
+
+def _is_mistaken(document: Document, registry: Registry) -> bool:
+    """Whether people wrote an object of a kind that its group does not have. A snapshot may come from a newer server."""
+    metadata = document.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("uid"):
+        return False
+    served = {kind.resource(version).api_version for kind in registry for version in kind.versions}
+    return document.get("apiVersion") in served
+
+
+def _skipped(faults: Sequence[ManifestFault]) -> str:
+    number = f"{len(faults)} objects are" if len(faults) > 1 else "it is"
+    return f"{faults[0]}; {number} skipped"
 
 
 def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]:
@@ -139,7 +220,8 @@ def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]
     return configuration, errors
 
 
-def _faults(source: Source, errors: Iterable[FieldError]) -> list[ManifestFault]:
+def faults_at(source: Source, errors: Iterable[FieldError]) -> list[ManifestFault]:
+    """The errors of an object with the lines of its fields."""
     return [ManifestFault(source, error.path, error.message, source.line_of(error.path)) for error in errors]
 
 

@@ -117,8 +117,8 @@ async def _plan(
     drains: Sequence[str],
 ) -> ChangePlan:
     given = runner.Results()
-    await prepare(world, [*cluster.manifests, *change.manifests])
-    await apply_manifests(world, cluster.manifests, SimulationOptions(seed=options.seed, once=options.once), given)
+    rest = await prepare(world, cluster, options, given, change.manifests)
+    await apply_manifests(world, rest, SimulationOptions(seed=options.seed), given)
     await world.settle()
     before = _state(world)
     results = runner.Results()

@@ -17,7 +17,8 @@ from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
 from wharfinger.simulate.cluster import SimulatedCluster
-from wharfinger.simulate.inputs import Inputs
+from wharfinger.simulate.inputs import BadInput, Inputs, faults_at
+from wharfinger.simulate.loading import restore
 from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
@@ -69,11 +70,11 @@ async def _play(
     world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
 ) -> _Findings:
     results = runner.Results()
-    await prepare(world, inputs.manifests)
+    manifests = await prepare(world, inputs, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
-    await apply_manifests(world, inputs.manifests, options, results, required=bool(scenarios))
+    await apply_manifests(world, manifests, options, results, required=bool(scenarios))
     if options.progress is not None:
         world.loop.each_turn = _teller(world, options.progress)
     for scenario in scenarios:
@@ -101,17 +102,29 @@ def _teller(world: SimulatedCluster, progress: Progress) -> Callable[[], None]:
     return tell
 
 
-async def prepare(world: SimulatedCluster, manifests: Sequence[Manifest]) -> None:
-    """Starts all components of a simulated cluster, to which these manifests will be applied."""
+async def prepare(
+    world: SimulatedCluster,
+    inputs: Inputs,
+    options: SimulationOptions,
+    results: runner.Results,
+    change: Sequence[Manifest] = (),
+) -> list[Manifest]:
+    """Restores the snapshot among the inputs, then starts all components. Returns the manifests that are left to be
+    applied; `change` will be applied later."""
+    world.note_owners([*inputs.manifests, *change])
+    world.unseen_kinds = inputs.unseen_kinds
+    rest = await restore(world, inputs.manifests if options.once else list(inputs.manifests), results)
     await world.create_nodes()
-    world.start(manifests)
+    world.start()
     await world.loop.still()
+    return rest
 
 
 async def fill(world: SimulatedCluster, inputs: Inputs) -> list[runner.Rejection]:
-    """Applies the manifests to a simulated cluster in which no component runs; returns what was refused."""
+    """Loads and applies the manifests in a simulated cluster in which no component runs; returns what was refused."""
     results = runner.Results()
-    await apply_manifests(world, inputs.manifests, SimulationOptions(), results)
+    rest = await restore(world, list(inputs.manifests), results)
+    await apply_manifests(world, rest, SimulationOptions(), results)
     return results.rejections
 
 
@@ -123,7 +136,9 @@ async def apply_manifests(
     *,
     required: bool = False,
 ) -> None:
-    """Records refusals; if scenarios rely on the manifests (`required`), they are failures, too."""
+    """Records refusals; if scenarios rely on the manifests (`required`), they are failures, too. Otherwise raises
+    BadInput if objects are invalid, with the faults of all of them."""
+    problems: list[str] = []
     client = world.client(options.user, lambda warning: None)
     waiting = manifests[::-1]
     if options.once:
@@ -140,9 +155,13 @@ async def apply_manifests(
             if resource == PODS:
                 await world.ensure_priority_class(document)
         refused = await runner.request(document, options.user, applying.apply(client, document, world.registry))
-        results.rejections += refused
         if required:
             results.failures += [(str(manifest.source), runner.refusal(each)) for each in refused]
+        else:
+            problems += [str(fault) for each in refused for fault in faults_at(manifest.source, each.faults)]
+        results.rejections += refused
+    if problems:
+        raise BadInput(problems)
 
 
 def _namespaces(scenario: Scenario) -> list[str]:

@@ -17,14 +17,19 @@ from wharfinger.admission.quota import QuotaExtensions, QuotaReviewer
 from wharfinger.admission.rbac import RbacIndex
 from wharfinger.admission.reads import Derived, Views
 from wharfinger.admission.runtime_class import RuntimeClassReviewer
-from wharfinger.admission.scheduler_records import SchedulerRecordReviewer, scheduler_records, schedulers
+from wharfinger.admission.scheduler_records import (
+    RecordRules,
+    SchedulerRecordReviewer,
+    scheduler_records,
+    schedulers,
+)
 from wharfinger.admission.service_accounts import TOKEN_VOLUME, SecretReferenceReviewer, ServiceAccountReviewer
 from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.kinds.builtin import LIMIT_RANGES, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
+from wharfinger.api.kinds.builtin import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
 from wharfinger.api.views import decode
 from wharfinger.api.views.core import LimitRange
@@ -74,6 +79,16 @@ def extend_chain(
         found = store.peek(RUNTIME_CLASSES, name)
         return None if found is None else found.document()
 
+    records = scheduler_records()
+    marks = [name.encode() for record in records for name in (record.annotation, record.field) if name]
+
+    def recorded_pod(namespace: str, name: str) -> Document | None:
+        found = store.peek(PODS, name, namespace)
+        # Most pods have no record, and need not be decoded for every binding.
+        if found is None or not any(mark in found.data for mark in marks):
+            return None
+        return found.document()
+
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
         LimitDefaultsReviewer(ranges),
@@ -89,7 +104,7 @@ def extend_chain(
         LimitRangeReviewer(ranges),
         *([SecretReferenceReviewer(account)] if complete else []),
         PriorityClassReviewer(priority_classes),
-        SchedulerRecordReviewer(schedulers(settings), scheduler_records()),
+        SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
         CertificateSubjectReviewer(),
         CertificateSignerReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),

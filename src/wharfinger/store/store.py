@@ -320,6 +320,14 @@ class Store(WriteVerbs[Written]):
                 continue  # already deleted by somebody else
         return listing.items
 
+    async def restore(self, resource: Resource, document: Document) -> StoredObject:
+        """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`."""
+        from wharfinger.store.restoring import restore
+
+        stored = restore(self.registry, self._ledger, resource, document)
+        await self._ledger.settled()
+        return stored
+
     async def expire(self, resource: Resource, stored: Iterable[StoredObject]) -> int:
         """Removes expired objects that have not changed since, without admission. Returns the number removed."""
         kind = kind_of(self.registry, resource)

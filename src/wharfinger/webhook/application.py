@@ -13,7 +13,7 @@ from wharfinger.admission.request import Request
 from wharfinger.api.errors import ApiError, InternalError
 from wharfinger.api.registry import Registry
 from wharfinger.http.metrics import CONTENT_TYPE, LabelledSeries, exposition
-from wharfinger.webhook.handler import Operation, WebhookHandler
+from wharfinger.webhook.handler import Operation, WebhookHandler, fail_open
 from wharfinger.webhook.reviews import (
     AdmissionRequest,
     InvalidReview,
@@ -37,7 +37,8 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 1
 
 
 class WebhookApplication:
-    """`not_ready` returns what is missing before reviews can be decided; empty if nothing is."""
+    """`not_ready` returns what is missing before reviews can be decided; empty if nothing is. `may_read_metrics` returns
+    the error for a request for metrics with the given Authorization header, or nothing."""
 
     def __init__(
         self,
@@ -45,11 +46,14 @@ class WebhookApplication:
         registry: Registry,
         metrics: CollectorRegistry,
         not_ready: Callable[[], str] = lambda: "",
+        may_read_metrics: Callable[[str], Awaitable[ApiError | None]] | None = None,
     ) -> None:
         self._handlers = handlers
         self._registry = registry
         self._metrics = metrics
         self._not_ready = not_ready
+        self._may_read_metrics = may_read_metrics
+        self._fails_open = fail_open(handlers)
         self.stopping = False
         self._handlers_of: dict[tuple[str, str, str, str, bool], list[WebhookHandler]] = {}
         self._seconds = LabelledSeries(
@@ -70,7 +74,7 @@ class WebhookApplication:
             return
         method, path = scope["method"], scope["path"]
         if method in ("GET", "HEAD"):
-            await self._get(path, send)
+            await self._get(path, scope, send)
         elif method != "POST" or path not in ("/mutate", "/validate", "/convert"):
             await _reply(
                 send, 404, f"{method} {path} is not served here; POST a review to /mutate, /validate or /convert"
@@ -78,16 +82,30 @@ class WebhookApplication:
         else:
             await self._post(path, scope, receive, send)
 
-    async def _get(self, path: str, send: Send) -> None:
+    async def _get(self, path: str, scope: Scope, send: Send) -> None:
         if path in ("/healthz", "/livez"):
             await _reply(send, 200, "ok")
         elif path == "/readyz":
             wrong = "shutting down" if self.stopping else self._not_ready()
             await _reply(send, 500 if wrong else 200, wrong or "ok")
         elif path == "/metrics":
-            await _reply(send, 200, exposition(self._metrics), CONTENT_TYPE.encode())
+            await self._send_metrics(scope, send)
         else:
             await _reply(send, 404, f"{path} is not served here")
+
+    async def _send_metrics(self, scope: Scope, send: Send) -> None:
+        """Metrics tell names of policies and rates of requests, so not everyone who reaches the port may read them."""
+        denied: ApiError | None = None
+        if self._may_read_metrics is not None:
+            header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            try:
+                denied = await self._may_read_metrics(header)
+            except ApiError as error:
+                denied = InternalError(f"cannot check the token: {error.message}")
+        if denied is not None:
+            await _reply(send, denied.code, denied.message)
+        else:
+            await _reply(send, 200, exposition(self._metrics), CONTENT_TYPE.encode())
 
     async def _post(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -150,12 +168,16 @@ class WebhookApplication:
             log.warning(
                 "cannot decide on %s %s/%s: %s", admission.operation, admission.namespace, admission.name, error
             )
-            return deny(admission.uid, InternalError(f"wharfinger cannot decide: {error}")), "undecided"
-        except Exception as error:
+            return self._undecided(admission.uid, error.message), "undecided"
+        except Exception:
             log.exception("cannot decide on %s %s/%s", admission.operation, admission.namespace, admission.name)
-            return deny(
-                admission.uid, InternalError(f"wharfinger cannot decide: {type(error).__name__}: {error}")
-            ), "undecided"
+            return self._undecided(admission.uid, "an internal error; the webhook's log has the details"), "undecided"
+
+    def _undecided(self, uid: str, why: str) -> bytes:
+        """A refusal, or in modes that only report, a warning: whatever goes wrong here, they stop nothing."""
+        if self._fails_open:
+            return allow(uid, (), [f"wharfinger did not review this request: {why}"], {})
+        return deny(uid, InternalError(f"wharfinger cannot decide: {why}"))
 
 
 def _apply(request: Request, operations: Any) -> None:

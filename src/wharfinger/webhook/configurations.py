@@ -13,12 +13,13 @@ from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
-from wharfinger.webhook.handler import Rule, WebhookHandler
+from wharfinger.webhook.handler import Rule, WebhookHandler, fail_open
 
 log = logging.getLogger(__name__)
 
 NAME = "wharfinger"
 WEBHOOK = "admission.wharfinger.dev"
+SYSTEM_NAMESPACE = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ def configurations(
         (VALIDATING_WEBHOOKS, _configuration(VALIDATING_WEBHOOKS, "/validate", rules, endpoint, bundle)),
     ]
     for _, configuration in made:
+        configuration["webhooks"][0]["failurePolicy"] = "Ignore" if fail_open(all_handlers) else "Fail"
         configuration["metadata"]["annotations"] = {
             key: value for handler in all_handlers for key, value in handler.annotations.items()
         }
@@ -74,16 +76,15 @@ def _configuration(
         "name": WEBHOOK,
         "admissionReviewVersions": ["v1"],
         "clientConfig": endpoint.client_config(path, bundle),
-        "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
         "timeoutSeconds": 10,
         "rules": wanted,
     }
-    if endpoint.namespace:
-        # The webhook's own pods must be able to start while it is not running.
-        own = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [endpoint.namespace]}
-        webhook["namespaceSelector"] = {"matchExpressions": [own]}
+    # Neither the cluster's own pods nor the webhook's wait for it: they must be able to start while it is not running.
+    spared = sorted({SYSTEM_NAMESPACE, endpoint.namespace} - {""})
+    others = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": spared}
+    webhook["namespaceSelector"] = {"matchExpressions": [others]}
     if mutating:
         webhook["reinvocationPolicy"] = "IfNeeded"
     return {

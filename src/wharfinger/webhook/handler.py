@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -73,12 +73,17 @@ class WebhookContext:
 
 
 class WebhookHandler:
-    """Base class. Handlers mutate by ascending `order`; `annotations` are added to the webhook configurations."""
+    """Base class. Handlers mutate by ascending `order`; `annotations` are added to the webhook configurations.
+
+    `fails_open` says what becomes of requests that cannot be reviewed: True admits and False refuses them. Handlers
+    that leave it None take what others say, and refuse if none does.
+    """
 
     name = ""
     order = 100
     rules: tuple[Rule, ...] = ()
     annotations: Mapping[str, str] = MappingProxyType({})
+    fails_open: bool | None = None
 
     def concerns(self, request: Request, mutating: bool) -> bool:
         """Depends only on resource, subresource, operation and phase, so that the result can be cached."""
@@ -118,6 +123,12 @@ class ReviewerHandler(WebhookHandler):
         from jsonpatch import make_patch
 
         return Answer(review, make_patch(request.object, own.object).patch)
+
+
+def fail_open(handlers: Iterable[WebhookHandler]) -> bool:
+    """Whether requests that cannot be reviewed are admitted."""
+    said = [handler.fails_open for handler in handlers if handler.fails_open is not None]
+    return bool(said) and all(said)
 
 
 def find_handlers(context: WebhookContext) -> list[WebhookHandler]:

@@ -10,7 +10,9 @@ import msgspec
 
 from wharfinger.admission.request import Request, User
 from wharfinger.api.errors import ApiError
+from wharfinger.api.fields import show
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.wording import decoding_fault
 from wharfinger.webhook.handler import Operation
 
 ADMISSION = "admission.k8s.io/v1"
@@ -80,7 +82,7 @@ def read_admission(body: bytes | bytearray) -> AdmissionRequest:
     """Raises InvalidReview."""
     request = _request(body, _ADMISSION_DECODER, ADMISSION, "AdmissionReview")
     if request.operation not in _OPERATIONS:
-        raise InvalidReview(f"request.operation: {request.operation!r} is not one of {', '.join(_OPERATIONS)}")
+        raise InvalidReview(f"request.operation: {show(request.operation)} is not one of {', '.join(_OPERATIONS)}")
     if not request.uid:
         raise InvalidReview("request.uid: must not be empty")
     return request
@@ -97,10 +99,11 @@ def _request(
     try:
         review = decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise InvalidReview(f"the body is not a review: {error}") from error
+        raise InvalidReview(f"the body is not a review: {decoding_fault(error)}") from error
     if review.kind != kind or review.api_version != api_version:
         raise InvalidReview(
-            f"apiVersion {review.api_version!r}, kind {review.kind!r} is not supported; expected {api_version}, {kind}"
+            f"apiVersion {show(review.api_version)}, kind {show(review.kind)} is not supported; "
+            f"expected {api_version}, {kind}"
         )
     if review.request is None:
         raise InvalidReview(f"the {kind} has no request")
@@ -166,8 +169,12 @@ def convert(request: ConversionRequest, registry: Registry) -> bytes:
             return _converted(request.uid, error=f"{what} cannot be converted to {request.desired_api_version}")
         try:
             converted.append(document if kind.convert is None else kind.convert(document, version))
-        except (ValueError, KeyError, TypeError) as fault:
+        except ApiError as fault:
+            return _converted(request.uid, error=f"{what}: {fault.message}")
+        except ValueError as fault:
             return _converted(request.uid, error=f"{what}: {fault}")
+        except (KeyError, TypeError, AttributeError):
+            return _converted(request.uid, error=f"{what} is malformed")
         converted[-1]["apiVersion"] = request.desired_api_version
     return _converted(request.uid, converted)
 

@@ -26,6 +26,7 @@ from wharfinger.webhook.application import WebhookApplication
 from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates
 from wharfinger.webhook.configurations import WebhookEndpoint, ensure, ensure_conversion
 from wharfinger.webhook.handler import WebhookContext, find_handlers
+from wharfinger.webhook.metrics_access import MetricsAccess
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class WebhookServer:
             settings.endpoint.namespace,
         )
         self.handlers = find_handlers(self.context)
-        self.application = WebhookApplication(self.handlers, self.registry, self.metrics, self._not_ready)
+        self.application = WebhookApplication(
+            self.handlers, self.registry, self.metrics, self._not_ready, MetricsAccess(client).check
+        )
         self._tls: ssl.SSLContext | None = None
         self._serving: WebhookCertificates | None = None
         self._server: uvicorn.Server | None = None

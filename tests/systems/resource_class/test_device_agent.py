@@ -22,9 +22,13 @@ from wharfinger.client.timers import SystemClock
 from wharfinger.store import Store
 from wharfinger.systems.resource_class.device_agent import api
 from wharfinger.systems.resource_class.device_agent.agent import DRIFT, DeviceAgent
-from wharfinger.systems.resource_class.device_agent.choosing import DEVICE_IDS
-from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
-from wharfinger.systems.resource_class.rules.compute_resources import RECORD, compute_resource_name, format_record
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.systems.resource_class.rules.compute_resources import (
+    DEVICE_IDS,
+    RECORD,
+    compute_resource_name,
+    format_record,
+)
 
 ROOT = Path(__file__).parents[3]
 GPU = "example.com/gpu"
@@ -102,13 +106,28 @@ class Bench:
         assert found is not None
         return found.document()
 
-    async def bind(self, name: str, record: dict[str, dict[str, dict[str, int]]], **spec: Any) -> None:
-        containers = [{"name": container, "image": "i"} for container in record]
+    async def bind(
+        self,
+        name: str,
+        record: dict[str, dict[str, dict[str, int]]],
+        asked: dict[str, dict[str, int]] | None = None,
+        **annotations: str,
+    ) -> None:
+        """A pod with this record, which asks for what the record gives, or for something else."""
+        if asked is None:
+            asked = {
+                each: {name: sum(given.values()) for name, given in names.items()} for each, names in record.items()
+            }
+        containers = [
+            {"name": each, "image": "i", "resources": {"limits": {name: str(count) for name, count in limits.items()}}}
+            for each, limits in asked.items()
+        ]
+        annotations = {RECORD: format_record(record), **annotations}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "annotations": {RECORD: format_record(record)}},
-            "spec": {"nodeName": "n1", "containers": containers, **spec},
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+            "spec": {"nodeName": "n1", "containers": containers},
         }
         await self.client.create(PODS, pod, "default")
 
@@ -250,6 +269,61 @@ def test_a_pod_whose_devices_are_not_there_is_rejected_as_a_kubelet_does() -> No
         status = bench.pod("greedy")["status"]
         assert status["reason"] == "UnexpectedAdmissionError"
         assert "was allocated 2 devices of" in status["message"]
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize(
+    ("record", "asked"),
+    [
+        ({"c": {GPU: {P100: 2}}}, {"c": {GPU: 1}}),
+        ({"c": {GPU: {P100: 1}}}, {"c": {}}),
+        ({"c": {GPU: {P100: 1}, "x": {K80: 1}}}, {"c": {GPU: 1}}),
+        ({"c": {GPU: {P100: 1}}, "other": {GPU: {P100: 1}}}, {"c": {GPU: 1}}),
+        ({"c": {"gold": {P100: 2}}}, {"c": {"gold": 1}}),
+        ({"c": {"unknown": {P100: 3}}}, {"c": {"unknown": 2}}),
+    ],
+)
+def test_a_record_that_is_worth_more_than_the_requests_gets_nothing(record: Any, asked: Any) -> None:
+    async def test(bench: Bench) -> None:
+        plugin = await bench.start(*FOUR)
+        await bench.client.create(
+            RESOURCE_CLASSES,
+            {
+                "apiVersion": RESOURCE_CLASSES.api_version,
+                "kind": RESOURCE_CLASSES.kind,
+                "metadata": {"name": "gold"},
+                "spec": {"resourceName": GPU},
+            },
+        )
+        await bench.until(lambda: bench.published())
+        await bench.bind("forged", record, asked)
+        await bench.until(lambda: bench.pod("forged")["status"].get("phase") == "Failed")
+        assert "the pod's record gives" in bench.pod("forged")["status"]["message"]
+        assert plugin.allocated == []
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"c": {P100: ["c", "d"]}},
+        {"c": {P100: ["c", "c"]}},
+        {"c": {K80: ["a"]}},
+        {"c": {P100: ["c"]}, "other": {P100: ["d"]}},
+        ["c"],
+    ],
+)
+def test_device_ids_that_differ_from_the_record_are_replaced(ids: Any) -> None:
+    async def test(bench: Bench) -> None:
+        plugin = await bench.start(*FOUR)
+        await bench.until(lambda: bench.published())
+        await bench.bind("forged", {"c": {GPU: {P100: 1}}}, **{DEVICE_IDS: json.dumps(ids)})
+        await bench.until(lambda: plugin.allocated)
+        await bench.until(lambda: bench.ids("forged") == {"c": {P100: ["c"]}})
+        await bench.bind("next", {"c": {GPU: {P100: 1}}})
+        await bench.until(lambda: bench.ids("next") == {"c": {P100: ["d"]}})
 
     on_a_bench(test)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -20,7 +21,14 @@ from tests.systems.resource_class.device_objects import (
 
 from wharfinger.engine import Engine
 from wharfinger.framework.status import Code
-from wharfinger.systems.resource_class.rules.compute_resources import RECORD, compute_resource_name
+from wharfinger.systems.resource_class.plugin.ledger import MANY
+from wharfinger.systems.resource_class.rules.assigning import Demand, assign
+from wharfinger.systems.resource_class.rules.compute_resources import (
+    RECORD,
+    RECORD_FIELD,
+    compute_resource_name,
+    format_record,
+)
 
 ANY = klass("rc1")
 PRECIOUS = klass("rc2", expression("kind", "In", "precious"))
@@ -415,3 +423,104 @@ def test_a_record_that_the_scheduler_changes_counts_at_once(worked: Cluster) -> 
     assert left(worked) == {"rc1": 3, "rc2": 1, GPU: 3}
     worked.apply(pod("a", {"rc1": 2}, node="n1"))
     assert left(worked) == {"rc1": 3, "rc2": 3, GPU: 3}
+
+
+def forged(name: str, asked: dict[str, Any], record: dict[str, dict[str, int]], **more: Any) -> Document:
+    """A pod on n1 with a record that nobody checked."""
+    made = pod(name, asked, **more)
+    made["spec"]["nodeName"] = "n1"
+    made["metadata"].setdefault("annotations", {})[RECORD] = format_record({"c": record})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "record", "left"),
+    [
+        ({GPU: 1}, {GPU: {"cr2": 3}}, 4),
+        ({}, {GPU: {"cr2": 3}}, 5),
+        ({"cpu": 1}, {"rc2": {"cr2": 3}}, 5),
+        ({"rc1": 1}, {"rc1": {"cr1": 1}, "rc2": {"cr2": 3}}, 4),
+        ({"rc2": 2}, {"rc2": {"cr2": 1, "cr1": 4}}, 3),
+        ({"rc1": 3}, {"rc1": {"cr1": 1}}, 2),  # nor less: the pod runs with three devices
+        ({"pair": 1}, {"pair": {"cr1": 2}}, 3),
+        ({"pair": 1}, {"pair": {"cr1": 2, "cr2": 2}}, 3),
+        ({"gone": 1}, {"gone": {"cr2": 2}}, 3),  # of a class that was deleted, which may have had groups
+    ],
+)
+@pytest.mark.parametrize("classes_first", [True, False])
+def test_a_record_is_worth_what_the_pod_asks_for(
+    asked: dict[str, Any], record: dict[str, dict[str, int]], left: int, classes_first: bool
+) -> None:
+    classes = [ANY, PRECIOUS, klass("pair", groupBy="link", groupSize=2)]
+    node = machine("n1", resource("cr1", 2, link="a"), resource("cr2", 3, kind="precious", link="b"))
+    holder = forged("p", asked, record)
+    cluster = Cluster(*([*classes, node, holder] if classes_first else [node, holder, *classes]))
+    assert cluster.place(pod("fits", {GPU: left})) is not None
+    assert cluster.place(pod("more", {GPU: 1})) is None
+
+
+def test_a_wish_does_not_hold_other_devices_in_each_container() -> None:
+    """Init containers use the devices of later containers, so a pod is never worth the sum of both."""
+    cluster = Cluster(ANY, machine("n1", CR1, CR2))
+    wish = pod("p", {GPU: 2})
+    wish["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {GPU: "2"}}}]
+    wish["metadata"]["annotations"] = {RECORD: format_record({"i": {GPU: {"cr1": 2}}, "c": {GPU: {"cr2": 2}}})}
+    assert "gives it 4 of nvidia.com/gpu at a time, and it asks for 2" in cluster.why(wish)
+    wish["metadata"]["annotations"] = {RECORD: format_record({"i": {GPU: {"cr2": 2}}, "c": {GPU: {"cr2": 2}}})}
+    assert cluster.place(wish) is not None
+
+
+def test_wishes_in_container_fields_are_told_apart() -> None:
+    cluster = Cluster(ANY, machine("n1", CR1, CR2))
+    for name, wanted in (("a", "cr2"), ("b", "cr1")):
+        wish = pod(name, {GPU: 1})
+        wish["spec"]["containers"][0][RECORD_FIELD] = {GPU: [{"computeResourceName": wanted, "count": 1}]}
+        assert cluster.place(wish) == {GPU: {wanted: 1}}
+
+
+def test_byte_like_amounts_cost_no_memory_and_no_time() -> None:
+    """Two containers with 16Mi each: the record is as short as for two devices."""
+    many = 16 << 20
+    cluster = Cluster(ANY, machine("n1", classic=4 * many), machine("n2", classic=many))
+    both = pod("p", {GPU: many}, init={GPU: many})
+    both["spec"]["containers"].append({**both["spec"]["containers"][0], "name": "d"})
+    tracemalloc.start()
+    bound = cluster.place(both)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bound is not None and peak < 10 << 20
+    record = json.loads(bound_record(cluster, "p"))
+    assert {name: given[GPU] for name, given in record.items()} == {
+        each: [{"computeResourceName": CLASSIC, "count": many}] for each in ("i", "c", "d")
+    }
+    assert cluster.place(pod("rest", {GPU: 2 * many})) is not None
+    assert cluster.place(pod("more", {GPU: many})) is not None  # on n2
+    assert cluster.place(pod("none", {GPU: 1})) is None
+
+
+def bound_record(cluster: Cluster, name: str) -> str:
+    found = next(each.pod for each in cluster.engine.tables.pods.values() if each.pod.metadata.name == name)
+    return str(found.metadata.annotations[RECORD])
+
+
+@pytest.mark.parametrize("amount", [MANY - 1, MANY, (1 << 62) + 1, (1 << 63) - 1])
+def test_scores_and_filters_are_exact_for_amounts_of_any_size(amount: int) -> None:
+    most = (1 << 63) - 1
+    cluster = Cluster(ANY, klass("rc2"), klass("rc3"), machine("n1", classic=most), machine("n2", classic=amount - 1))
+    wanted = as_pod(pod("p", {GPU: amount}))
+    decision = cluster.engine.schedule(wanted)
+    assert decision.node == "n1"
+    assert cluster.place(pod("p", {"rc1": amount})) is not None
+    left = most - amount
+    assert (cluster.place(pod("q", {GPU: amount})) is not None) == (left >= amount)
+
+
+def test_joint_assignment_of_large_amounts_is_exact() -> None:
+    """The first name takes as much as it can from the devices that the fewest classes match, and no more."""
+    many = 16 << 20
+    for first, second, free in ((3, 2, (2, 3)), (4, 1, (2, 3)), (1, 3, (2, 3))):
+        demands = [Demand("a", first * many, (0, 1)), Demand("b", second * many, (1,))]
+        large = assign(demands, [each * many for each in free])
+        small = assign([Demand("a", first, (0, 1)), Demand("b", second, (1,))], list(free))
+        assert large is not None and small is not None
+        assert large == [{place: count * many for place, count in given.items()} for given in small]

@@ -211,7 +211,10 @@ def expressed(pattern: Document, one: Document) -> bool:
     return (
         (not pattern.get("keys") or one["key"] in pattern["keys"])
         and (not pattern.get("operators") or one["operator"] in pattern["operators"])
-        and (not pattern.get("values") or all(value in pattern["values"] for value in one.get("values") or ()))
+        and (
+            not pattern.get("values")
+            or (one.get("values") and all(value in pattern["values"] for value in one["values"]))
+        )
     )
 
 

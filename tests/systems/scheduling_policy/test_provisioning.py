@@ -23,7 +23,7 @@ from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.stored import reviewers
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import SchedulingPolicyController, provision
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.rules.shipped import AUTOUPDATE
+from wharfinger.systems.scheduling_policy.rules.shipped import AUTOUPDATE, PRESETS, policies, preset, switches_on
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 ANN = User("ann", ("system:authenticated",))
@@ -48,7 +48,7 @@ def run(check: Callable[[LocalClient], Awaitable[None]], settings: SchedulingPol
 def test_provisioning_is_complete_and_done_once() -> None:
     async def check(client: LocalClient) -> None:
         names = {item["metadata"]["name"] for item in (await client.list(SCHEDULING_POLICIES)).items}
-        assert {"restricted", "privileged"} <= names and len(names) == 4
+        assert names == {"restricted", "privileged"}
         assert await provision(client) == []
 
     run(check)
@@ -117,13 +117,9 @@ def test_in_process_the_first_own_policy_switches_enforcement_on() -> None:
 
 def test_in_process_defaults_are_written_and_bindings_guarded() -> None:
     async def check(client: LocalClient) -> None:
-        preset = "restricted-multiarch-by-node-selector"
-        for item, resource in zip(grant(preset), (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)):
-            document = {**item, "apiVersion": "rbac.authorization.k8s.io/v1"}
-            document["metadata"] = {"name": f"test:{preset}"}
-            if "roleRef" in document:
-                document["roleRef"] = {**document["roleRef"], "name": f"test:{preset}"}
-            await client.create(resource, document)
+        documents = preset("restricted-multiarch-by-node-selector", "default")
+        for document, resource in zip(documents, (SCHEDULING_POLICIES, CLUSTER_ROLES, ROLE_BINDINGS), strict=True):
+            await client.create(resource, document, document["metadata"].get("namespace", ""))
         made = await client.as_user(ANN).create(PODS, pod(), "default")
         assert made["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
         target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
@@ -133,6 +129,21 @@ def test_in_process_defaults_are_written_and_bindings_guarded() -> None:
         await scheduler.create(PODS, target, "default", name="p", subresource="binding")
 
     run(check, SchedulingPolicySettings(mode="enforce"))
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_an_upgrade_keeps_presets_and_switches_nothing_on(name: str) -> None:
+    """Earlier versions provisioned them. Those that an administrator added since are an administrator's policies."""
+
+    async def check(client: LocalClient) -> None:
+        added, *_ = preset(name, "default")
+        earlier = {**added, "metadata": {**policies()[0]["metadata"], "name": name}}
+        assert switches_on(added) and not switches_on(earlier)
+        await client.create(SCHEDULING_POLICIES, earlier)
+        assert await provision(client) == []
+        assert (await client.get(SCHEDULING_POLICIES, name))["spec"] == added["spec"]
+
+    run(check)
 
 
 def test_an_invalid_policy_is_refused_with_hints() -> None:

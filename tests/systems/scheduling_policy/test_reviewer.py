@@ -624,15 +624,43 @@ def test_an_unchanged_template_is_not_judged_again() -> None:
     assert not refusal(shipped_world(), new, strict, resource=DEPLOYMENTS, old=old)
 
 
-def test_a_set_of_reservations_is_judged_by_the_pods_they_stand_for() -> None:
+def test_only_the_real_template_is_judged() -> None:
+    """Whatever a pod spec has under `template`: no pod is made of it."""
     strict = SchedulingPolicySettings(mode="enforce", enforce_templates=True)
-    template = {"spec": {"nodeName": "n1"}}
-    for shape, path in (
-        ({"template": template}, "spec.template.spec.nodeName"),
-        ({"template": {"spec": {"template": template}}}, "spec.template.spec.template.spec.nodeName"),
-    ):
-        document = {"metadata": {"name": "s"}, "spec": shape}
-        assert path in refusal(shipped_world(), document, strict, resource=RESERVATION_SETS, namespace="")
+    spec = {"nodeName": "n1", "template": {"spec": {"containers": []}}}
+    for resource, namespace in ((RESERVATIONS, ""), (RESERVATION_SETS, ""), (DEPLOYMENTS, "shop")):
+        document = {"metadata": {"name": "s"}, "spec": {"template": {"spec": spec}}}
+        assert "spec.template.spec.nodeName" in refusal(
+            shipped_world(), document, strict, resource=resource, namespace=namespace
+        )
+        decoy = {"metadata": {"name": "s"}, "spec": {"template": {"spec": {"template": {"spec": {"nodeName": "n1"}}}}}}
+        assert not refusal(shipped_world(), decoy, strict, resource=resource, namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("classes", "spec", "refused"),
+    [
+        (["gold"], {"priority": 1000}, False),
+        (["gold"], {"priority": 0}, False),
+        (["gold"], {"priority": 1001}, True),
+        (["gold"], {"priority": 2000}, True),  # the value of a class that is not allowed
+        (["gold"], {"priorityClassName": "gold", "priority": 1000}, False),
+        (["gold"], {"priorityClassName": "gold", "priority": 2000}, True),
+        ([], {"priority": 2000}, False),
+        (None, {"priority": 1}, True),
+        (None, {"priority": 0}, False),
+    ],
+)
+def test_a_number_in_the_template_of_a_reservation_counts_as_a_priority_class(
+    classes: list[str] | None, spec: dict[str, Any], refused: bool
+) -> None:
+    """No pod is made of the template, so the Priority plugin never compares the two."""
+    allowed = allowing(schedulerNames=[], **({} if classes is None else {"priorityClasseNames": classes}))
+    made = world(("p", allowed), rbac=grant("p", ("User", "ann")))
+    made._priorities = {"gold": 1000, "platinum": 2000}
+    strict = SchedulingPolicySettings(mode="enforce", enforce_templates=True)
+    document = {"metadata": {"name": "r"}, "spec": {"template": {"spec": spec}}}
+    assert bool(refusal(made, document, strict, resource=RESERVATIONS, namespace="")) == refused
 
 
 def test_a_reservation_is_judged_as_its_requester() -> None:
@@ -745,3 +773,29 @@ def test_a_policy_that_is_not_valid_lets_nothing_through() -> None:
     broken = policy("broken", {"allowed": {**ANY_SCHEDULER, "tolerations": [{"key": "a"}]}})
     message = refusal(world(allowing(tolerations=[]), broken), pod())
     assert 'policy "broken" is not valid: spec.allowed.tolerations[0].key: Forbidden: unknown field' in message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expression", "covered"),
+    [
+        ({"keys": ["arch"], "values": ["amd64"]}, is_in("arch", "amd64"), True),
+        ({"keys": ["arch"], "values": ["amd64"]}, is_in("arch", "amd64", "arm64"), False),
+        ({"keys": ["arch"], "values": ["amd64"]}, {"key": "arch", "operator": "Exists"}, False),
+        ({"keys": ["arch"], "values": ["amd64"]}, {"key": "arch", "operator": "DoesNotExist"}, False),
+        ({"keys": ["arch"]}, {"key": "arch", "operator": "Exists"}, True),
+        ({"keys": ["arch"], "operators": ["Exists"]}, {"key": "arch", "operator": "Exists"}, True),
+        ({"keys": ["cores"], "values": ["8"]}, {"key": "cores", "operator": "Gt", "values": ["8"]}, True),
+        ({"values": ["amd64"]}, {"key": "other", "operator": "Exists"}, False),
+    ],
+)
+@pytest.mark.parametrize("section", ["required", "allowed"])
+def test_a_pattern_with_values_is_met_by_values(
+    pattern: dict[str, Any], expression: dict[str, Any], covered: bool, section: str
+) -> None:
+    """An expression that names no values would get round a requirement of some, and ask for more than is allowed."""
+    tree = {"nodeAffinities": {HARD: {"nodeSelectorTerms": [{"matchExpressions": [pattern]}]}}}
+    spec: dict[str, Any] = {"allowed": {"schedulerNames": [], "affinities": tree}}
+    if section == "required":
+        spec = {"required": {"affinities": tree}, "allowed": {"schedulerNames": [], "affinities": {}}}
+    asking = pod({"affinity": hard([expression])})
+    assert bool(refusal(world(spec), asking)) != covered

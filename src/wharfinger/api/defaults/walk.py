@@ -17,6 +17,14 @@ def child(owner: Any, name: str) -> Document:
     return value if isinstance(value, dict) else {}
 
 
+def value_at(document: Any, path: str) -> Any:
+    """The value at a path of field names with dots; None where there is none."""
+    found = document
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
 def made_child(owner: Document, name: str) -> Document:
     """The object under a name, created if absent."""
     if owner.get(name) is None:

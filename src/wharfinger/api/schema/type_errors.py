@@ -14,7 +14,7 @@ import msgspec
 
 from wharfinger.api.fields import FieldError, wrong_type
 from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
-from wharfinger.api.schema.compiler import VALUE_TYPES, QuantityValue, TimeValue
+from wharfinger.api.schema.compiler import JSON_TYPES, VALUE_TYPES, QuantityValue, TimeValue
 from wharfinger.api.schema.tree import Schema
 from wharfinger.api.times import BadTime, parse_time
 
@@ -139,15 +139,18 @@ def _check_quantity(value: Any, path: str, errors: list[FieldError]) -> None:
 
 
 def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """The paths of fields that the schema does not have, as strict decoding names them: `spec.containers[0].imgae`."""
-    if schema.type == "object" and isinstance(value, dict):
+    """The paths of fields that the schema does not have, as strict decoding names them: `spec.containers[0].imgae`.
+    Directives of patches (`$patch`) are not fields."""
+    if schema.preserves or schema.embedded:
+        return
+    if schema.type == "object" and schema.fields and isinstance(value, dict):
         for key, item in value.items():
             here = f"{path}.{key}" if path else key
             known = schema.fields.get(key)
-            if known is None:
-                yield here
-            else:
+            if known is not None:
                 yield from unknown_fields(known, item, here)
+            elif not str(key).startswith("$"):
+                yield here
     elif schema.item is not None and schema.item.type in ("object", "map", "list"):
         if schema.type == "list" and isinstance(value, list):
             for index, item in enumerate(value):
@@ -155,3 +158,12 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
         elif schema.type == "map" and isinstance(value, dict):
             for key, item in value.items():
                 yield from unknown_fields(schema.item, item, f"{path}.{key}")
+
+
+def fits_strictly(schema: Schema, document: Any) -> bool:
+    """Whether msgspec finds neither unknown fields nor wrong types; False where it cannot tell."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(document), type=JSON_TYPES.type_of(schema) | None)
+    except (msgspec.MsgspecError, ValueError, OverflowError, TypeError, RecursionError):
+        return False
+    return True

@@ -243,9 +243,14 @@ class ContainerTerminated(View, frozen=True):
     finished_at: str = ""
 
 
+class ContainerWaiting(View, frozen=True):
+    reason: str = ""
+
+
 class ContainerState(View, frozen=True):
     """At most one is set; if none is, the container is waiting."""
 
+    waiting: ContainerWaiting | None = None
     running: ContainerRunning | None = None
     terminated: ContainerTerminated | None = None
 
@@ -255,6 +260,7 @@ class ContainerStatus(View, frozen=True):
     state: ContainerState = field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
+    container_id: str = field(name="containerID", default="")
     allocated_resources: Quantities | None = None
     resources: ResourceRequirements | None = None
 

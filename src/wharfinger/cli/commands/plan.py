@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client, output_option
+from wharfinger.cli.options import cluster_options, open_client, output_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.scenario.document import ObjectTarget
@@ -69,6 +69,7 @@ class _PlanCommand(click.Command):
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")
 @click.option("-v", "--all", "everything", is_flag=True, help="Show every change.")
+@strict_option
 @output_option("table", "json", "yaml")
 def command(
     paths: tuple[str, ...],
@@ -80,6 +81,7 @@ def command(
     seed: int,
     user: str,
     everything: bool,
+    strict: bool,
     output: str,
 ) -> None:
     """Show what a change would do to pods, workloads, reservations, units and placements.
@@ -103,14 +105,14 @@ def command(
     if not (paths or deletions or drains):
         raise click.ClickException("say what changes: with -f, --delete or --drain")
     with bad_input(status=1):
-        change = read(paths)
+        change = read(paths, strict=strict)
         if paths:
             refuse_nothing(change, paths)
         if change.configured:
             raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
         targets = [_target(each) for each in deletions]
         try:
-            cluster, start = (read(snapshots), None) if snapshots else _live(kubeconfig, context)
+            cluster, start = (read(snapshots, strict=strict), None) if snapshots else _live(kubeconfig, context)
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progressing(), progress() as told:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import output_option
+from wharfinger.cli.options import output_option, strict_option
 
 
 @click.command
@@ -33,6 +33,7 @@ from wharfinger.cli.options import output_option
     help="A KubeSchedulerConfiguration or WharfingerConfiguration file.",
 )
 @click.option("-v", "--all", "everything", is_flag=True, help="Show every row of every section.")
+@strict_option
 @output_option("table", "yaml", "json")
 def command(
     paths: tuple[str, ...],
@@ -42,6 +43,7 @@ def command(
     user: str,
     config: Path | None,
     everything: bool,
+    strict: bool,
     output: str,
 ) -> None:
     """Apply manifests to a simulated control plane and show the outcome.
@@ -63,12 +65,10 @@ def command(
             "--for and --until-idle exclude each other: one lets a given time pass, the other stops when idle"
         )
     with bad_input():
-        inputs = read(paths, config)
+        inputs = read(paths, config, strict=strict)
         refuse_nothing(inputs, paths)
         length = None if duration is None else seconds(duration, "--for")
-    for note in inputs.notes:
-        click.echo(f"Note: {note}", err=True)
-    with progressing(), progress() as told:
+    with bad_input(), progressing(), progress() as told:
         report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True))
     if output == "table":
         from wharfinger.cli.report_text import render

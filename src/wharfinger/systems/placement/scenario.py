@@ -37,9 +37,19 @@ class PlacementScenario(ScenarioExtension):
         self._agents: ClusterAgents | None = None
 
     async def simulate_fault(self, fault: ScenarioFault, client: Client, now: float) -> None:
-        if fault.agent:
-            since = format_time(now) if fault.stopped else None
-            await client.patch(MANAGED_CLUSTERS, fault.agent, {"metadata": {"annotations": {AGENT_STOPPED: since}}})
+        """An agent that works again reports at once; a cluster in which nothing was stopped is what its condition says."""
+        if not fault.agent:
+            return
+        since = format_time(now) if fault.stopped else None
+        await client.patch(MANAGED_CLUSTERS, fault.agent, {"metadata": {"annotations": {AGENT_STOPPED: since}}})
+        if not fault.stopped:
+            cluster = await client.get(MANAGED_CLUSTERS, fault.agent)
+            conditions = (cluster.get("status") or {}).get("conditions") or []
+            kept = [each for each in conditions if (each.get("type"), each.get("status")) != (AVAILABLE, "Unknown")]
+            if len(kept) < len(conditions):
+                await client.patch(
+                    MANAGED_CLUSTERS, fault.agent, {"status": {"conditions": kept or None}}, subresource="status"
+                )
 
     def why_not(self, scenario: Scenario) -> str:
         for document in (each for step in scenario.steps for each in step.apply):

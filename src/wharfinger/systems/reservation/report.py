@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -10,6 +10,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
+from wharfinger.systems.reservation.rules.reservations import ALLOCATED
 
 
 class ReservationReport(SystemReport):
@@ -20,6 +21,11 @@ class ReservationReport(SystemReport):
         hints=("wharf explain pod sample/checkout",),
         ready={RESERVATIONS.kind: lambda reservation: (reservation.get("status") or {}).get("phase") == "Available"},
     )
+
+    def lacking(self, pod_annotations: Collection[str]) -> dict[str, str]:
+        if ALLOCATED not in pod_annotations:
+            return {}
+        return {RESERVATIONS.kind: "reserved resources look free"}
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
         rows = []

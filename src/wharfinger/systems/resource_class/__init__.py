@@ -53,10 +53,9 @@ class ResourceClassSystem(System):
         return WatchedAliases(context, changed)
 
     def scheduler_records(self) -> Sequence[SchedulerRecord]:
-        from wharfinger.admission.scheduler_records import SchedulerRecord
-        from wharfinger.systems.resource_class.rules.compute_resources import RECORD
+        from wharfinger.systems.resource_class.admission.records import RECORDS
 
-        return (SchedulerRecord(RECORD, with_node=True),)
+        return RECORDS
 
     def openapi_definitions(self) -> Mapping[str, dict[str, Any]]:
         from wharfinger.systems.resource_class.kinds.openapi import DEFINITIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -10,12 +10,18 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+from wharfinger.systems.resource_policy.rules.costs import POLICY
 
 
 class ResourcePolicyReport(SystemReport):
     kinds = (RESOURCE_POLICIES,)
     compared_noun = "unit"
     sample = Sample(files("wharfinger.systems.resource_policy").joinpath("samples"))
+
+    def lacking(self, pod_annotations: Collection[str]) -> dict[str, str]:
+        if POLICY not in pod_annotations:
+            return {}
+        return {RESOURCE_POLICIES.kind: "new pods go to any node, and pods keep the deletion costs they have"}
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
         rows: list[tuple[Any, ...]] = []

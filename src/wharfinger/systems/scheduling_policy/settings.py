@@ -19,5 +19,5 @@ class SchedulingPolicySettings(Block, frozen=True):
     enforce_templates: bool = False
     default_scheduler_counts_as_unset: bool = True
     namespace_mode_label: bool = False  # whether a namespace label may lower the mode
-    scheduler_identities: tuple[str, ...] = ()  # further users that may bind pods while policies are enforced
+    scheduler_identities: tuple[str, ...] = ()  # further users and groups that count as schedulers
     exempt: Exempt = Exempt()

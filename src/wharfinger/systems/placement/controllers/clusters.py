@@ -123,7 +123,7 @@ class ClusterController(ContextController[str]):
         name, known = cluster.metadata.name, cluster.status.condition(AVAILABLE)
         renewed = self._renewed(cluster)
         if self.context.implicit_heartbeats and AGENT_STOPPED not in cluster.metadata.annotations:
-            if known is None or known.reason == _STOPPED:
+            if known is None:
                 return [
                     PlacementCondition(AVAILABLE, "True", "ManagedClusterAvailable", "Managed cluster is available")
                 ]

@@ -19,8 +19,8 @@ from wharfinger.api.errors import (
     MethodNotAllowed,
     Unauthorized,
 )
-from wharfinger.api.kinds.builtin import SUBJECT_ACCESS_REVIEWS
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.kinds.builtin import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from wharfinger.api.registry import Document
 from wharfinger.api.views.base import view
 from wharfinger.client.interface import Client
 from wharfinger.client.serving import SideServer
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 PATH = "/debug/placements/"
 LIMIT = 1 << 20  # maximum size of the request body in bytes
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 
 
 class PlacementDebug:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from wharfinger.admission.requesters import REQUESTER
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.object_meta import controller_reference
@@ -21,7 +22,7 @@ from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER
 
 SET_LABEL = "wharfinger.dev/reservation-set"
 _SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
-_COPIED_ANNOTATIONS = (INNER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+_COPIED_ANNOTATIONS = (INNER, REQUESTER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
 CREATE_BATCH = 50  # reservations created before the status is updated
 REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
 CONFLICT_RETRY = 1.0  # seconds before a name conflict is checked again

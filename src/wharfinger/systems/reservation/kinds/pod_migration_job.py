@@ -85,6 +85,7 @@ KIND = Kind(
     POD_MIGRATION_JOBS.plural,
     versions=("v1alpha1",),
     namespaced=False,
+    notes_requester=True,
     short_names=("pmj",),
     status=True,
     columns=(

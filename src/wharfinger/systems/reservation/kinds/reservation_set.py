@@ -52,6 +52,7 @@ KIND = Kind(
     RESERVATION_SETS.plural,
     pod_template="spec.template",
     pod_template_identity="requester",
+    notes_requester=True,
     versions=("v1alpha1",),
     namespaced=False,
     short_names=("rsvset",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from wharfinger.admission.requesters import REQUESTER
 from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
@@ -76,6 +77,7 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
                 **(metadata.get("labels") or {}),
                 JOB_LABEL: label_value(job.metadata.name),
             },
+            "annotations": _annotations(job, metadata),
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,
@@ -85,6 +87,13 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
 def label_value(name: str) -> str:
     """The beginning of a name that is a valid label value."""
     return name[:63].rstrip("-._")
+
+
+def _annotations(job: PodMigrationJob, given: Document) -> Document:
+    """Those of the job's template; the requester is that of the job."""
+    annotations = {name: text for name, text in (given.get("annotations") or {}).items() if name != REQUESTER}
+    requester = job.metadata.annotations.get(REQUESTER)
+    return annotations if requester is None else {**annotations, REQUESTER: requester}
 
 
 def unmovable(pod: Document) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.admission.scheduler_records import is_binding
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds import pod_templates
 from wharfinger.api.quantity import BadQuantity, value
@@ -95,9 +96,10 @@ class OverlaidReviewer:
         self._overlay = overlay
 
     def review(self, request: Request) -> Review:
-        if (request.resource.group, request.resource.plural) != _POD or request.object is None:
+        binding = is_binding(request)
+        if request.object is None or request.operation not in ("CREATE", "UPDATE"):
             return PASS
-        if request.operation not in ("CREATE", "UPDATE"):
+        if (request.resource.group, request.resource.plural) != _POD and not binding:
             return PASS
         said = _annotation(request.object)
         if request.operation == "UPDATE" and request.old is not None:
@@ -105,7 +107,7 @@ class OverlaidReviewer:
         elif said is None:
             right = True
         else:
-            wanted = overlaid(request.object, self._classes()) if self._overlay else {}
+            wanted = overlaid(request.object, self._classes()) if self._overlay and not binding else {}
             right = bool(wanted) and said == format_overlaid(wanted)
         if right:
             return PASS

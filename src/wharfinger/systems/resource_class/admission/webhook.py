@@ -67,7 +67,14 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
         mutating.append(Overlay(classes))
     pods = Rule("", ("pods",), mutating=settings.rewrite_names or settings.overlay)
     ours = Rule(RESOURCE_CLASSES.group, tuple(each.plural for each in _OURS), mutating=True)
-    rules = [pods, Rule("", ("resourcequotas",)), ours]
+    rules = [
+        pods,
+        Rule("", ("resourcequotas",)),
+        ours,
+        # Annotations of pods also change with their status and with a Binding.
+        Rule("", ("pods/status",), ("UPDATE",)),
+        Rule("", ("pods/binding", "bindings"), ("CREATE",)),
+    ]
     if settings.rewrite_names:
         rules[1] = replace(rules[1], mutating=True)
         rules += [Rule(group, (plural,), mutating=True) for group, plural in pod_templates()]

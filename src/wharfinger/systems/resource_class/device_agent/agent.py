@@ -24,7 +24,6 @@ from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.node.lifecycle import rejected
 from wharfinger.systems.resource_class.device_agent.choosing import (
-    DEVICE_IDS,
     DeviceIds,
     InsufficientDevices,
     allocated_devices,
@@ -34,10 +33,10 @@ from wharfinger.systems.resource_class.device_agent.choosing import (
 )
 from wharfinger.systems.resource_class.device_agent.inventory import DeviceInventory, ReportedDevice
 from wharfinger.systems.resource_class.device_agent.plugins import PluginError, PluginRegistry
-from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
-from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
-from wharfinger.systems.resource_class.plugin.holdings import holding
-from wharfinger.systems.resource_class.rules.compute_resources import BadRecord, recorded
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
+from wharfinger.systems.resource_class.plugin.holdings import holding, record_fault, requested
+from wharfinger.systems.resource_class.rules.compute_resources import DEVICE_IDS, BadRecord, recorded
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +77,8 @@ class DeviceAgent(Controller[WorkKey]):
         self._drifting = False
         self.plugins = PluginRegistry(folder, self._reported, self._disconnected)
         self._pods = informers.of(PODS, Pod, field_selector=f"spec.nodeName={node}")
+        self._classes = informers.of(RESOURCE_CLASSES, ResourceClass)
+        self._classes.optional = True  # the cluster may not have the kind
         self._pods.add_handler(self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_gone)
 
     async def prepare(self) -> None:
@@ -221,6 +222,9 @@ class DeviceAgent(Controller[WorkKey]):
             return
         if not record:
             return
+        if fault := record_fault(pod, record, requested(pod), self._unit):
+            await self._reject(pod, fault)
+            return
         resources = {each["name"]: each for each in self._published}
         names = {name for by_name in record.values() for counts in by_name.values() for name in counts}
         resource_of = {name: str(resources[name]["resourceName"]) for name in names if name in resources}
@@ -241,6 +245,13 @@ class DeviceAgent(Controller[WorkKey]):
             await self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace)
         except NotFound:
             del self._allocated[pod.metadata.uid]
+
+    def _unit(self, name: str) -> int | None:
+        """Devices per requested unit of a name; None if it is neither a class nor a resource of this node."""
+        for each in self._classes:
+            if name in (each.name, each.alias):
+                return 0 if each.per_cluster else each.group_size
+        return 1 if any(each["resourceName"] == name for each in self._published) else None
 
     async def _choose(self, pod: Pod, resources: dict[str, Document], resource_of: dict[str, str]) -> DeviceIds:
         record = recorded(pod) or {}

@@ -7,10 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from wharfinger.api.views import Pod
-from wharfinger.systems.resource_class.rules.compute_resources import Allocation
-
-DEVICE_IDS = "wharfinger.dev/allocated-devices"
-"""Pod annotation: the device IDs of each container, by ComputeResource. The agent derives from it which devices are in use."""
+from wharfinger.systems.resource_class.rules.compute_resources import DEVICE_IDS, Allocation, BadRecord, recorded
 
 DeviceIds = dict[str, dict[str, list[str]]]
 """Device IDs by container and ComputeResource."""
@@ -21,14 +18,29 @@ class InsufficientDevices(ValueError):
 
 
 def allocated_devices(pod: Pod) -> DeviceIds:
-    """The devices in the pod's annotation; empty if it is missing or malformed."""
+    """The devices in the pod's annotation; empty if it is missing, malformed, or not what the pod's record says."""
     text = pod.metadata.annotations.get(DEVICE_IDS)
     if text is None:
         return {}
     try:
-        return msgspec.json.decode(text, type=DeviceIds)
-    except msgspec.DecodeError:
+        ids = msgspec.json.decode(text, type=DeviceIds)
+        record = recorded(pod) or {}
+    except (msgspec.DecodeError, BadRecord):
         return {}
+    counts = {
+        container: {name: len(given) for name, given in by_name.items() if len(set(given)) == len(given)}
+        for container, by_name in ids.items()
+    }
+    return ids if counts == {container: _by_resource(names) for container, names in record.items()} else {}
+
+
+def _by_resource(names: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The devices of one container by ComputeResource, from its record."""
+    counts: dict[str, int] = {}
+    for resources in names.values():
+        for resource, count in resources.items():
+            counts[resource] = counts.get(resource, 0) + count
+    return counts
 
 
 def in_use(pods: Collection[Pod]) -> set[tuple[str, str]]:
@@ -55,11 +67,7 @@ def choose(pod: Pod, record: Allocation, free: Mapping[str, Collection[str]]) ->
     chosen: DeviceIds = {}
     ordinary_inits = {each.name for each in pod.spec.init_containers if each.restart_policy != "Always"}
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        counts: dict[str, int] = {}
-        for resources in record.get(container.name, {}).values():
-            for resource, count in resources.items():
-                counts[resource] = counts.get(resource, 0) + count
-        for resource, count in counts.items():
+        for resource, count in _by_resource(record.get(container.name, {})).items():
             again, fresh = reusable.get(resource, []), left.get(resource, [])
             if len(again) + len(fresh) < count:
                 have = len(again) + len(fresh)

@@ -125,6 +125,9 @@ def _class_faults(document: Document, old: Document | None) -> Iterator[FieldErr
         )
     if old is not None and (old.get("spec") or {}).get("resourceName") != raw:
         yield immutable("spec.resourceName", raw)
+    if old is not None and (old.get("spec") or {}).get("groupSize") != spec.get("groupSize"):
+        # The records of pods count devices, and are compared with their requests, which count units.
+        yield immutable("spec.groupSize", spec.get("groupSize"))
     for name in _RESERVED:
         if spec.get(name) is not None:
             yield forbidden(f"spec.{name}", "reserved for future use")

@@ -79,6 +79,13 @@ class Catalogue:
             return self._meanings[min(self._aliases[name])]
         return found
 
+    def unit(self, name: str) -> int | None:
+        """Devices of nodes per requested unit of a name; None if it names no known device resource."""
+        meaning = self.meaning(name)
+        if meaning is None:
+            return None
+        return 0 if meaning.per_cluster else meaning.group_size
+
     def version(self, name: str) -> tuple[int, int] | None:
         """Changes when the name's meaning or the classes that share its devices change. None for a name never seen."""
         own = self._versions.get(name)

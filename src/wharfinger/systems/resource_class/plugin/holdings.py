@@ -1,13 +1,14 @@
 """The devices that pods request and hold, and what that leaves free on one node. Independent of the scheduler's tables.
 
-The record is authoritative: a device in a pod's record is in use, even if its class has changed since. A pod without a
-record (bound by another scheduler) is assumed to hold the devices that this scheduler would have given it.
+The record is authoritative: a device in a pod's record is in use, even if its class has changed since. But it is never
+worth more than the pod's requests, whoever wrote it. A pod without a record (bound by another scheduler) is assumed to
+hold the devices that this scheduler would have given it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from wharfinger.api.quantity import value
 from wharfinger.api.resources import Amounts, add_amounts, sum_containers
@@ -47,6 +48,7 @@ class Holding:
 
     recorded: tuple[tuple[str, str, int], ...] = ()  # (requested name, ComputeResource, devices)
     unrecorded: tuple[tuple[str, int], ...] = ()  # (requested name, requested amount)
+    doubtful: tuple[tuple[str, int], ...] = ()  # (requested name, amount) where the record differs from the request
     reserves: str = ""  # of a reservation's stand-in: the UID of the reservation
     uses: str = ""  # of a pod that consumes a reservation: the UID of the reservation
 
@@ -55,6 +57,9 @@ class Holding:
 
 
 NOTHING = Holding()
+
+Unit = Callable[[str], int | None]
+"""Devices per requested unit of a name: 0 if it stands for no devices of nodes, None if it is not known."""
 
 
 def requested(pod: Pod) -> dict[str, Amounts]:
@@ -96,8 +101,10 @@ def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | 
         # Fast path: a single container has devices, so nothing is shared between containers.
         (names,) = record.values()
         (amounts,) = asked.values()
-        parts = tuple((name, each, count) for name, counts in names.items() for each, count in counts.items())
-        return Holding(parts, tuple((name, amount) for name, amount in amounts.items() if name not in names))
+        parts = tuple(
+            (name, each, count) for name, counts in names.items() if name in amounts for each, count in counts.items()
+        )
+        return _holding(parts, amounts)
     wanted = effective(pod, asked)
     if not record:
         return Holding(unrecorded=tuple(wanted.items()))
@@ -109,9 +116,61 @@ def held_by(pod: Pod, record: Allocation | None, asked: Mapping[str, Amounts] | 
     keys = {key for counts in flat.values() for key in counts}
     numbered = {key: f"{index}" for index, key in enumerate(sorted(keys))}
     held = effective(pod, {c: {numbered[key]: count for key, count in counts.items()} for c, counts in flat.items()})
-    parts = tuple((*key, held.get(number, 0)) for key, number in numbered.items() if held.get(number))
-    told = {name for name, _, _ in parts}
-    return Holding(parts, tuple((name, amount) for name, amount in wanted.items() if name not in told))
+    parts = tuple((*key, held[number]) for key, number in numbered.items() if key[0] in wanted and held.get(number, 0))
+    return _holding(parts, wanted)
+
+
+def _holding(parts: tuple[tuple[str, str, int], ...], wanted: Mapping[str, int]) -> Holding:
+    told: Amounts = {}
+    for name, _, count in parts:
+        told[name] = told.get(name, 0) + count
+    return Holding(
+        parts,
+        tuple((name, amount) for name, amount in wanted.items() if name not in told),
+        tuple((name, amount) for name, amount in wanted.items() if told.get(name, amount) != amount),
+    )
+
+
+def settled(held: Holding, unit: Unit) -> Holding:
+    """The holding without doubtful parts: as many devices as the requests are worth.
+
+    Records of classes with device groups have more devices than units, so it takes the classes to tell. While a class
+    is not known, its record counts as far as it has whole units.
+    """
+    if not held.doubtful:
+        return held
+    worth, missing = {}, list(held.unrecorded)
+    for name, amount in held.doubtful:
+        told = sum(count for each, _, count in held.recorded if each == name)
+        size = unit(name)
+        worth[name] = told // amount * amount if size is None else amount * size
+        if size and told < worth[name]:
+            missing.append((name, amount - told // size))
+    parts = []
+    for name, resource, count in held.recorded:
+        left = worth.get(name, count)
+        if name in worth:
+            worth[name] = max(left - count, 0)
+        if left > 0:
+            parts.append((name, resource, min(count, left)))
+    return replace(held, recorded=tuple(parts), unrecorded=tuple(missing), doubtful=())
+
+
+def record_fault(pod: Pod, record: Allocation, asked: Mapping[str, Amounts], unit: Unit) -> str:
+    """How the record differs from the pod's requests; empty if it doesn't."""
+    for container in sorted({*record, *asked}):
+        counts = {name: sum(given.values()) for name, given in record.get(container, {}).items()}
+        amounts = asked.get(container, {})
+        for name in sorted({*counts, *amounts}):
+            count, amount, size = counts.get(name, 0), amounts.get(name, 0), unit(name)
+            wanted = amount * size if size is not None else count if amount and count % amount == 0 else amount
+            if count != wanted:
+                return f"the pod's record gives container {container} {count} of {name}, which asks for {wanted}"
+    for name, amount in held_by(pod, record, asked).doubtful:
+        size, held = unit(name), sum(count for each, _, count in held_by(pod, record, asked).recorded if each == name)
+        if size and held != amount * size:
+            return f"the pod's record gives it {held} of {name} at a time, and it asks for {amount * size}"
+    return ""
 
 
 def spread_over_containers(
@@ -125,17 +184,14 @@ def spread_over_containers(
     if len(asked) == 1:
         (container,) = asked
         return {container: {name: dict(counts) for name, counts in pools.items()}}
-    queues = {name: [r for r, count in counts.items() for _ in range(count)] for name, counts in pools.items()}
     taken: Amounts = {}
     record: Allocation = {}
 
     def take(container: str, start: Mapping[str, int]) -> None:
         for name, amount in asked.get(container, {}).items():
-            if name in queues:
-                first = start.get(name, 0)
-                counts = record.setdefault(container, {}).setdefault(name, {})
-                for resource in queues[name][first : first + amount * units.get(name, 1)]:
-                    counts[resource] = counts.get(resource, 0) + 1
+            if name in pools:
+                given = _cut(pools[name], start.get(name, 0), amount * units.get(name, 1))
+                record.setdefault(container, {})[name] = given
 
     for each in pod.spec.init_containers:
         take(each.name, taken)
@@ -145,6 +201,18 @@ def spread_over_containers(
         take(each.name, taken)
         add_amounts(taken, {n: a * units.get(n, 1) for n, a in asked.get(each.name, {}).items()})
     return record
+
+
+def _cut(pool: Mapping[str, int], first: int, count: int) -> dict[str, int]:
+    """So many of a pool's devices in its order, without the first ones."""
+    given: dict[str, int] = {}
+    for resource, has in pool.items():
+        part = min(max(has - first, 0), count)
+        first = max(first - has, 0)
+        count -= part
+        if part:
+            given[resource] = part
+    return given
 
 
 def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalogue) -> list[Slot]:
@@ -198,6 +266,7 @@ def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catal
     made = DeviceUse([slot.capacity for slot in slots])
     if not holders:
         return made
+    holders = all_settled(holders, catalogue)
     place_of = {slot.name: place for place, slot in enumerate(slots)}
     used_up = consumed(holders)
     unplaced: list[tuple[tuple[str, str], str, int, bool]] = []
@@ -215,6 +284,12 @@ def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catal
     for key, name, amount, lost in unplaced:
         _place(made, slots, catalogue, key, name, amount, lost=lost)
     return made
+
+
+def all_settled(holders: Mapping[tuple[str, str], Holding], catalogue: Catalogue) -> Mapping[tuple[str, str], Holding]:
+    if not any(held.doubtful for held in holders.values()):
+        return holders
+    return {key: settled(held, catalogue.unit) for key, held in holders.items()}
 
 
 def consumed(holders: Mapping[tuple[str, str], Holding]) -> dict[str, Amounts]:

@@ -22,6 +22,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     DeviceUse,
     Holding,
     Slot,
+    all_settled,
     consumed,
     holding,
     left_of,
@@ -31,6 +32,9 @@ from wharfinger.systems.resource_class.plugin.holdings import (
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD, Allocation, published
 
 EXTENSION = "resourceclass"
+MANY = 1 << 44
+"""Columns hold no larger numbers, so that sums and products of them stay exact in 64 bits. Requests of this size or more
+are evaluated row by row, with the numbers of the slots."""
 
 
 class _Columns:
@@ -57,7 +61,9 @@ class DeviceLedger:
         self._slots: dict[int, list[Slot]] = {}  # by row
         self._holders: dict[int, dict[ObjectKey, Holding]] = {}
         self._columns: dict[str, list[_Columns]] = {}  # by raw resource
-        self._unrecorded: set[int] = set()  # rows with pods that have devices without a record
+        self._unrecorded: set[int] = (
+            set()
+        )  # rows with pods whose devices depend on classes: without a record, or with one that differs from the requests
         self._size = tables.capacity
         self._node_position = 0
         self._changes = 0
@@ -92,7 +98,7 @@ class DeviceLedger:
             self._holders.setdefault(pod.row, {})[pod.key] = held
             if not self._deduct(pod.row, held):
                 self._dirty.add(pod.row)
-            if held.unrecorded:
+            if held.unrecorded or held.doubtful:
                 self._unrecorded.add(pod.row)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
@@ -109,7 +115,7 @@ class DeviceLedger:
             self._holders.setdefault(pod.row, {})[pod.key] = held
         else:
             holders.pop(pod.key, None)
-        if held.unrecorded:
+        if held.unrecorded or held.doubtful:
             self._unrecorded.add(pod.row)
         self._dirty.add(pod.row)
         self._tables.changed(rows=(pod.row,))
@@ -126,7 +132,14 @@ class DeviceLedger:
 
     def _deduct(self, row: int, held: Holding) -> bool:
         """Fast path: deducts recorded devices from the row's free ones. False if the row must be recounted instead."""
-        if held.unrecorded or held.reserves or held.uses or row in self._dirty or row in self._unrecorded:
+        if (
+            held.unrecorded
+            or held.doubtful
+            or held.reserves
+            or held.uses
+            or row in self._dirty
+            or row in self._unrecorded
+        ):
             return False
         if row in self._stale or self._node_position != self._tables.node_log.position:
             return False
@@ -139,7 +152,7 @@ class DeviceLedger:
         for resource, count in totals.items():
             slot = slots[resource]
             slot.free -= count
-            self._columns[slot.raw][slot.column].free.cells[row] = slot.free
+            self._columns[slot.raw][slot.column].free.cells[row] = min(slot.free, MANY)
         return True
 
     def pod_removed(self, pod: PodOnNode) -> None:
@@ -219,7 +232,7 @@ class DeviceLedger:
                     columns.append(_Columns(self._size))
                 column = columns[slot.column]
                 column.sets.cells[row] = -1 if blank else slot.set
-                column.capacity.cells[row] = 0 if blank else slot.capacity
+                column.capacity.cells[row] = 0 if blank else min(slot.capacity, MANY)
                 column.free.cells[row] = 0
 
     def _count(self, row: int) -> None:
@@ -228,7 +241,7 @@ class DeviceLedger:
         for slot, free in zip(slots, made.free, strict=True):
             if slot.free != free:
                 slot.free = free
-                self._columns[slot.raw][slot.column].free.cells[row] = free
+                self._columns[slot.raw][slot.column].free.cells[row] = min(free, MANY)
 
     # -- queries
 
@@ -251,7 +264,7 @@ class DeviceLedger:
     def opened(self, row: int, uid: str) -> tuple[list[int], Mapping[str, int]]:
         """What is free for a consumer of the reservation, and how much of that the reservation holds, by
         ComputeResource."""
-        holders = self._holders.get(row, {})
+        holders = all_settled(self._holders.get(row, {}), self.catalogue)
         kept: dict[str, int] = {}
         changes: dict[ObjectKey, Holding | None] = {}
         used_up = consumed(holders)

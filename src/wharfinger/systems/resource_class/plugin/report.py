@@ -12,7 +12,6 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
 from wharfinger.systems.resource_class.plugin.holdings import DeviceUse, Holding, Slot, demand, holding, slots_of, use
-from wharfinger.systems.resource_class.rules.assigning import Demand, fits
 from wharfinger.systems.resource_class.rules.compute_resources import published
 
 
@@ -112,8 +111,10 @@ def _node_line(node: str, slots: list[Slot], made: DeviceUse, meaning: Meaning, 
 
 
 def _units(slots: list[Slot], made: DeviceUse, meaning: Meaning, catalogue: Catalogue) -> int:
+    """Whole units that are free: a unit takes devices of one group."""
     wanted = demand(slots, meaning.name, 1, meaning, catalogue)
-    units = sum(max(made.free[place], 0) for place in wanted.places) // wanted.size
-    while units and not fits([Demand(wanted.name, units, wanted.places, wanted.size, wanted.values)], made.free):
-        units -= 1
-    return units
+    groups: dict[str, int] = {}
+    for index, place in enumerate(wanted.places):
+        group = wanted.values[index] if wanted.values else ""
+        groups[group] = groups.get(group, 0) + max(made.free[place], 0)
+    return sum(free // wanted.size for free in groups.values())

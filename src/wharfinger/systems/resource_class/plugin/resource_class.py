@@ -34,10 +34,11 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     effective,
     held_by,
     holding,
+    record_fault,
     requested,
     spread_over_containers,
 )
-from wharfinger.systems.resource_class.plugin.ledger import DeviceLedger, ledger_of
+from wharfinger.systems.resource_class.plugin.ledger import MANY, DeviceLedger, ledger_of
 from wharfinger.systems.resource_class.rules.assigning import Demand, assign, fits
 from wharfinger.systems.resource_class.rules.compute_resources import (
     OVERLAID,
@@ -45,6 +46,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     Allocation,
     BadRecord,
     format_record,
+    record_fields,
     recorded,
 )
 
@@ -119,6 +121,8 @@ class ResourceClasses(Plugin):
                 names.update(resources.limits, resources.requests)
         annotations = pod.metadata.annotations
         record = annotations.get(RECORD)
+        if record is None and (fields := record_fields(pod)):
+            record = repr(sorted((name, sorted(given.items())) for name, given in fields.items()))
         if record is None and names <= _PLAIN:
             return None
         if OVERLAID in annotations:
@@ -146,7 +150,9 @@ class ResourceClasses(Plugin):
         except BadRecord as error:
             return unresolvable(str(error))
         if record is not None:
-            fault = _record_fault(record, asked, meanings)
+            fault = record_fault(
+                shape.pod, record, asked, lambda name: meanings[name].group_size if name in meanings else 0
+            )
             return unresolvable(fault) if fault else _Recorded(self._ledger, asked, shape.pod, record, meanings)
         if not meanings:
             return None
@@ -235,8 +241,11 @@ class _Asked(_Devices):
         for index, each in enumerate(wanted):
             by_raw.setdefault(each.meaning.raw, []).append(index)
         self._by_raw = by_raw
-        self._in_arrays = all(len(indices) <= _MAX_COMBINED for indices in by_raw.values()) and all(
-            each.meaning.group_size == 1 for each in wanted
+        self._small = self._devices < MANY
+        self._in_arrays = (
+            self._small
+            and all(len(indices) <= _MAX_COMBINED for indices in by_raw.values())
+            and all(each.meaning.group_size == 1 for each in wanted)
         )
 
     def filter(self, rows: Rows) -> Ints:
@@ -280,6 +289,8 @@ class _Asked(_Devices):
 
     def score(self, rows: Rows) -> Ints:
         self._ledger.sync()
+        if not self._small:
+            return np.fromiter((self.score_row(int(row)) for row in rows), dtype=np.int64, count=len(rows))
         cost = np.zeros(len(rows), dtype=np.int64)
         for each in self._wanted:
             meaning = each.meaning
@@ -401,24 +412,6 @@ class _Recorded(_Devices):
         slots = self._ledger.slots(row)
         free, _ = self._available(pod, row, slots)
         return None if self._judge(slots, free) else self._record
-
-
-def _record_fault(record: Allocation, asked: Mapping[str, Mapping[str, int]], meanings: Mapping[str, Meaning]) -> str:
-    """How the record differs from the pod's requests; empty if it doesn't."""
-    for container in sorted({*record, *asked}):
-        counts = {name: sum(given.values()) for name, given in record.get(container, {}).items()}
-        wanted = {
-            name: amount * meanings[name].group_size
-            for name, amount in asked.get(container, {}).items()
-            if name in meanings
-        }
-        for name in sorted({*counts, *wanted}):
-            if counts.get(name, 0) != wanted.get(name, 0):
-                return (
-                    f"the pod's record gives container {container} {counts.get(name, 0)} of {name}, "
-                    f"which asks for {wanted.get(name, 0)}"
-                )
-    return ""
 
 
 def _requests_class(pod: Pod, old: Any, new: Any) -> bool:

@@ -78,13 +78,19 @@ def _most_from(amount: int, others: tuple[int, ...], place: int, later: list[Par
     most = min(amount, left[place])
     if not later:
         return most
-    for taken in range(most, 0, -1):
+    met = _meet([(amount, (place, *others)), *later], left)
+    assert met is not None  # parts before this one left enough for all
+    # What can be taken is a range of numbers, since flows can be mixed. So its end is found by bisection.
+    possible, impossible = met[0].get(place, 0), most + 1
+    while impossible - possible > 1:
+        taken = (possible + impossible) // 2
         left[place] -= taken
-        possible = _can_meet([(amount - taken, others), *later], left)
+        if _can_meet([(amount - taken, others), *later], left):
+            possible = taken
+        else:
+            impossible = taken
         left[place] += taken
-        if possible:
-            return taken
-    return 0
+    return possible
 
 
 def _divided(demands: Sequence[Demand], free: Sequence[int]) -> list[list[Part]] | None:
@@ -139,6 +145,11 @@ def _can_meet(parts: Sequence[Part], free: Sequence[int]) -> bool:
     if len(parts) == 1:
         amount, places = parts[0]
         return sum(free[place] for place in places) >= amount
+    return _meet(parts, free) is not None
+
+
+def _meet(parts: Sequence[Part], free: Sequence[int]) -> list[dict[int, int]] | None:
+    """What each part takes from each place; None if the parts cannot be met together."""
     left = list(free)
     holds: list[dict[int, int]] = [{} for _ in parts]
     for index, (amount, places) in enumerate(parts):
@@ -151,9 +162,9 @@ def _can_meet(parts: Sequence[Part], free: Sequence[int]) -> bool:
         while amount > 0:
             pushed = _augment(index, amount, parts, holds, left)
             if not pushed:
-                return False
+                return None
             amount -= pushed
-    return True
+    return holds
 
 
 def _augment(start: int, amount: int, parts: Sequence[Part], holds: list[dict[int, int]], left: list[int]) -> int:

@@ -20,7 +20,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.api.views.nodes import ComputeResource, NodeSpec, NodeStatus, Taint
 from wharfinger.api.views.pods import Quantities
-from wharfinger.api.wording import counted
+from wharfinger.api.wording import counted, decoding_fault
 from wharfinger.engine import Engine
 from wharfinger.engine.engine import UnknownProfile
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
@@ -29,6 +29,10 @@ from wharfinger.systems.resource_class.rules.compute_resources import compute_re
 KIND = "NodeGroup"
 GROUP_LABEL = "wharfinger.dev/node-group"
 """The node label that names the node group."""
+
+
+MOST_DEVICES = 100_000
+"""Devices of one kind in a template: each gets an id."""
 
 
 class BadNodeGroup(ValueError):
@@ -97,7 +101,7 @@ def read_group(document: Any) -> NodeGroup:
     try:
         group = msgspec.convert(document, NodeGroup)
     except msgspec.ValidationError as error:
-        raise BadNodeGroup(str(error)) from None
+        raise BadNodeGroup(decoding_fault(error)) from None
     if (group.api_version, group.kind) != (API_VERSION, KIND):
         raise BadNodeGroup(f"expected apiVersion {API_VERSION}, kind {KIND}")
     seen = set()
@@ -105,8 +109,10 @@ def read_group(document: Any) -> NodeGroup:
         path = f"spec.template.computeResources[{index}]"
         if not is_extended(each.resource_name):
             raise BadNodeGroup(f"{path}.resourceName: must be the qualified name of an extended resource")
-        if each.count < 0:
-            raise BadNodeGroup(f"{path}.count: must be 0 or more")
+        if not 0 <= each.count <= MOST_DEVICES:
+            raise BadNodeGroup(
+                f"{path}.count: must be between 0 and {MOST_DEVICES}; resources without single devices belong in capacity"
+            )
         key = compute_resource_name(each.resource_name, each.properties)
         if key in seen:
             raise BadNodeGroup(f"{path}: the same resourceName and properties as another entry")

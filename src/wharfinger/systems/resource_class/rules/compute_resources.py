@@ -18,10 +18,17 @@ from wharfinger.api.quantity import value
 from wharfinger.api.validation.resources import is_device
 from wharfinger.api.views.nodes import ComputeResource, Node
 from wharfinger.api.views.pods import AllocatedResource, Container, Pod
+from wharfinger.api.wording import decoding_fault
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 
 RECORD = "scheduling.sigs.x-k8s.io/allocated-compute-resources"
 """The annotation on a Pod, Binding or Reservation that records the devices held."""
+
+RECORD_FIELD = "allocatedComputeResources"
+"""The field of a container in which the embedded API server shows the record."""
+
+DEVICE_IDS = "wharfinger.dev/allocated-devices"
+"""Pod annotation: the device IDs of each container, by ComputeResource, as the device agent allocated them."""
 
 OVERLAID = "scheduling.sigs.x-k8s.io/overlaid-requests"
 """The annotation with the raw amounts, by container, that the overlay added for requested classes."""
@@ -127,15 +134,24 @@ def format_overlaid(amounts: Mapping[str, Mapping[str, int]]) -> str:
 
 def recorded(pod: Pod) -> Allocation | None:
     """The pod's record; None if it has none. Raises BadRecord."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    fields = {each.name: each.allocated_compute_resources for each in containers if each.allocated_compute_resources}
-    if fields:
-        return {
+    text = pod.metadata.annotations.get(RECORD)
+    if text is not None:
+        return parse_record(text) if text else None
+    fields = record_fields(pod)
+    return (
+        None
+        if not fields
+        else {
             container: {name: _counts(entries) for name, entries in names.items()}
             for container, names in fields.items()
         }
-    text = pod.metadata.annotations.get(RECORD)
-    return None if text is None else parse_record(text)
+    )
+
+
+def record_fields(pod: Pod) -> dict[str, dict[str, tuple[AllocatedResource, ...]]]:
+    """The record as containers show it, which counts only without the annotation."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return {each.name: each.allocated_compute_resources for each in containers if each.allocated_compute_resources}
 
 
 @lru_cache(maxsize=8192)
@@ -143,7 +159,7 @@ def _parsed(text: str) -> dict[str, dict[str, tuple[AllocatedResource, ...]]]:
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, tuple[AllocatedResource, ...]]])
     except msgspec.DecodeError as error:
-        raise BadRecord(f"annotation {RECORD}: {error}") from None
+        raise BadRecord(f"annotation {RECORD}: {decoding_fault(error)}") from None
 
 
 def parse_record(text: str) -> Allocation:

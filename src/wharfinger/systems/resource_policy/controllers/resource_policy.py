@@ -119,6 +119,8 @@ class ResourcePolicyController(Controller[QueueKey]):
 
     async def _set_cost(self, pod: Pod) -> None:
         policy = self._cost_policy(pod)
+        if policy is None and RESOURCE_POLICIES.kind in self._context.unseen_kinds:
+            return  # the policy that set the cost may not be in the snapshot
         wanted = None if policy is None else policy.cost(pod.metadata.key)
         if policy is not None and wanted is None:
             return  # its node is unknown, so its unit is, too

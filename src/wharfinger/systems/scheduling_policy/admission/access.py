@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from wharfinger.admission.rbac import RbacIndex
+from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import (
@@ -21,10 +21,9 @@ from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLES,
     ROLE_BINDINGS,
     ROLES,
-    SUBJECT_ACCESS_REVIEWS,
 )
-from wharfinger.api.registry import Document
 from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from wharfinger.client.access_reviews import is_allowed
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import background_sleep
@@ -173,8 +172,8 @@ class PolicyAccess:
         async with self._limit:
             for group in GROUPS:
                 self.asked += 1
-                answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, _question(user, namespace, group, name))
-                if (answer.get("status") or {}).get("allowed") is True:
+                asked = Attributes(user, "use", group, SCHEDULING_POLICIES.plural, name=name, namespace=namespace)
+                if await is_allowed(self._client, asked):
                     return True
         return False
 
@@ -187,23 +186,3 @@ class PolicyAccess:
 
 def _key(user: User, namespace: str) -> tuple[str, tuple[str, ...], str]:
     return (user.name, user.groups, namespace)
-
-
-def _question(user: User, namespace: str, group: str, name: str) -> Document:
-    return {
-        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-        "kind": SUBJECT_ACCESS_REVIEWS.kind,
-        "spec": {
-            "user": user.name,
-            "groups": list(user.groups),
-            **({"uid": user.uid} if user.uid else {}),
-            **({"extra": {key: list(values) for key, values in user.extra.items()}} if user.extra else {}),
-            "resourceAttributes": {
-                "namespace": namespace,
-                "verb": "use",
-                "group": group,
-                "resource": SCHEDULING_POLICIES.plural,
-                "name": name,
-            },
-        },
-    }

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.admission.scheduler_records import SCHEDULERS
+from wharfinger.admission.requesters import controllers_in
+from wharfinger.admission.scheduler_records import SCHEDULERS, is_one_of
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.kinds import pod_templates
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
@@ -16,7 +17,7 @@ from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, Schedulin
 from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
 from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, PolicySubject, evaluate
 from wharfinger.systems.scheduling_policy.rules.lookup import GROUPS, PolicyLookup
-from wharfinger.systems.scheduling_policy.rules.subjects import is_mirror, pod_subject, template_subject
+from wharfinger.systems.scheduling_policy.rules.subjects import acting_user, is_mirror, pod_subject, template_subject
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 Mode = Literal["off", "audit", "warn", "enforce"]
@@ -52,6 +53,7 @@ class SchedulingPolicyReviewer:
         self._world = world
         self._settings = SchedulingPolicySettings() if settings is None else settings
         self._mutating = mutating
+        self._controllers = controllers_in(namespace)
         self._own_namespace = namespace  # namespace of our own components on a real cluster, which is never judged
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
@@ -134,10 +136,13 @@ class SchedulingPolicyReviewer:
     # Templates
 
     def _template(self, request: Request) -> PolicyReview:
+        if is_one_of(request.user, SCHEDULERS) or is_one_of(request.user, self._settings.scheduler_identities):
+            return _skip("a scheduler, for a pod that was admitted")
         subject = template_subject(
             request,
             with_requester=self._settings.identity == "ServiceAccountOrUser",
             global_class=self._world.global_priority_class(),
+            controllers=self._controllers,
         )
         if subject is None:
             return _skip("the pod template did not change")
@@ -169,7 +174,7 @@ class SchedulingPolicyReviewer:
         mode = self.mode(request.namespace)
         if mode == "off" or request.operation != "CREATE":
             return _skip(_SWITCHED_OFF)
-        if request.user.name in SCHEDULERS or request.user.name in self._settings.scheduler_identities:
+        if is_one_of(request.user, SCHEDULERS) or is_one_of(request.user, self._settings.scheduler_identities):
             return _skip("a scheduler")
         why = f'only schedulers may bind pods while scheduling policies are enforced, and "{request.user.name}" is none'
         denied = forbidden("", "pods", request.name, why)
@@ -179,8 +184,9 @@ class SchedulingPolicyReviewer:
 
     def _exempt(self, request: Request, namespace: str) -> str:
         exempt = self._settings.exempt
-        if request.user.name in exempt.users:
-            return f'user "{request.user.name}" is exempt'
+        user = acting_user(request, self._controllers)
+        if user.name in exempt.users:
+            return f'user "{user.name}" is exempt'
         if namespace in exempt.namespaces or (namespace and namespace == self._own_namespace):
             return f'namespace "{namespace}" is exempt'
         return ""

@@ -8,6 +8,7 @@ from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.rbac import RbacIndex
 from wharfinger.admission.reads import Derived, ObjectVersion, Reads
 from wharfinger.admission.request import User
+from wharfinger.admission.requesters import CONTROLLERS, RequesterReviewer
 from wharfinger.api.kinds.builtin import (
     NAMESPACES,
     PRIORITY_CLASSES,
@@ -48,6 +49,10 @@ class StoredPolicies:
     def global_priority_class(self) -> str:
         return self._global_class.get()
 
+    def priority_of(self, priority_class: str) -> int | None:
+        found = self._reads.peek(PRIORITY_CLASSES, priority_class)
+        return None if found is None else decode(found.data, PriorityClass).value
+
 
 def _global_class(classes: Sequence[ObjectVersion]) -> str:
     """Of several classes that claim to be the global default the one with the lowest value counts, as in the Priority
@@ -62,8 +67,14 @@ def reviewers(
     """The injecting reviewer runs before priority classes are resolved, the checking one looks at the final object."""
     world = StoredPolicies(reads, rbac)
     return SystemReviewers(
-        before_stock=[SchedulingPolicyReviewer(world, settings, mutating=True)],
-        validating=[SchedulingPolicyReviewer(world, settings, mutating=False)],
+        before_stock=[
+            RequesterReviewer(CONTROLLERS, mutating=True),
+            SchedulingPolicyReviewer(world, settings, mutating=True),
+        ],
+        validating=[
+            RequesterReviewer(CONTROLLERS, mutating=False),
+            SchedulingPolicyReviewer(world, settings, mutating=False),
+        ],
     )
 
 

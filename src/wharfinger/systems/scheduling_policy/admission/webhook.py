@@ -8,6 +8,7 @@ import msgspec
 from prometheus_client import Counter, Gauge
 
 from wharfinger.admission.request import Request, User
+from wharfinger.admission.requesters import RequesterReviewer, controllers_in
 from wharfinger.api.kinds import pod_templates
 from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
 from wharfinger.api.registry import Document
@@ -18,7 +19,7 @@ from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPo
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
-from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
+from wharfinger.webhook.handler import Answer, ReviewerHandler, Rule, WebhookContext, WebhookHandler
 
 SETTINGS = "wharfinger.dev/scheduling-policy"
 """The annotation from which `wharf policy` reads the settings in effect on a cluster."""
@@ -67,6 +68,10 @@ class WatchedPolicies:
         defaults = [found for found in self._classes if found.global_default]
         return min(defaults, key=lambda found: found.value).metadata.name if defaults else ""
 
+    def priority_of(self, priority_class: str) -> int | None:
+        found = self._classes.get(priority_class)
+        return None if found is None else found.value
+
 
 class SchedulingPolicyHandler(WebhookHandler):
     name = "scheduling-policy"
@@ -75,6 +80,7 @@ class SchedulingPolicyHandler(WebhookHandler):
 
     def __init__(self, context: WebhookContext, access: PolicyAccess | None = None) -> None:
         settings = context.configuration.of(SchedulingPolicySettings)
+        self.fails_open = settings.mode in ("warn", "audit")
         self.annotations = {SETTINGS: msgspec.json.encode(settings).decode()}
         self.access = PolicyAccess(context.client, context.informers) if access is None else access
         world = WatchedPolicies(context, self.access)
@@ -109,4 +115,8 @@ class SchedulingPolicyHandler(WebhookHandler):
 
 
 def handlers(context: WebhookContext) -> list[WebhookHandler]:
-    return [SchedulingPolicyHandler(context)]
+    controllers = controllers_in(context.namespace)
+    mutating, validating = (RequesterReviewer(controllers, mutating=phase) for phase in (True, False))
+    rules = tuple(Rule(group, (plural,), mutating=True) for group, plural in mutating.resources)
+    noting = ReviewerHandler("requesters", rules, mutating=mutating, validating=validating, order=10)
+    return [noting, SchedulingPolicyHandler(context)]

@@ -156,11 +156,9 @@ def suggest(
       wharf policy suggest -n shop | kubectl apply -f -
       kubectl get pods -n shop -o yaml | wharf policy suggest -n shop -f -
     """
-    from wharfinger.api.groups import SIGS
     from wharfinger.api.names import dns_subdomain
-    from wharfinger.cli.output import as_json, as_yaml
     from wharfinger.systems.scheduling_policy.commands.policy_world import InvalidQuestion, pod_of
-    from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMENT_GROUP
+    from wharfinger.systems.scheduling_policy.rules import shipped
     from wharfinger.systems.scheduling_policy.rules.suggest import suggest as write
 
     world = _world(filenames, kubeconfig, context, pods_of=namespace, from_files=bool(filenames))
@@ -176,31 +174,57 @@ def suggest(
     name = name or namespace
     if faults := dns_subdomain(name):
         raise InvalidQuestion(f"--name {name}: {faults[0]}")
-    rbac = "rbac.authorization.k8s.io"
-    rule = {
-        "apiGroups": [SIGS, DOCUMENT_GROUP],
-        "resources": ["schedulingpolicies"],
-        "verbs": ["use"],
-        "resourceNames": [name],
-    }
-    manifests = [
-        write(name, pods, global_class=world.global_class(), requiring=require),
-        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": f"sp:{name}"}, "rules": [rule]},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": f"sp:{name}", "namespace": namespace},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": f"sp:{name}"},
-            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
-        },
-    ]
+    policy = write(name, pods, global_class=world.global_class(), requiring=require)
+    _print_manifests([policy, shipped.use_role(name), shipped.use_binding(name, namespace)], output)
+
+
+class _PresetName(click.ParamType[str]):
+    name = "preset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from wharfinger.systems.scheduling_policy.rules.shipped import PRESETS
+
+        if value not in PRESETS:
+            self.fail(f"there is no preset {value}; presets are {', '.join(PRESETS)}", param, ctx)
+        return str(value)
+
+
+@command.command("preset")
+@click.argument("name", type=_PresetName())
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="The namespace whose service accounts may use it."
+)
+@output_option("yaml", "json", default="yaml")
+def preset(name: str, namespace: str, output: str) -> None:
+    """Write an optional policy, with the role and binding to use it.
+
+    The presets restricted-multiarch-by-node-selector and restricted-multiarch-by-affinity require an architecture and
+    an operating system, amd64 and linux by default. They are not there until you apply them, because holders of
+    wildcard rights may use every policy, and would get these defaults, too.
+
+    \b
+    Examples:
+      wharf policy preset restricted-multiarch-by-affinity -n shop | kubectl apply -f -
+    """
+    from wharfinger.api.names import dns_label
+    from wharfinger.systems.scheduling_policy.commands.policy_world import InvalidQuestion
+    from wharfinger.systems.scheduling_policy.rules import shipped
+
+    if faults := dns_label(namespace):
+        raise InvalidQuestion(f"--namespace {namespace}: {faults[0]}")
+    _print_manifests(shipped.preset(name, namespace), output)
+
+
+# Shared by the commands
+
+
+def _print_manifests(manifests: list[dict[str, Any]], output: str) -> None:
+    from wharfinger.cli.output import as_json, as_yaml
+
     if output == "json":
         click.echo(as_json({"apiVersion": "v1", "kind": "List", "items": manifests}))
     else:
         click.echo("\n---\n".join(as_yaml(each) for each in manifests))
-
-
-# Shared by the commands
 
 
 def _world(

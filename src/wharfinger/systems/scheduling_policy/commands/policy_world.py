@@ -21,6 +21,7 @@ from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
+from wharfinger.api.wording import decoding_fault
 from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
@@ -71,7 +72,7 @@ class PolicyWorld:
             try:
                 as_view(document)
             except msgspec.ValidationError as error:
-                raise InvalidQuestion(f"{kind} {name}: {error}") from error
+                raise InvalidQuestion(f"{kind} {name}: {decoding_fault(error)}") from error
             self.rbac[kind, namespace, name] = document
         elif kind == "Namespace":
             self.namespaces[name] = metadata.get("labels") or {}
@@ -101,8 +102,15 @@ class PolicyWorld:
         ):
             index.upsert(role)
         return FixedPolicies(
-            self.policies.values(), index, namespaces=self.namespaces, global_priority_class=self.global_class()
+            self.policies.values(),
+            index,
+            namespaces=self.namespaces,
+            global_priority_class=self.global_class(),
+            priorities=self._priorities(),
         )
+
+    def _priorities(self) -> dict[str, int]:
+        return {name: int(each.get("value") or 0) for name, each in self.classes.items()}
 
     def global_class(self) -> str:
         defaults = [each for each in self.classes.values() if each.get("globalDefault")]

@@ -3,7 +3,7 @@ path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,29 @@ def violations_of_additions(merged: MergedPolicy, added: Wishes) -> list[Violati
         if part.value.kind == "nodeAffinity" and part.value.pattern is not None:
             found += _in_every_term(added.alternatives.get(part.value.hardness, ()), part.value.pattern, part.policy)
     return [*found, *_allowed(merged, added, update=True)]
+
+
+def priority_violations(
+    merged: MergedPolicy, wishes: Wishes, priority_of: Callable[[str], int | None]
+) -> list[Violation]:
+    """A number is as good as the class of that value, so it must be that of the class, or of one that is allowed."""
+    number = wishes.priority
+    if number is None:
+        return []
+    name = wishes.priority_class or wishes.system_class
+    default = priority_of(name) if name else 0
+    if number == default:
+        return []
+    path = f"{wishes.base}.priority"
+    if wishes.priority_class and default is not None:
+        return [_not_allowed(path, number, f"priority class {show(wishes.priority_class)} has the value {default}")]
+    wanted = merged.required.classes
+    allowed = set(wanted.value) if wanted is not None else merged.allowed.classes
+    if allowed is None or any(priority_of(each) == number for each in allowed):
+        return []
+    return [
+        _not_allowed(path, number, f"not the value of an allowed priority class; {_choice('priority class', allowed)}")
+    ]
 
 
 # Required

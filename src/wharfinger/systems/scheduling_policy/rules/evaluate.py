@@ -11,7 +11,13 @@ from wharfinger.admission.request import User
 from wharfinger.api.fields import FieldError, describe, required
 from wharfinger.api.registry import Document
 from wharfinger.api.views import view
-from wharfinger.systems.scheduling_policy.rules.checks import Violation, violations, violations_of_additions
+from wharfinger.api.wording import path_and_fault
+from wharfinger.systems.scheduling_policy.rules.checks import (
+    Violation,
+    priority_violations,
+    violations,
+    violations_of_additions,
+)
 from wharfinger.systems.scheduling_policy.rules.defaults import Injection, Operation, inject
 from wharfinger.systems.scheduling_policy.rules.lookup import PolicyLookup, PolicySet
 from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strategy
@@ -29,6 +35,8 @@ class PolicySubject:
     old: Document | None = None  # the spec before an update; then only additions count and nothing is injected
     injecting: bool = True  # whether defaults are injected first; the final check takes the pod as it is
     daemon: bool = False  # created by the DaemonSet controller
+    migration: bool = False  # a template that our controllers made from an existing pod
+    numeric_priority: bool = False  # no pod is made of the template, so nothing else compares `priority` with its class
     global_class: str = ""
 
     @property
@@ -107,6 +115,8 @@ def evaluate(
             default_scheduler_is_unset=default_scheduler_is_unset,
         )
     evaluation.violations = violations(merged, wishes)
+    if subject.numeric_priority:
+        evaluation.violations += priority_violations(merged, wishes, world.priority_of)
     return evaluation
 
 
@@ -127,13 +137,17 @@ def _unusable(subject: PolicySubject, known: PolicySet, names: frozenset[str]) -
 
 def _wishes(subject: PolicySubject, spec: Document | None) -> Wishes:
     return read_wishes(
-        view({} if spec is None else spec, Spec), subject.base, daemon=subject.daemon, global_class=subject.global_class
+        view({} if spec is None else spec, Spec),
+        subject.base,
+        daemon=subject.daemon,
+        migration=subject.migration,
+        global_class=subject.global_class,
     )
 
 
 def _unreadable(base: str, error: msgspec.ValidationError) -> FieldError:
-    message, _, path = str(error).partition(" - at `$")
-    return FieldError(f"{base}{path.rstrip('`')}", "FieldValueTypeInvalid", f"Invalid value: {message}")
+    path, message = path_and_fault(error)
+    return FieldError(f"{base}.{path}" if path else base, "FieldValueTypeInvalid", f"Invalid value: {message}")
 
 
 def _ordered(names: Sequence[str] | frozenset[str]) -> tuple[str, ...]:

@@ -101,6 +101,10 @@ class PolicyLookup(Protocol):
         """The priority class of pods that name none; empty when there is none."""
         ...
 
+    def priority_of(self, priority_class: str) -> int | None:
+        """The value of a priority class; None when it does not exist."""
+        ...
+
 
 def usable_by(index: RbacIndex, user: User, namespace: str, names: Collection[str]) -> frozenset[str]:
     """`PolicyLookup.usable` computed from an RBAC index."""
@@ -123,11 +127,13 @@ class FixedPolicies:
         *,
         namespaces: Mapping[str, Mapping[str, str]] | None = None,
         global_priority_class: str = "",
+        priorities: Mapping[str, int] | None = None,
     ) -> None:
         self._policies = PolicySet(policies)
         self.rbac = RbacIndex() if rbac is None else rbac
         self._namespaces = namespaces or {}
         self._global_class = global_priority_class
+        self._priorities = priorities or {}
 
     def policies(self) -> PolicySet:
         return self._policies
@@ -140,3 +146,6 @@ class FixedPolicies:
 
     def global_priority_class(self) -> str:
         return self._global_class
+
+    def priority_of(self, priority_class: str) -> int | None:
+        return self._priorities.get(priority_class)

@@ -23,8 +23,9 @@ def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> boo
 
 
 def covers_expression(pattern: ExpressionPattern, expression: SelectorExpression) -> bool:
+    """`Exists` and `DoesNotExist` name no values, so they do not meet a pattern that lists some."""
     return (
         (not pattern.keys or expression.key in pattern.keys)
         and (not pattern.operators or expression.operator in pattern.operators)
-        and (not pattern.values or all(value in pattern.values for value in expression.values))
+        and (not pattern.values or (bool(expression.values) and set(expression.values) <= set(pattern.values)))
     )

@@ -1,4 +1,7 @@
-"""The shipped policies, roles and bindings, and how to tell an administrator's policies from them."""
+"""The shipped policies, roles and bindings, how to tell an administrator's policies from them, and optional presets.
+
+Presets have defaults, which would also act on holders of wildcard rights. So they are not provisioned: an administrator
+adds them."""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from wharfinger.systems.scheduling_policy.kinds.scheduling_policy import DOCUMEN
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, MODE_KEY
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_RBAC = "rbac.authorization.k8s.io"
 OUR_SCHEDULERS = ["default-scheduler", "wharfinger"]
 _ARCHITECTURES = ["amd64", "arm64"]
 _SYSTEMS = ["linux", "windows"]
@@ -37,6 +42,9 @@ SPECS: dict[str, Document] = {
             "affinities": {},
         }
     },
+}
+
+PRESETS: dict[str, Document] = {
     "restricted-multiarch-by-node-selector": {
         "required": {
             "schedulerNames": OUR_SCHEDULERS,
@@ -83,35 +91,43 @@ SPECS: dict[str, Document] = {
 
 
 def policies() -> list[Document]:
-    return [
-        {
-            "apiVersion": SCHEDULING_POLICIES.api_version,
-            "kind": SCHEDULING_POLICIES.kind,
-            "metadata": _metadata(name),
-            "spec": deepcopy(spec),
-        }
-        for name, spec in SPECS.items()
-    ]
+    return [_policy(_metadata(name), spec) for name, spec in SPECS.items()]
+
+
+def _policy(metadata: Document, spec: Document) -> Document:
+    return {
+        "apiVersion": SCHEDULING_POLICIES.api_version,
+        "kind": SCHEDULING_POLICIES.kind,
+        "metadata": metadata,
+        "spec": deepcopy(spec),
+    }
 
 
 def roles() -> list[Document]:
-    """A ClusterRole for each policy. It names both API groups, so that checks under either one find the grant."""
-    return [
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": _metadata(f"sp:{name}"),
-            "rules": [
-                {
-                    "apiGroups": [SIGS, DOCUMENT_GROUP],
-                    "resources": [SCHEDULING_POLICIES.plural],
-                    "verbs": ["use"],
-                    "resourceNames": [name],
-                }
-            ],
-        }
-        for name in SPECS
-    ]
+    """A ClusterRole for each policy."""
+    return [{**use_role(name), "metadata": _metadata(f"sp:{name}")} for name in SPECS]
+
+
+def use_role(policy: str) -> Document:
+    """The ClusterRole to use a policy. It names both API groups, so that checks under either one find the grant."""
+    rule = {
+        "apiGroups": [SIGS, DOCUMENT_GROUP],
+        "resources": [SCHEDULING_POLICIES.plural],
+        "verbs": ["use"],
+        "resourceNames": [policy],
+    }
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": f"sp:{policy}"}, "rules": [rule]}
+
+
+def use_binding(policy: str, namespace: str) -> Document:
+    """The RoleBinding that lets all service accounts of a namespace use a policy there."""
+    metadata = {"name": f"sp:{policy}", "namespace": namespace}
+    return _binding("RoleBinding", metadata, f"sp:{policy}", f"system:serviceaccounts:{namespace}")
+
+
+def preset(name: str, namespace: str) -> list[Document]:
+    """The manifests of an optional policy, for the service accounts of a namespace."""
+    return [_policy({"name": name}, PRESETS[name]), use_role(name), use_binding(name, namespace)]
 
 
 def bindings() -> list[Document]:
@@ -131,15 +147,15 @@ def _metadata(name: str) -> Document:
     return {
         "name": name,
         "annotations": {AUTOUPDATE: "true"},
-        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "labels": dict(_BOOTSTRAPPING),
     }
 
 
 def _binding(kind: str, metadata: Document, role: str, group: str) -> Document:
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role}
+    subject = {"apiGroup": _RBAC, "kind": "Group", "name": group}
     return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "apiVersion": f"{_RBAC}/v1",
         "kind": kind,
         "metadata": metadata,
         "roleRef": reference,
@@ -148,9 +164,13 @@ def _binding(kind: str, metadata: Document, role: str, group: str) -> Document:
 
 
 def is_shipped(policy: Document) -> bool:
-    """Whether this is a shipped policy, unmodified."""
+    """Whether this is a shipped policy, unmodified. Presets were shipped once: those are known by their label, while
+    those that an administrator added are theirs."""
     metadata = policy.get("metadata") or {}
-    spec: Any = SPECS.get(metadata.get("name") or "")
+    name = metadata.get("name") or ""
+    spec: Any = SPECS.get(name)
+    if spec is None and _BOOTSTRAPPING.items() <= (metadata.get("labels") or {}).items():
+        spec = PRESETS.get(name)
     return spec is not None and strip_nulls(policy.get("spec")) == spec
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec import field as wire
 
-from wharfinger.api.selectors import NodeSelectorTerm
+from wharfinger.api.selectors import NodeSelectorTerm, SelectorExpression
 from wharfinger.api.taints import (
     DAEMON_TOLERATIONS,
     HOST_NETWORK_DAEMON_TOLERATION,
@@ -29,6 +29,7 @@ class Spec(View, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     priority_class_name: str = ""
+    priority: int | None = None
     node_selector: dict[str, str] = wire(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -42,6 +43,7 @@ class Wishes:
     node_name: str = ""
     scheduler: str = ""
     priority_class: str = ""
+    priority: int | None = None
     selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[tuple[str, Toleration]] = field(default_factory=list)
     hard_terms: Terms = field(default_factory=list)
@@ -82,9 +84,14 @@ class Wishes:
         return f"{self.base}.affinity.nodeAffinity.{SOFT}"
 
 
-def read_wishes(spec: Spec, base: str = "spec", *, daemon: bool = False, global_class: str = "") -> Wishes:
-    """`daemon`: the pod comes from the DaemonSet controller, whose additions the user did not ask for."""
-    wishes = Wishes(base, spec.node_name, spec.scheduler_name, spec.priority_class_name, dict(spec.node_selector))
+def read_wishes(
+    spec: Spec, base: str = "spec", *, daemon: bool = False, migration: bool = False, global_class: str = ""
+) -> Wishes:
+    """`daemon`: the pod comes from the DaemonSet controller, whose additions the user did not ask for. `migration`: the
+    template comes from the migration controller, which excludes the node that the pod leaves."""
+    wishes = Wishes(
+        base, spec.node_name, spec.scheduler_name, spec.priority_class_name, spec.priority, dict(spec.node_selector)
+    )
     if wishes.priority_class in ("", global_class):
         wishes.system_class = global_class  # already written, or about to be
     if wishes.priority_class and wishes.priority_class == global_class:
@@ -101,11 +108,11 @@ def read_wishes(spec: Spec, base: str = "spec", *, daemon: bool = False, global_
             continue
         wishes.system_tolerations.append(toleration)
     if spec.affinity is not None:
-        _read_affinity(wishes, spec.affinity, daemon)
+        _read_affinity(wishes, spec.affinity, daemon, migration)
     return wishes
 
 
-def _read_affinity(wishes: Wishes, affinity: Affinity, daemon: bool) -> None:
+def _read_affinity(wishes: Wishes, affinity: Affinity, daemon: bool, migration: bool) -> None:
     node = affinity.node_affinity
     if node is not None and node.required is not None:
         for index, term in enumerate(node.required.node_selector_terms):
@@ -115,6 +122,13 @@ def _read_affinity(wishes: Wishes, affinity: Affinity, daemon: bool) -> None:
                 if not term.match_expressions:
                     continue
                 term = NodeSelectorTerm(term.match_expressions)
+            if migration and (left := [one for one in term.match_fields if not _excludes_node(one)]) != list(
+                term.match_fields
+            ):
+                wishes.set_aside.append(f"{path}.matchFields: added by the migration controller")
+                if not term.match_expressions and not left:
+                    continue
+                term = NodeSelectorTerm(term.match_expressions, tuple(left))
             wishes.hard_terms.append((path, term))
     for index, preferred in enumerate(node.preferred if node is not None else ()):
         wishes.soft_terms.append((f"{wishes.soft_path}[{index}].preference", preferred.preference))
@@ -130,6 +144,10 @@ def _names_one_node(term: NodeSelectorTerm) -> bool:
         return False
     only = term.match_fields[0]
     return only.key == "metadata.name" and only.operator == "In" and len(only.values) == 1
+
+
+def _excludes_node(one: SelectorExpression) -> bool:
+    return one.key == "metadata.name" and one.operator == "NotIn" and len(one.values) == 1
 
 
 def _by_default_toleration_seconds(toleration: Toleration) -> bool:
