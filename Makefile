@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run test test-without-systems test-kubernetes test-scenarios-embedded bench-kubernetes image lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-without-systems: $(READY)  ## the tests of the core, with each system left 
 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]
+
+test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
+	@$(BIN)/python -m tests.scenarios.embedded
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)

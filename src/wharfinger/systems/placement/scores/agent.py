@@ -139,7 +139,6 @@ class Agent:
     async def run(self, interval: float) -> None:
         """Reports every `interval` seconds until cancelled, and at once when the hub accepts the cluster or says
         something else about its availability than the last report."""
-        self._report_due, self._lease_due = asyncio.Event(), asyncio.Event()
         known = Informer(self._hub, MANAGED_CLUSTERS, ManagedCluster, field_selector=f"metadata.name={self._cluster}")
         known.add_handler(lambda new: self._seen(None, new), self._seen)
         async with asyncio.TaskGroup() as tasks:
