@@ -43,6 +43,7 @@ from wharfinger.store.store import Store
 log = logging.getLogger(__name__)
 
 KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
+_CACHED = {"cache-control": "public, max-age=3600"}  # of what verifies tokens
 _SELECTING = frozenset(("list", "watch", "deletecollection"))
 
 Handler = Callable[[ApiExchange], Awaitable[None]]
@@ -391,12 +392,12 @@ class ApiServerApplication:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         }
-        await exchange.json(document)
+        await exchange.json(document, headers=_CACHED)
 
     async def _keys(self, exchange: ApiExchange) -> None:
         if exchange.parts[1:] != ["v1", "jwks"]:
             raise unknown_path()
-        await exchange.json(self._signer.keys(), media="application/jwk-set+json")
+        await exchange.json(self._signer.keys(), media="application/jwk-set+json", headers=_CACHED)
 
     def kind_changed(self, kind: Kind) -> None:
         """Drops what was derived from a kind that was added, changed or removed."""

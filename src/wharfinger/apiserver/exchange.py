@@ -191,7 +191,9 @@ class ApiExchange:
             pass
 
     async def answer(self, status: int, body: bytes, media: str = JSON, headers: dict[str, str] | None = None) -> None:
-        out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        out = [(b"content-type", media.encode())]
+        if headers is None or "cache-control" not in headers:
+            out.append((b"cache-control", b"no-cache, private"))
         if self.audit is not None:
             out.append((b"audit-id", self.audit.id.encode()))
             if not self.audit.status:

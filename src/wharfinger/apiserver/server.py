@@ -31,6 +31,7 @@ from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyRevie
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
+from wharfinger.apiserver.admission.type_checking import PolicyTypeChecks
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.api_services import ApiServices
 from wharfinger.apiserver.app import ApiServerApplication
@@ -49,9 +50,11 @@ from wharfinger.apiserver.event_expiry import EventExpiry
 from wharfinger.apiserver.fairness import FairnessLimits
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.flow_control import FlowControlObjects
+from wharfinger.apiserver.kubelet_metrics import KubeletMetrics
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
+from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
@@ -119,6 +122,7 @@ async def open_application(
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
+    kubelets = KubeletProxy(KubeletTls(pki))
     application = ApiServerApplication(
         store,
         authenticator=authenticator,
@@ -126,7 +130,7 @@ async def open_application(
         rbac=keeper.index,
         authorizer=authorizer,
         lookup=lookup,
-        kubelets=KubeletProxy(KubeletTls(pki)),
+        kubelets=kubelets,
         now=now,
         limits=limits,
         auditor=auditor,
@@ -135,6 +139,8 @@ async def open_application(
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
     store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
+    measured = KubeletMetrics(store, kubelets, now)
+    provide_metrics(store, now, real=measured)
     services = ApiServices(store, application.discovery)
 
     def kind_changed(kind: Kind) -> None:
@@ -143,15 +149,17 @@ async def open_application(
 
     custom = CustomResources(store, kind_changed)
     await custom.start()
-    keepers = (FlowControlObjects(store), services)
+    keepers = (FlowControlObjects(store), PolicyTypeChecks(store), services)
     for one in keepers:
         await one.start()
     expiry = EventExpiry(store, now)
     expiry.start()
+    measured.start()
     application.ready = True
     try:
         yield application
     finally:
+        await measured.stop()
         await expiry.stop()
         for one in keepers:
             await one.stop()

@@ -49,9 +49,13 @@ class CostExceeded(EvaluationError):
 class Environment:
     """Variables by type, the libraries of Kubernetes, and `functions` of whoever owns the environment."""
 
-    def __init__(self, variables: Mapping[str, cel.Type], functions: Sequence[cel.FunctionDecl] = ()) -> None:
+    def __init__(
+        self, variables: Mapping[str, cel.Type], functions: Sequence[cel.FunctionDecl] = (), *, types: Any = None
+    ) -> None:
+        """`types` is the descriptor pool of the message types that variables have."""
         self.variables = tuple(variables)
         self._env = cel.NewEnv(
+            descriptor_pool=types,
             variables=dict(variables),
             extensions=[
                 ext_strings.ExtStrings(),
@@ -100,7 +104,8 @@ class Program:
         self.text = text
         self._expression = expression
         self._model = CostModel(expression.serialize())
-        name = str(expression.return_type())
+        self.result: cel.Type = expression.return_type()
+        name = str(self.result)
         self.type = _TYPE_NAMES.get(name, name.lower())
 
     @property

@@ -144,7 +144,7 @@ class Supervisor:
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]
-        # There are no real kubelets here, so nodes that users create are simulated, too.
+        # Nodes that users create are simulated, too; the API server marks those of real kubelets.
         return [*given, "--all"] if name == "nodes" else given
 
     async def _launch(self, child: _Child, *more: str) -> None:

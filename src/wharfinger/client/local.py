@@ -76,6 +76,7 @@ class LocalClient(Client):
             limit=request.limit,
             continue_token=request.continue_token,
             version=request.resource_version,
+            version_match=request.version_match,
         )
         items = [_decoded(stored, request.view) for stored in listing.items]
         return ListPage(items, str(listing.version), listing.continue_token)

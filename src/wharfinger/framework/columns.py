@@ -125,6 +125,15 @@ class LabelColumn:
             self._holders[new] += 1
             self._shared += self._holders[new] == 2
 
+    def same(self, row: int, other: int) -> bool:
+        """Whether both rows have the label, with the same value."""
+        return self.codes.cells[row] >= 0 and self.codes.cells[row] == self.codes.cells[other]
+
+    def rows_like(self, row: int) -> list[int]:
+        """The rows with the same value as this one; none if it lacks the label."""
+        code = self.codes.cells[row]
+        return [] if code < 0 else np.flatnonzero(self.codes.view == code).tolist()
+
     def code(self, value: str) -> int:
         code = self.code_of.get(value)
         if code is None:

@@ -15,6 +15,9 @@ SIMULATED = PREFIX + "simulated"  # label or annotation, `true` or `false`: whet
 SAMPLE = PREFIX + "sample"  # label: created by `wharf nodes --count`; the value is the name prefix
 DOWN = PREFIX + "down"  # annotation: `true` makes the node fail
 
+# On nodes and pods
+USAGE = PREFIX + "usage"  # annotation: what metrics report, such as `cpu=250m,memory=64Mi`, `cpu=150%` or `main/cpu=1`
+
 # On pods
 START_AFTER = PREFIX + "start-after"  # time from bound to running; `never` keeps the pod pending
 READY_AFTER = PREFIX + "ready-after"  # time from running to ready; `never` keeps it unready
