@@ -1,7 +1,7 @@
 """Records requests while they are answered, and turns the records into events.
 
 In the event loop a request costs one object and a few assignments; the events are built and encoded by the thread of the log.
-Together that is 9 µs of CPU time for each recorded request, a third of it in the event loop.
+Together that took 9 µs of CPU time for a recorded read, and about 20 µs for a recorded write.
 """
 
 from __future__ import annotations
