@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Registry
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
+    from wharfinger.simulate.cluster import SimulatedCluster
 
 T = TypeVar("T")
 
@@ -77,8 +78,7 @@ def ask(
             world = loaded_world(inputs)
         try:
             with _api_errors():
-                client = world.client("", lambda warning: None)
-                return world.loop.complete(question(client, world.clock, inputs.configuration, world.registry))
+                return _in(world, inputs.configuration, question)
         finally:
             world.close()
 
@@ -93,6 +93,24 @@ def ask(
 
     with _api_errors():
         return asyncio.run(live())
+
+
+def _in(
+    world: SimulatedCluster,
+    configuration: Configuration,
+    question: Callable[[Client, Clock, Configuration, Registry], Coroutine[object, object, T]],
+) -> T:
+    """Asks about the state in which nothing has been scheduled; about objects that come into being only later, such as
+    the second pod of a StatefulSet, after a whole simulation."""
+    from wharfinger.api.errors import NotFound
+
+    client = world.client("", lambda warning: None)
+    try:
+        return world.loop.complete(question(client, world.clock, configuration, world.registry))
+    except NotFound:
+        world.start()
+        world.loop.complete(world.settle())
+        return world.loop.complete(question(client, world.clock, configuration, world.registry))
 
 
 @contextmanager
