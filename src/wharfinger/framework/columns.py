@@ -13,7 +13,8 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from wharfinger.api.selectors import Operator, Requirement, parse_int64
+from wharfinger.api.numbers import parse_int64
+from wharfinger.api.selectors import Operator, Requirement
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 import msgspec
 
 from wharfinger.api.defaults.pods import pod_of_template
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.quantity import BadQuantity, family, format_nano, parse_nano
 from wharfinger.api.resources import Amounts, in_units, requests_nano
-from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.pods import Container, Quantities, ResourceRequirements
