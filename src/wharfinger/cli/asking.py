@@ -24,6 +24,14 @@ T = TypeVar("T")
 
 def state_options(function: F) -> F:
     """Adds the options that say where the state comes from and how the answer is printed."""
+    namespace = click.option(
+        "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
+    )
+    return cluster_state_options(namespace(function))
+
+
+def cluster_state_options(function: F) -> F:
+    """The same for objects that are in no namespace."""
     for option in (
         click.option(
             "-f",
@@ -33,9 +41,6 @@ def state_options(function: F) -> F:
             type=click.Path(),
             metavar="PATH",
             help="Read the state from files instead of a cluster.",
-        ),
-        click.option(
-            "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
         ),
         click.option("-v", "--all", "everything", is_flag=True, help="List every node or cluster."),
         output_option("table", "json", "yaml"),
