@@ -14,6 +14,7 @@ from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
 from wharfinger.api.requests import PatchType
+from wharfinger.apiserver import exchange
 from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
@@ -195,3 +196,40 @@ def test_events_expire_an_hour_after_the_last_write() -> None:
         await store.close()
 
     asyncio.run(main())
+
+
+class Pending:
+    """A connection on which no byte of the body has arrived."""
+
+    owner = ""
+    body_arrived = False
+    peer = "127.0.0.1"
+
+    def claim(self, owner: str, *, limited: bool) -> None:
+        self.owner = owner
+
+
+@pytest.mark.parametrize("first", [None, b'{"metadata":'], ids=["no byte", "a part"])
+def test_a_body_that_does_not_arrive_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes | None
+) -> None:
+    monkeypatch.setattr(exchange, "_READ_SECONDS", 0.05)
+
+    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
+        sent: list[dict[str, Any]] = []
+        parts = [] if first is None else [first]
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(), "more_body": True}
+            return await asyncio.Event().wait()  # type: ignore[return-value]  # never
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {**caller.scope("/api/v1/namespaces"), "method": "POST", "connection": Pending()}
+        await asyncio.wait_for(application(scope, receive, send), 10)
+        assert sent[0]["status"] == 408
+        assert scope["connection"].owner == "system:admin"
+
+    with_application(tmp_path, scenario)

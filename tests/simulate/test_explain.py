@@ -46,3 +46,30 @@ def test_a_pod_that_is_not_there_is_said(tmp_path: Path) -> None:
     done = wharf("explain", "pod", "shop/none", "-f", files(tmp_path, NODE))
     assert done.returncode == 2
     assert 'pods "shop/none" not found' in done.stderr
+
+
+STATEFUL = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]}
+"""
+
+
+def test_pods_that_a_simulation_of_the_file_makes_can_be_explained(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{NODE}---{STATEFUL}")
+    simulated = json.loads(wharf("simulate", "-f", str(path), "-o", "json").stdout)
+    (waiting,) = simulated["unscheduled"]
+    first = wharf("explain", "pod", "shop/db-0", "-f", str(path), "-o", "json")
+    second = wharf("explain", "pod", "shop/db-1", "-f", str(path), "-o", "json")
+    assert json.loads(first.stdout)["choice"] == "n1"
+    assert (waiting["name"], json.loads(second.stdout)["choice"]) == ("db-1", None)
+    assert json.loads(second.stdout)["message"] == waiting["message"]
+    assert wharf("explain", "pod", "shop/db-2", "-f", str(path)).returncode == 2

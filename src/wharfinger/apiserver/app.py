@@ -196,6 +196,7 @@ class ApiServerApplication:
         finally:
             self._count(exchange, info, time.perf_counter() - started)
             if self._auditor is not None and exchange is not None and exchange.audit is not None:
+                exchange.audit.status = exchange.audit.status or exchange.status  # of a stream to a kubelet
                 self._auditor.complete(exchange.audit, panic=panic)
 
     async def _dispatch_in_turn(self, exchange: ApiExchange, info: RequestInfo | None, user: User) -> None:

@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from wharfinger.api.registry import Registry
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
+    from wharfinger.simulate.cluster import SimulatedCluster
 
 T = TypeVar("T")
 
 
 def state_options(function: F) -> F:
     """Adds the options that say where the state comes from and how the answer is printed."""
+    namespace = click.option(
+        "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
+    )
+    return cluster_state_options(namespace(function))
+
+
+def cluster_state_options(function: F) -> F:
+    """The same for objects that are in no namespace."""
     for option in (
         click.option(
             "-f",
@@ -32,9 +41,6 @@ def state_options(function: F) -> F:
             type=click.Path(),
             metavar="PATH",
             help="Read the state from files instead of a cluster.",
-        ),
-        click.option(
-            "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
         ),
         click.option("-v", "--all", "everything", is_flag=True, help="List every node or cluster."),
         output_option("table", "json", "yaml"),
@@ -77,8 +83,7 @@ def ask(
             world = loaded_world(inputs)
         try:
             with _api_errors():
-                client = world.client("", lambda warning: None)
-                return world.loop.complete(question(client, world.clock, inputs.configuration, world.registry))
+                return _in(world, inputs.configuration, question)
         finally:
             world.close()
 
@@ -93,6 +98,24 @@ def ask(
 
     with _api_errors():
         return asyncio.run(live())
+
+
+def _in(
+    world: SimulatedCluster,
+    configuration: Configuration,
+    question: Callable[[Client, Clock, Configuration, Registry], Coroutine[object, object, T]],
+) -> T:
+    """Asks about the state in which nothing has been scheduled; about objects that come into being only later, such as
+    the second pod of a StatefulSet, after a whole simulation."""
+    from wharfinger.api.errors import NotFound
+
+    client = world.client("", lambda warning: None)
+    try:
+        return world.loop.complete(question(client, world.clock, configuration, world.registry))
+    except NotFound:
+        world.start()
+        world.loop.complete(world.settle())
+        return world.loop.complete(question(client, world.clock, configuration, world.registry))
 
 
 @contextmanager

@@ -48,7 +48,8 @@ def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
 
 
 def loaded_world(inputs: Inputs) -> SimulatedCluster:
-    """A simulated cluster with the objects of the files, in which no component runs. Prints what the API refused."""
+    """A simulated cluster with the objects of the files, in which nothing has been scheduled. Prints what the API
+    refused."""
     from wharfinger.simulate.cluster import SimulatedCluster
     from wharfinger.simulate.simulation import fill
 

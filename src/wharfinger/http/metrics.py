@@ -42,8 +42,9 @@ class LabelledSeries(dict[tuple[str, ...], _M], Generic[_M]):
 class CounterSeries(Collector):
     """A counter with labels for values that are only changed in the event loop.
 
-    `prometheus_client` takes a lock for every change: `inc` and `observe` together cost 1.1 µs for each request, of 11 µs
-    for a whole read. The owner of a series keeps its cell and adds to it: `cell[0] += 1` costs 0.03 µs.
+    `prometheus_client` takes a lock for every change: an `inc` and an `observe` took 0.9 and 2.4 µs where a whole read
+    takes 11 µs. The owner of a series keeps its cell and adds to it (`cell[0] += 1`): 0.07 µs, and 0.45 µs for
+    `Timings.observe`.
     """
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
@@ -83,7 +84,7 @@ class Timings:
 
 
 class HistogramSeries(Collector):
-    """A histogram with labels, as `CounterSeries`; `Timings.observe` costs 0.15 µs."""
+    """A histogram with labels, as `CounterSeries`."""
 
     def __init__(
         self,

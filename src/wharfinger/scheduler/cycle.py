@@ -88,12 +88,12 @@ class SchedulingCycle:
             result = self._engine.preempt(pod, diagnosis)
             if result.node is not None:
                 self._make_room(item, result.node, list(result.victims), diagnosis, now)
-                self._report(pod, "Unschedulable", diagnosis.message, nominated_node=result.node)
+                self._report(pod, "Unschedulable", self._message(pod, diagnosis), nominated_node=result.node)
                 return "unschedulable"
             keeps_nomination = not result.hopeless
             # Those that refuse the pod only after evictions may accept it later, so that evictions help.
             plugins |= result.plugins
-        return self._refuse(item, diagnosis.message, plugins, now, keeps_nomination=keeps_nomination)
+        return self._refuse(item, self._message(pod, diagnosis), plugins, now, keeps_nomination=keeps_nomination)
 
     def may_preempt(self, pod: Pod) -> bool:
         if not self._kinds.of(pod).may_preempt(pod):
@@ -146,6 +146,11 @@ class SchedulingCycle:
         return "" if pod.status.nominated_node_name else None
 
     # -- reporting
+
+    def _message(self, pod: Pod, diagnosis: Diagnosis) -> str:
+        """The stock message, and what objects of other kinds than pods have to do with it."""
+        notes = [note for each in self._kinds.others.values() if (note := each.note(pod, diagnosis))]
+        return " ".join([diagnosis.message, *notes])
 
     def _report(self, pod: Pod, reason: str, message: str, *, nominated_node: str | None) -> None:
         self._outbox += self._kinds.of(pod).unschedulable(pod, reason, message, nominated_node)

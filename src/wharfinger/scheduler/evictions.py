@@ -14,6 +14,7 @@ from wharfinger.client.events import EventRecorder
 from wharfinger.client.interface import Client
 from wharfinger.client.pods import delete_disrupted_pod
 from wharfinger.client.timers import Clock
+from wharfinger.framework.stand_ins import StandIn
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,13 @@ class Evictor:
             log.warning("cannot preempt pod %s/%s: %s", metadata.namespace, metadata.name, error)
             return False
         if self._recorder is not None:
-            message = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+            message = f"Preempted by {_named(preemptor)} on node {node}"
             self._recorder.event(PODS, victim, "Normal", "Preempted", message)
         return True
+
+
+def _named(preemptor: Pod) -> str:
+    """As upstream names a pod. The uid of a stand-in would tell nobody anything."""
+    if isinstance(preemptor, StandIn):
+        return f"{preemptor.kind.lower()} {preemptor.object_name}"
+    return f"pod {preemptor.metadata.uid}"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
 
 from wharfinger.http.metrics import LabelledSeries
+
+if TYPE_CHECKING:
+    from wharfinger.scheduler.schedulable import SchedulableKinds
 
 # fmt: off
 _FINE = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
@@ -14,10 +21,22 @@ _LONG = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
+class SchedulableCollector:
+    """Collects what the kinds that are scheduled besides pods tell about their objects."""
+
+    def __init__(self, kinds: SchedulableKinds) -> None:
+        self._kinds = kinds
+
+    def collect(self) -> Iterable[Metric]:
+        return [metric for each in self._kinds.others.values() for metric in each.metrics()]
+
+
 class SchedulerMetrics:
     """Labelled metrics are `LabelledSeries`: `attempts[result, profile].inc()`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
         def counter(name: str, help: str, *labels: str) -> Counter:
             return Counter(name, help, labels, registry=registry)
 

@@ -20,9 +20,12 @@ from wharfinger.scheduler.instructions import Instruction
 from wharfinger.system import systems
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
     from wharfinger.engine import Engine
+    from wharfinger.engine.outcome import Decision, Diagnosis
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -116,6 +119,21 @@ class Schedulable(ABC):
     def keeps_room_for(self, pod: Pod) -> bool:
         """Whether room is already kept, or about to be, for a pod of any kind for which others were evicted."""
         return False
+
+    # -- explanations and metrics
+
+    def note(self, pod: Pod, diagnosis: Diagnosis) -> str:
+        """What objects of the kind have to do with the refusal of a pod of any kind, as a sentence; empty for nothing."""
+        return ""
+
+    def explanations(self, pod: Pod, decision: Decision) -> Iterable[str]:
+        """What `wharf explain` tells about a pod of any kind. The engine need not be usable afterwards."""
+        note = "" if decision.diagnosis is None else self.note(pod, decision.diagnosis)
+        return (note.rstrip("."),) if note else ()
+
+    def metrics(self) -> Iterable[Metric]:
+        """Metrics of the objects of the kind, computed when they are scraped."""
+        return ()
 
     # -- events
 

@@ -30,7 +30,7 @@ from wharfinger.framework.events import ClusterEvent
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.executor import Executor
 from wharfinger.scheduler.feed import Feed
-from wharfinger.scheduler.metrics import SchedulerMetrics
+from wharfinger.scheduler.metrics import SchedulableCollector, SchedulerMetrics
 from wharfinger.scheduler.pods import PodItems
 from wharfinger.scheduler.queue import QueuedPod
 from wharfinger.scheduler.schedulable import SchedulableKinds, SchedulerContext, schedulables
@@ -76,6 +76,7 @@ class Scheduler:
                 for each in schedulables()
             ),
         )
+        self.metrics.registry.register(SchedulableCollector(kinds))
         self.state = SchedulingState(
             self.engine,
             kinds,

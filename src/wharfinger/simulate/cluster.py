@@ -90,10 +90,11 @@ class SimulatedCluster:
         """Owners that the manifests refer to but do not contain are assumed to exist."""
         self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
 
-    def start(self) -> None:
-        """Starts all components."""
+    def start(self, *, scheduler: bool = True) -> None:
+        """Starts all components that do not run yet, with or without the scheduler."""
         for part in self._parts:
-            self._start(part)
+            if part not in self._running and (scheduler or part != "scheduler"):
+                self._start(part)
 
     def close(self) -> None:
         self.loop.shut_down()

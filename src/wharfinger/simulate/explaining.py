@@ -37,6 +37,8 @@ class PodExplanation:
         found = self.explanation.document()
         found["pod"] = {"namespace": self.pod.metadata.namespace, "name": self.pod.metadata.name}
         found["choice"] = self.choice or None
+        if self.notes:
+            found["notes"] = list(self.notes)
         if self.message:
             found["message"] = self.message
         return found
@@ -91,6 +93,8 @@ def explain_in(scheduler: Scheduler, pod: Pod) -> PodExplanation:
         if result.node is not None:
             victims = ", ".join(f"{victim.metadata.namespace}/{victim.metadata.name}" for victim in result.victims)
             notes.append(f"room can be made on {result.node} by preempting {victims}")
+    for each in scheduler.state.kinds.others.values():
+        notes += each.explanations(pod, decision)
     return PodExplanation(pod, explanation, decision.node or "", message, tuple(notes))
 
 

@@ -108,23 +108,27 @@ async def prepare(
     options: SimulationOptions,
     results: runner.Results,
     change: Sequence[Manifest] = (),
+    *,
+    scheduler: bool = True,
 ) -> list[Manifest]:
-    """Restores the snapshot among the inputs, then starts all components. Returns the manifests that are left to be
-    applied; `change` will be applied later."""
+    """Restores the snapshot among the inputs, then starts all components, or all but the scheduler. Returns the
+    manifests that are left to be applied; `change` will be applied later."""
     world.note_owners([*inputs.manifests, *change])
     world.unseen_kinds = inputs.unseen_kinds
     rest = await restore(world, inputs.manifests if options.once else list(inputs.manifests), results)
     await world.create_nodes()
-    world.start()
+    world.start(scheduler=scheduler)
     await world.loop.still()
     return rest
 
 
 async def fill(world: SimulatedCluster, inputs: Inputs) -> list[runner.Rejection]:
-    """Loads and applies the manifests in a simulated cluster in which no component runs; returns what was refused."""
-    results = runner.Results()
-    rest = await restore(world, list(inputs.manifests), results)
-    await apply_manifests(world, rest, SimulationOptions(), results)
+    """Loads and applies the manifests, and lets controllers and nodes do what they do at once, so that pods of workloads
+    exist and conditions are reported. Nothing is scheduled, and no time passes. Returns what was refused."""
+    results, options = runner.Results(), SimulationOptions()
+    rest = await prepare(world, inputs, options, results, scheduler=False)
+    await apply_manifests(world, rest, options, results)
+    await world.loop.still()
     return results.rejections
 
 

@@ -14,6 +14,7 @@ from wharfinger.scheduler.instructions import Bind, Evict, PatchStatus, RecordEv
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.plugin.ledger import ReservationPlacement, ledger_of
+from wharfinger.systems.reservation.rules.reservations import ALLOCATED, allocation_text
 from wharfinger.systems.reservation.scheduling.items import ReservationItems
 
 KIND = RESERVATIONS.kind
@@ -160,3 +161,21 @@ def test_one_whose_consumer_failed_to_be_bound_is_not_used_up() -> None:
     made.now = 10.0
     assert made.schedule() == ["a scheduled"]
     assert "reservation-allocated" in str(made.one(Bind).annotations)
+
+
+def test_metrics_tell_what_is_reserved_used_and_waited_for() -> None:
+    made = driver(node("n1"))
+    made.change(KIND, reservation("r", 4))
+    made.change(KIND, reservation("w", 8, phase="Waiting"))
+    made.change(KIND, pending("p", 64))
+    made.run_on(pod("a", 1, node_name="n1", annotations={ALLOCATED: allocation_text("r", "uid-r")}))
+    items = made.state.kinds.others[KIND]
+    found = {
+        (metric.name, *sample.labels.values()): sample.value for metric in items.metrics() for sample in metric.samples
+    }
+    assert found["wharfinger_reservations", "Available"] == 1
+    assert found["wharfinger_reservations", "Waiting"] == 1
+    assert found["wharfinger_reservations", "Pending"] == 1
+    assert found["wharfinger_reserved_resources", "cpu"] == 4
+    assert found["wharfinger_reserved_resources_used", "cpu"] == 1
+    assert found["wharfinger_reserved_resources_waiting", "cpu"] == 8

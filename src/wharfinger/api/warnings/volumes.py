@@ -28,7 +28,7 @@ def volume_warnings(volumes: list[Document], path: str) -> Iterator[str]:
     if all(map(is_token_volume, volumes)):
         return  # nothing to warn about, and true of most pods
     for index, volume in enumerate(volumes):
-        for name, why in DEPRECATED_VOLUMES.items():
+        for name, why in DEPRECATED_VOLUMES.items() if not DEPRECATED_VOLUMES.keys().isdisjoint(volume) else ():
             if volume.get(name) is not None:
                 yield f"{path}[{index}].{shown_name(name)}: {why}"
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
@@ -85,6 +85,9 @@ def _projected(source: Document) -> list[Source]:
 
 
 def _colliding(volume: str, title: str, sources: list[Source]) -> Iterator[str]:
+    paths = {path for path, _ in sources}
+    if len(paths) == len(sources) and not any("/" in path for path in paths):
+        return  # the common case: different files in one folder
     known: list[Source] = []
     for given, origin in sources:
         path = given.rstrip("/")

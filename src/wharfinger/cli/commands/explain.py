@@ -25,7 +25,7 @@ class Explain(click.Group):
 
 @click.command(cls=Explain)
 def command() -> None:
-    """Explain a decision about a pod, a placement or an admission request. Changes nothing."""
+    """Explain a decision about a pod, a reservation, a placement or an admission request. Changes nothing."""
 
 
 @command.command("pod")

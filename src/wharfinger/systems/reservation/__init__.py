@@ -99,6 +99,9 @@ class ReservationSystem(System):
             "migrate": command_of("wharfinger.systems.reservation.commands.migrate"),
         }
 
+    def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"reservation": command_of("wharfinger.systems.reservation.commands.explain")}
+
     def scenario_extension(self) -> ScenarioExtension:
         from wharfinger.systems.reservation.scenario import ReservationScenario
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from wharfinger.api.conditions import find_condition
+from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -36,14 +38,27 @@ class ReservationReport(SystemReport):
             owners = ", ".join(
                 f"{owner.get('namespace')}/{owner.get('name')}" for owner in status.get("currentOwners") or ()
             )
-            rows.append((object_name(document), status.get("phase") or "Pending", status.get("nodeName"), owners))
-        return [ReportSection("Reservations", ("name", "phase", "node", "owners"), rows)]
+            phase = status.get("phase") or "Pending"
+            rows.append((object_name(document), phase, status.get("nodeName"), owners, _reason(status)))
+        return [ReportSection("Reservations", ("name", "phase", "node", "owners", "reason"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-        """The phase and node of each reservation."""
+        """The phase and node of each reservation, why it is not available, and whether its node accepts pods."""
+        cordoned = {
+            node["metadata"]["name"] for node in objects(NODES) if (node.get("spec") or {}).get("unschedulable")
+        }
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(RESERVATIONS):
             status = document.get("status") or {}
-            facts = {"phase": status.get("phase"), "node": status.get("nodeName")}
+            facts = {"phase": status.get("phase"), "node": status.get("nodeName"), "message": _reason(status) or None}
+            if status.get("phase") in ("Available", "Waiting") and status.get("nodeName") in cordoned:
+                facts["usable"] = "no, its node is cordoned"
             state[RESERVATIONS.kind, "", document["metadata"]["name"]] = facts
         return state
+
+
+def _reason(status: Document) -> str:
+    """Why a reservation is not available; empty if it is."""
+    kind = {"Available": "", "Waiting": "Ready", "Failed": "Ready"}.get(status.get("phase") or "Pending", "Scheduled")
+    found = find_condition(status.get("conditions") or (), kind) or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""

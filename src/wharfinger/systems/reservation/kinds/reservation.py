@@ -24,7 +24,7 @@ from wharfinger.api.schema.models import (
 )
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.times import BadTime
-from wharfinger.api.validation.scheduling import taints_faults
+from wharfinger.api.validation.scheduling import affinity_faults, taints_faults, tolerations_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.api.views.base import view
 from wharfinger.api.views.pods import Quantities
@@ -33,7 +33,6 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import (
     DEFAULT_TTL,
     INNER,
-    LONGEST_TTL,
     RESIZE,
     RESTRICTED_OPTIONS,
     BadReservation,
@@ -212,8 +211,6 @@ def ttl_faults(ttl: str | int | None, path: str) -> Iterator[FieldError]:
         return
     if seconds < 0:
         yield invalid(path, ttl, "must not be negative")
-    elif seconds > LONGEST_TTL:
-        yield invalid(path, ttl, "must not be longer than 292 years; 0 disables expiry")
 
 
 def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
@@ -231,6 +228,14 @@ def _template_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
             yield from _quantity_faults(container.resources.limits, f"{here}.limits")
             yield from _quantity_faults(container.resources.requests, f"{here}.requests")
     yield from _quantity_faults(spec_view.overhead, f"{path}.spec.overhead")
+    yield from _placement_faults(spec["template"].get("spec") or {}, f"{path}.spec")
+
+
+def _placement_faults(spec: dict[str, Any], path: str) -> Iterator[FieldError]:
+    """What decides about nodes is validated as in a pod; everything else waits for the pods."""
+    if spec.get("affinity"):
+        yield from affinity_faults(spec["affinity"], f"{path}.affinity")
+    yield from tolerations_faults(spec.get("tolerations") or (), f"{path}.tolerations")
 
 
 def _quantity_faults(quantities: Quantities, path: str) -> Iterator[FieldError]:

@@ -502,6 +502,23 @@ class ReservationLedger:
             for number in holding.reserved
         )
 
+    def blocking(self, row: int, asked: Charge) -> list[ReservationHolding]:
+        """The reservations that hold what the amounts lack on a row; empty if they would not fit without them either."""
+        tables = self._tables
+        unused: Numbers = {}
+        for each in self.stand_ins_on.get(row, {}).values():
+            for number, amount in each.charge:
+                unused[number] = unused.get(number, 0) + amount
+        short = set()
+        for number, amount in asked:
+            free = tables.allocatable[number].cells[row] - tables.requested[number].cells[row]
+            if amount > free:
+                if amount > free + unused.get(number, 0):
+                    return []
+                short.add(number)
+        holdings = (self.holdings.get(uid) for uid in self.stand_ins_on.get(row, ()))
+        return [each for each in holdings if each is not None and any(number in short for number, _ in each.charge())]
+
     def policies_on(self, row: int) -> Iterable[str]:
         for uid in self.stand_ins_on.get(row, ()):
             reservation = self.reservations.get(uid)

@@ -42,7 +42,6 @@ RESERVATION_NODE = f"{DOMAIN}/reservation-node"
 
 RESERVATION = "Reservation"
 DEFAULT_TTL = "24h"
-LONGEST_TTL = (1 << 63) / 1e9  # seconds; a Go duration cannot be longer
 MAX_PRIORITY = (1 << 31) - 1
 FOREIGN_NAMES = ("", "default-scheduler", "koord-scheduler")
 """Scheduler names in a template that select the default profile even if no profile has that name."""

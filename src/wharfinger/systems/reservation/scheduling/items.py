@@ -6,12 +6,18 @@ preemption can reserve the room that victims free (`guarantees`). Everything els
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import CPU, requests
 from wharfinger.api.views import Pod
+from wharfinger.api.wording import listed
+from wharfinger.engine.outcome import Decision, Diagnosis
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.scheduler.instructions import Instruction, PatchStatus, RecordEvent
 from wharfinger.scheduler.schedulable import ItemChange, KeptRoom, ObjectCache, Schedulable, SchedulerContext
@@ -25,6 +31,9 @@ from wharfinger.systems.reservation.scheduling import status
 from wharfinger.systems.reservation.scheduling.binding import bind_reservation
 from wharfinger.systems.reservation.scheduling.guarantees import Guarantees
 from wharfinger.systems.reservation.scheduling.upkeep import ReservationUpkeep
+
+FIT = "NodeResourcesFit"
+EXAMINED, NAMED = 64, 5  # nodes that a refusal is explained with, and reservations that it names
 
 
 class ReservationItems(Schedulable):
@@ -123,6 +132,58 @@ class ReservationItems(Schedulable):
             return rules.mover(reservation, scheduler_name=scheduler if known else self._profile)
         except BadReservation:
             return None
+
+    # -- explanations and metrics
+
+    def note(self, pod: Pod, diagnosis: Diagnosis) -> str:
+        """Which reservations hold the room that the pod lacks."""
+        ledger, tables = self._ledger, self.context.engine.tables
+        if not ledger.stand_ins_on:
+            return ""
+        refused = (row for status, rows in diagnosis.groups if status.plugin == FIT for row in rows)
+        charge, names, nodes = tables.charge_of(requests(pod)), dict[str, None](), 0
+        for row in islice((row for row in refused if row in ledger.stand_ins_on), EXAMINED):
+            found = [each.name for each in ledger.blocking(row, charge) if each.uid != pod.metadata.uid]
+            names.update(dict.fromkeys(found))
+            nodes += bool(found)
+        if not names:
+            return ""
+        return f"The room on {nodes} node(s) is reserved by {listed(sorted(names), NAMED)}."
+
+    def explanations(self, pod: Pod, decision: Decision) -> Iterable[str]:
+        yield from super().explanations(pod, decision)
+        if decision.node is not None and not isinstance(pod, StandIn):
+            assumed = self.context.engine.assume(pod, decision.node)
+            holding = self._ledger.assumed(pod.metadata.key) if assumed.ok else None
+            if holding is not None:
+                yield f"it would use reservation {holding.name}"
+
+    def find(self, name: str) -> tuple[Reservation | None, StandIn | None]:
+        """A reservation, and the item that is or would be scheduled for it, if any."""
+        found = self._reservations.get(name) if self._reservations is not None else None
+        return found, self._pending(found)[0]
+
+    def metrics(self) -> Iterable[Metric]:
+        """Computed from what the scheduler knows; amounts are in base units, cpu in cores."""
+        phases = Counter(each.phase for each in self._ledger.reservations.values())
+        counts = GaugeMetricFamily("wharfinger_reservations", "Reservations, by phase.", labels=["phase"])
+        for phase in ("Pending", "Waiting", "Available", "Succeeded", "Failed"):
+            counts.add_metric([phase], phases[phase])
+        yield counts
+        reserved, used, waiting = Counter[str](), Counter[str](), Counter[str]()
+        for holding in self._ledger.holdings.values():
+            (waiting if holding.waiting else reserved).update(holding.names)
+            for number, amount in holding.allocated.items():
+                used[self.context.engine.tables.resource_names[number]] += amount
+        for name, help, amounts in (
+            ("wharfinger_reserved_resources", "Resources held by Available reservations.", reserved),
+            ("wharfinger_reserved_resources_used", "Reserved resources that consumers use.", used),
+            ("wharfinger_reserved_resources_waiting", "Resources that Waiting reservations wait for.", waiting),
+        ):
+            family = GaugeMetricFamily(name, help, labels=["resource"])
+            for resource, amount in sorted(amounts.items()):
+                family.add_metric([resource], amount / 1000 if resource == CPU else amount)
+            yield family
 
     # -- events
 
