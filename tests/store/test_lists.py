@@ -176,6 +176,25 @@ def test_an_expired_continue_token_allows_an_inconsistent_list(run: Run) -> None
     run(scenario, limits=Limits(most=10, least=1))
 
 
+def test_all_continue_tokens_of_a_list_expire_after_five_minutes(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        start = store.now()
+        await fill(store, "a", "b", "c")
+        first = await store.list(CONFIG_MAPS, "default", limit=1)
+        store.now = lambda: start + 290
+        second = await store.list(CONFIG_MAPS, "default", limit=1, continue_token=first.continue_token)
+        assert [stored.name for stored in second.items] == ["b"]
+        store.now = lambda: start + 310
+        with pytest.raises(Expired, match="The provided continue parameter is too old") as caught:
+            await store.list(CONFIG_MAPS, "default", limit=1, continue_token=second.continue_token)
+        token = caught.value.status()["metadata"]["continue"]
+        store.now = lambda: start + 3100
+        third = await store.list(CONFIG_MAPS, "default", limit=1, continue_token=token)
+        assert [stored.name for stored in third.items] == ["c"]
+
+    run(scenario)
+
+
 def test_a_list_at_an_exact_version(run: Run) -> None:
     async def scenario(store: Store) -> None:
         await fill(store, "a", "b")

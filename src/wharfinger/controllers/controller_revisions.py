@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.kinds.builtin import CONTROLLER_REVISIONS
 from wharfinger.api.object_meta import controller_reference
@@ -114,7 +116,8 @@ class ControllerRevisions:
                 **({"annotations": owner.annotations} if owner.annotations else {}),
                 "ownerReferences": [controller_reference(self._resource, owner)],
             },
-            "data": data,
+            # Sorted as Go writes it: clients compare the bytes with those of the owner's template.
+            "data": msgspec.json.decode(msgspec.json.encode(data, order="sorted")),
             "revision": number,
         }
 

@@ -16,6 +16,7 @@ from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.watch import too_large
 
 _TOKEN_VERSION = "meta.k8s.io/v1"
+_TOKEN_AGE = 300.0  # seconds; kube-apiserver compacts its history that often
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 _EXPIRED = "The resourceVersion for the provided list is too old."
 _EXPIRED_PAGES = (
@@ -32,6 +33,7 @@ def list_objects(
     selection: ObjectSelector,
     prefix: str,
     *,
+    now: float = 0,
     limit: int = 0,
     continue_token: str = "",
     version: str = "",
@@ -42,9 +44,13 @@ def list_objects(
     if continue_token:
         if version and version != "0":
             raise BadRequest("specifying resource version is not allowed when using continue")
-        start, token_version = _decode_token(continue_token)
-        wanted = current if token_version < 0 else token_version
-        start = prefix + start
+        token = _decode_token(continue_token)
+        wanted = current if token.rv < 0 else token.rv
+        start = prefix + token.start
+        if token.rv >= 0 and token.t:
+            if now - token.t > _TOKEN_AGE:
+                raise _expired(start, prefix)
+            now = token.t  # pages of one list expire together
     elif version:
         asked = parse_version(version)
         if asked > current:
@@ -56,7 +62,7 @@ def list_objects(
         if wanted < collection.compacted:
             raise _expired(start, prefix)
         undone = {change.key: change.before for change in collection.since(wanted)}
-    return _page(collection, wanted, undone, selection, prefix, start, limit)
+    return _page(collection, wanted, undone, selection, prefix, start, limit, now)
 
 
 def _page(
@@ -67,6 +73,7 @@ def _page(
     prefix: str,
     start: str,
     limit: int,
+    issued: float,
 ) -> Listing:
     keys = collection.visible.keys(prefix, start)
     objects: dict[str, Any] = collection.visible.objects
@@ -89,7 +96,8 @@ def _page(
             remaining = None
             if selection.empty:
                 remaining = sum(objects[key] is not None for key in rest) if undone else len(rest)
-            return Listing(items, version, encode_token(last_key.removeprefix(prefix) + "\0", version), remaining)
+            token = encode_token(last_key.removeprefix(prefix) + "\0", version, issued)
+            return Listing(items, version, token, remaining)
         items.append(stored)
     return Listing(items, version)
 
@@ -117,8 +125,11 @@ def _check_options(continue_token: str, version: str, match: str) -> None:
         raise invalid_object("meta.k8s.io", "ListOptions", "", faults)
 
 
-def encode_token(start: str, version: int) -> str:
-    token = {"v": _TOKEN_VERSION, "rv": version, "start": start}
+def encode_token(start: str, version: int, issued: float = 0) -> str:
+    """A token for the rest of a list. It expires some time after it was `issued`, unless that is 0."""
+    token: dict[str, Any] = {"v": _TOKEN_VERSION, "rv": version, "start": start}
+    if issued:
+        token["t"] = int(issued)
     return base64.urlsafe_b64encode(encode(token)).decode().rstrip("=")
 
 
@@ -126,9 +137,10 @@ class _Token(msgspec.Struct):
     v: str = ""
     rv: int = 0
     start: str = ""
+    t: int = 0
 
 
-def _decode_token(text: str) -> tuple[str, int]:
+def _decode_token(text: str) -> _Token:
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         token = msgspec.json.decode(data, type=_Token)
@@ -140,7 +152,7 @@ def _decode_token(text: str) -> tuple[str, int]:
         raise BadRequest("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     if not token.start:
         raise BadRequest("encoded start key empty (version meta.k8s.io/v1)")
-    return token.start, token.rv
+    return token
 
 
 def _expired(start: str, prefix: str) -> Expired:

@@ -127,6 +127,7 @@ class Store(WriteVerbs[Written]):
             self._ledger.version,
             selection,
             _prefix(kind, namespace),
+            now=self.now(),
             limit=limit,
             continue_token=continue_token,
             version=version,
