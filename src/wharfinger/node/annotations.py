@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, parse_duration
 
@@ -42,7 +43,8 @@ def seconds(annotations: Mapping[str, str], name: str, default: float) -> float:
 
 def exit_code(annotations: Mapping[str, str], attempt: int) -> int:
     """The exit code of the attempt, counted from 0."""
-    codes = [int(part) for part in annotations.get(EXIT_CODE, "").split(",") if part.strip().isdigit()]
+    given = (parse_uint64(part.strip()) for part in annotations.get(EXIT_CODE, "").split(","))
+    codes = [code for code in given if code is not None]
     return codes[min(attempt, len(codes) - 1)] if codes else 0
 
 

@@ -59,6 +59,7 @@ def extend_chain(
     index = StoredRbac(store).index if rbac is None else lambda: rbac
     context = AdmissionContext(store, store.now, settings, index)
     of_systems = [found for system in systems() if (found := system.reviewers(context)) is not None]
+    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     ranges = Views(store, LIMIT_RANGES, LimitRange).get
 
     def priority_class(name: str) -> PriorityClass | None:
@@ -92,7 +93,7 @@ def extend_chain(
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
-        LimitDefaultsReviewer(ranges),
+        LimitDefaultsReviewer(ranges, extensions.names),
         ServiceAccountReviewer(account, store.generate_name(TOKEN_VOLUME)) if complete else ServiceAccountReviewer(),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
@@ -102,7 +103,7 @@ def extend_chain(
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
     chain.validating += [
-        LimitRangeReviewer(ranges),
+        LimitRangeReviewer(ranges, extensions.names),
         *([SecretReferenceReviewer(account)] if complete else []),
         PriorityClassReviewer(priority_classes),
         SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
@@ -110,7 +111,6 @@ def extend_chain(
         CertificateSignerReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
-    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     chain.final += [
         ServiceAddressReviewer(store, any_address=not complete),
         *(reviewer for each in of_systems for reviewer in each.final),

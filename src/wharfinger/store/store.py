@@ -227,12 +227,15 @@ class Store(WriteVerbs[Written]):
         *,
         user: User = SYSTEM,
         finish: Callable[[Document], None] | None = None,
+        audit: dict[str, str] | None = None,
     ) -> Written:
         """Carries out one write: create, update, patch or delete.
 
-        `finish` receives the result of a patch, in the requested version, and may change or refuse it.
+        `finish` receives the result of a patch, in the requested version, and may change or refuse it. Reviewers put their
+        audit annotations into `audit`, also if they refuse the write.
         """
         call = self._call(request, user)
+        call.audit = audit
         if request.verb == "create":
             return await self._create(call, request.body)
         if request.verb == "update":
@@ -332,6 +335,7 @@ class Store(WriteVerbs[Written]):
         options: DeleteOptions = NO_DELETE_OPTIONS,
         user: User = SYSTEM,
         dry_run: bool = False,
+        audit: dict[str, str] | None = None,
     ) -> Sequence[StoredObject]:
         """Deletes the selected objects one by one and returns them."""
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
@@ -340,7 +344,7 @@ class Store(WriteVerbs[Written]):
                 "delete", resource, stored.namespace, stored.name, delete_options=options, dry_run=dry_run
             )
             try:
-                await self.send(request, user=user)
+                await self.send(request, user=user, audit=audit)
             except NotFound:
                 continue  # already deleted by somebody else
         return listing.items

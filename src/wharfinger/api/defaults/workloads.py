@@ -16,6 +16,7 @@ from wharfinger.api.defaults.walk import (
     restore,
     with_status,
 )
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 
 
@@ -61,7 +62,7 @@ def count_templates(new: Document, old: Document | None) -> None:
     generation = 1
     if old is not None:
         given = child(child(old, "metadata"), "annotations").get(TEMPLATE_GENERATION)
-        generation = int(given) if isinstance(given, str) and given.isdecimal() else 1
+        generation = (parse_uint64(given) if isinstance(given, str) else None) or 1
         if child(new, "spec").get("template") != child(old, "spec").get("template"):
             generation += 1
     metadata = made_child(new, "metadata")
