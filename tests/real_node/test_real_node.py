@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import kubernetes.stream
 from tests.apiserver.running import Api
 from tests.real_node.conftest import NODE, RealCluster, Tenant, container, free_port, pod, pod_spec
 from tests.real_node.machine import until
+
+import kubernetes
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -71,6 +74,23 @@ def test_commands_are_executed_in_containers(kubectl: Tenant, tmp_path: Path) ->
     kubectl("cp", str(original), "p:/tmp/there")
     kubectl("cp", "p:/tmp/there", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == original.read_bytes()
+
+
+def test_commands_are_executed_over_websockets(kubectl: Tenant) -> None:
+    """As client libraries do; kubectl prefers SPDY here, since the runtime does not know its newest protocol."""
+    kubectl.apply(pod("p"))
+    kubectl.wait("pod/p")
+    client = kubernetes.config.new_client_from_config(str(kubectl.cluster.data / "kubeconfig"))
+    call = kubernetes.client.CoreV1Api(client).connect_get_namespaced_pod_exec
+    arguments = {"command": ["sh", "-c", "echo out; echo err >&2"], "stdout": True, "stderr": True}
+    said = kubernetes.stream.stream(call, "p", kubectl.namespace, **arguments)
+    assert sorted(said.split()) == ["err", "out"]
+    talking = kubernetes.stream.stream(
+        call, "p", kubectl.namespace, command=["cat"], stdin=True, stdout=True, _preload_content=False
+    )
+    talking.write_stdin("hello\n")
+    assert talking.readline_stdout(timeout=30) == "hello"
+    talking.close()
 
 
 def test_attach_reaches_the_main_process(kubectl: Tenant) -> None:
