@@ -34,6 +34,10 @@ ROOT = Path(__file__).resolve().parents[2]
 WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 START = 120.0  # seconds for a control plane to start, or a component to come back
 PATIENCE = "60"  # seconds for an expectation
+UNPLAYABLE = {
+    "scheduling-policy/restored-at-start.yaml": "here the API server restores what is shipped, when it starts itself",
+}
+"""Scenarios that `wharf test` would play, and why they mean something else here."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +46,8 @@ def main(arguments: list[str]) -> int:
     groups: dict[str, list[Path]] = {}
     for file in collect(arguments or [str(ROOT / "scenarios")]):
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
-        reasons = [why_not(scenario, restarts=True, webhook=True) for scenario, _ in inputs.scenarios]
+        known = UNPLAYABLE.get("/".join(file.parts[-2:]), "")
+        reasons = [known or why_not(scenario, restarts=True, webhook=True) for scenario, _ in inputs.scenarios]
         if all(reasons):
             print(f"SKIP {file}: {reasons[0]}", flush=True)
             continue

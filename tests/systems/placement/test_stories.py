@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.systems.placement.hub import Hub, add_on, built_in, exact, placement, score
 
-from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED
+from wharfinger.scenario.document import ScenarioFault
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS
+from wharfinger.systems.placement.scenario import PlacementScenario
 
 NO_SELECT = {"key": "down", "effect": "NoSelect"}
 
@@ -115,13 +116,16 @@ def test_a_deleted_cluster_leaves_at_once_even_while_a_finalizer_holds_it(hub: H
     assert hub.selected() == ["c2", "c3"]
 
 
-def stop_agent(hub: Hub, name: str, since: str | None) -> None:
-    hub.patch(MANAGED_CLUSTERS, name, {"metadata": {"annotations": {AGENT_STOPPED: since}}})
+def agent_fault(hub: Hub, name: str, *, stopped: bool) -> None:
+    """Stops the simulated agent of a cluster, or lets it work again, as a scenario does."""
+    fault = ScenarioFault(agent=name, stopped=stopped)
+    hub.run(PlacementScenario().simulate_fault(fault, hub.client, hub.clock.now()))
+    hub.settle()
 
 
 def test_a_lease_that_stops_removes_the_cluster_after_five_durations(hub: Hub) -> None:
     hub.apply(placement())
-    stop_agent(hub, "c1", "2026-01-01T00:00:00Z")
+    agent_fault(hub, "c1", stopped=True)
     hub.advance(299)
     assert hub.selected() == ["c1", "c2", "c3"]
     hub.advance(2)
@@ -130,5 +134,5 @@ def test_a_lease_that_stops_removes_the_cluster_after_five_durations(hub: Hub) -
     available = next(c for c in found["status"]["conditions"] if c["type"] == "ManagedClusterConditionAvailable")
     assert available["status"] == "Unknown"
     assert [taint["key"] for taint in found["spec"]["taints"]] == ["cluster.open-cluster-management.io/unreachable"]
-    stop_agent(hub, "c1", None)
+    agent_fault(hub, "c1", stopped=False)
     assert hub.selected() == ["c1", "c2", "c3"]
