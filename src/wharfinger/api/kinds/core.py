@@ -16,6 +16,7 @@ from wharfinger.api.registry import Document, Kind, Scale
 from wharfinger.api.validation import core as rules
 from wharfinger.api.validation import pods
 from wharfinger.api.validation.common import checked
+from wharfinger.api.validation.endpoints import endpoints_faults
 from wharfinger.api.validation.pods import template_faults
 from wharfinger.api.validation.services import service_faults
 from wharfinger.api.validation.workloads import replication_controller_faults
@@ -111,7 +112,7 @@ LIMIT_RANGE = Kind(
 )  # fmt: skip
 ENDPOINTS_KIND = Kind(
     "", "Endpoints", "endpoints", singular="endpoints", short_names=("ep",), generation=False,
-    default=typed(defaults.default_endpoints), validate=checked("v1", "Endpoints"),
+    default=typed(defaults.default_endpoints), validate=checked("v1", "Endpoints", endpoints_faults),
     columns=columns.ENDPOINTS_COLUMNS, create_on_update=True,
     deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     in_snapshots=False,

@@ -8,6 +8,7 @@ from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation import networking as rules
 from wharfinger.api.validation.common import checked
+from wharfinger.api.validation.endpoints import endpoint_slice_faults
 from wharfinger.api.warnings import networking as warnings
 
 _GROUP = "networking.k8s.io"
@@ -32,7 +33,7 @@ NETWORK_POLICY = Kind(
 )  # fmt: skip
 ENDPOINT_SLICE = Kind(
     "discovery.k8s.io", "EndpointSlice", "endpointslices", default=typed(defaults.default_endpoint_slice),
-    validate=checked("discovery.k8s.io/v1", "EndpointSlice", rules.endpoint_slice_faults),
+    validate=checked("discovery.k8s.io/v1", "EndpointSlice", endpoint_slice_faults),
     columns=columns.ENDPOINT_SLICE_COLUMNS,
     in_snapshots=False,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Validation of ingresses, network policies and endpoint slices."""
+"""Validation of ingresses and network policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from wharfinger.api.fields import (
     FieldError,
-    immutable,
     invalid,
 )
 from wharfinger.api.registry import Document
@@ -25,10 +24,3 @@ def ingress_faults(document: Document, old: Document | None) -> Iterator[FieldEr
     spec = document.get("spec") or {}
     if not spec.get("rules") and spec.get("defaultBackend") is None:
         yield invalid("spec", spec, "either `defaultBackend` or `rules` must be specified")
-
-
-def endpoint_slice_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    kind = document.get("addressType")
-    yield from one_of(kind, ("FQDN", "IPv4", "IPv6"), "addressType")
-    if old is not None and kind != old.get("addressType"):
-        yield immutable("addressType", kind)

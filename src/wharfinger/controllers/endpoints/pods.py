@@ -44,7 +44,7 @@ def addresses(pod: Pod, address_type: str) -> list[str]:
             address = ipaddress.ip_address(text)
         except ValueError:
             continue
-        if f"IPv{address.version}" == address_type:
+        if f"IPv{address.version}" == address_type and not address.is_loopback:  # which no endpoint may have
             found.append(str(address))
     return found
 
