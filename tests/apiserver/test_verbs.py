@@ -278,7 +278,7 @@ def test_protobuf_alone_is_not_acceptable(api: Api, base: str) -> None:
         ("sendInitialEvents=true", "sendInitialEvents is forbidden for list"),
         ("watch=1&sendInitialEvents=true", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
         ("watch=1&resourceVersionMatch=Exact", "resourceVersionMatch is forbidden for watch unless sendInitialEvents"),
-        ("resourceVersion=abc", 'parsing \\"abc\\": invalid syntax'),
+        ("watch=1&resourceVersion=abc", 'parsing \\"abc\\": invalid syntax'),
     ],
 )
 def test_list_options_are_checked(api: Api, base: str, query: str, fault: str) -> None:
@@ -286,6 +286,14 @@ def test_list_options_are_checked(api: Api, base: str, query: str, fault: str) -
     assert answer.status == 422
     assert answer.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
     assert fault.replace("\\", "") in answer.message.replace("\\", "")
+
+
+def test_a_list_at_a_version_that_is_no_number(api: Api, base: str) -> None:
+    answer = api.ask("GET", f"{base}/pods?resourceVersion=abc")
+    assert answer.status == 400
+    assert answer.message == (
+        'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
+    )
 
 
 def test_a_list_at_an_exact_resource_version(api: Api, base: str) -> None:
