@@ -55,17 +55,18 @@ def lint(world: FixedPolicies, identities: Iterable[Identity], strategy: Strateg
 def silenced(world: PolicyLookup, name: str) -> list[str]:
     """Under the strategy `first`: the policies that never apply, because everyone may use this one, which comes first."""
     others = [each for each in world.policies().names if each.encode() > name.encode()]
-    return sorted(others) if others and _for_everyone(world, name) else []
+    return sorted(others) if others and name in _for_everyone(world, name) else []
 
 
 def silencing(world: PolicyLookup, name: str) -> str:
     """Under the strategy `first`: the policy because of which this one never applies; empty for none."""
-    before = sorted((each for each in world.policies().names if each.encode() < name.encode()), key=str.encode)
-    return next((each for each in before if _for_everyone(world, each)), "")
+    before = (each for each in _for_everyone(world, name) if each.encode() < name.encode())
+    return min(before, key=str.encode, default="")
 
 
-def _for_everyone(world: PolicyLookup, name: str) -> bool:
-    return name in world.usable(EVERYONE, "", frozenset((name,)))
+def _for_everyone(world: PolicyLookup, name: str) -> frozenset[str]:
+    """The policies that everyone may use, this one and all that exist: one question, since each may have to be asked."""
+    return world.usable(EVERYONE, "", world.policies().names | {name})
 
 
 def _wildcards(
