@@ -18,6 +18,7 @@ from wharfinger.api.kinds.builtin import (
     REPLICA_SETS,
     RESOURCE_QUOTAS,
     SERVICES,
+    STATEFUL_SETS,
 )
 from wharfinger.api.quota import as_written, pod_matches, usage
 from wharfinger.api.registry import Document
@@ -76,6 +77,20 @@ def test_a_budget_follows_its_pods_and_the_size_of_their_deployment() -> None:
         assert numbers(world) == (4, 4, 3, 1)
         condition = world.get(POD_DISRUPTION_BUDGETS, "b")["status"]["conditions"][0]
         assert (condition["status"], condition["reason"]) == ("True", "SufficientPods")
+
+
+def test_a_budget_is_not_computed_again_when_only_the_owner_is_scaled() -> None:
+    with World() as world:
+        world.apply(POD_DISRUPTION_BUDGETS, budget(maxUnavailable=1))
+        never = {"wharfinger.dev/ready-after": "never"}
+        document = workload(STATEFUL_SETS, "web", replicas=1, annotations=never)
+        world.apply(STATEFUL_SETS, document)
+        assert numbers(world) == (1, 0, 0, 0)
+        world.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 3}})
+        assert len(world.pods()) == 1, "the first pod is not ready, so no second one comes"
+        assert numbers(world) == (1, 0, 0, 0), "as upstream, which looks at events of pods and budgets alone"
+        world.patch(PODS, "web-0", {"metadata": {"annotations": {"a": "b"}}})
+        assert numbers(world) == (3, 0, 2, 0)
 
 
 def evict(world: World, name: str) -> ApiError | None:

@@ -16,9 +16,10 @@ from wharfinger.api.kinds.builtin import (
     STATEFUL_SETS,
 )
 from wharfinger.api.registry import Resource
-from wharfinger.api.views import ObjectMeta, StatefulSet, view
+from wharfinger.api.views import ObjectMeta, Pod, StatefulSet, view
 from wharfinger.api.views.meta import OwnerReference
 from wharfinger.controllers.stateful_set.claims import owners as claim_owners
+from wharfinger.controllers.stateful_set.rules import plan
 from wharfinger.node.samples import NodeSample, sample_node
 
 
@@ -82,6 +83,36 @@ def test_parallel_pods_are_created_together_from_the_start_ordinal() -> None:
         world.create(STATEFUL_SETS, document)
         world.loop.run_to(world.loop.time() + 0.5)
         assert names(world) == ["db-5", "db-6", "db-7"]
+
+
+def replica(number: int, revision: str, *, ready: bool = True) -> Pod:
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    metadata = {"name": f"db-{number}", "labels": {"controller-revision-hash": revision}}
+    return view({"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rolling", "pods", "deleted"),
+    [
+        ("Parallel", {}, ["old", "old down", "old"], ["db-2"]),
+        ("Parallel", {}, ["old", "old", "old down"], ["db-2"]),
+        ("Parallel", {}, ["old", "old", "new down"], []),
+        ("Parallel", {}, ["old down", "old", "new"], ["db-1"]),
+        ("Parallel", {"partition": 2}, ["old", "old", "new"], []),
+        ("OrderedReady", {}, ["old", "old down", "old"], []),
+        ("Parallel", {"maxUnavailable": 1}, ["old", "old down", "old"], []),
+        ("Parallel", {"maxUnavailable": 3}, ["old", "old down", "old"], ["db-2", "db-1"]),
+    ],
+)
+def test_which_outdated_pods_a_rolling_update_replaces_while_others_are_unavailable(
+    policy: str, rolling: dict[str, Any], pods: list[str], deleted: list[str]
+) -> None:
+    spec = {"replicas": 3, "podManagementPolicy": policy, "updateStrategy": {"type": "RollingUpdate"}}
+    if rolling:
+        spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    made = [replica(n, text.split()[0], ready="down" not in text) for n, text in enumerate(pods)]
+    found = plan(view({"metadata": {"name": "db"}, "spec": spec}, StatefulSet), made, "new", 1767225600.0 + 100)
+    assert [pod.metadata.name for pod in found.delete] == deleted
 
 
 def test_the_retention_policy_deletes_claims_with_their_pods() -> None:

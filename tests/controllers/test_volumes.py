@@ -260,3 +260,21 @@ def test_an_ephemeral_volume_does_not_take_over_a_claim_of_that_name() -> None:
     stage.apply(pod("p", ephemeral="dynamic"))
     assert stage.node_of("p") == ""
     assert "PVC default/p-scratch was not created for pod default/p (pod is not owner)" in stage.why("p")
+
+
+def test_a_claim_says_what_it_waits_for() -> None:
+    stage = Stage(LOCAL, claim("data", storage_class="local"), claim("plain", storage_class=""))
+
+    def said(name: str) -> list[tuple[str, str]]:
+        about = [each for each in stage.world.objects(EVENTS) if each["involvedObject"]["name"] == name]
+        return [(each["reason"], each["message"]) for each in about]
+
+    assert said("plain")[-1] == (
+        "FailedBinding",
+        "no persistent volumes available for this claim and no storage class is set",
+    )
+    assert said("data")[-1] == ("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+    stage.apply(pod("p", "data"))
+    assert ("WaitForPodScheduled", "waiting for pod p to be scheduled") in said("data")
+    stage.apply(pod("q", "data"))
+    assert ("WaitForPodScheduled", "waiting for pods p,q to be scheduled") in said("data")

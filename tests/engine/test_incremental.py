@@ -249,3 +249,19 @@ def test_a_zone_is_free_again_after_relabelling_takes_its_only_pod_away() -> Non
     world.check()
     world.set_node("n0", 0, "", 2, 1, True)
     world.check()
+
+
+def test_verdicts_of_special_rows_do_not_outlive_filters_that_look_beyond_the_row() -> None:
+    """A row with nominated pods is refused because of a pod elsewhere in its zone; that pod leaves."""
+    made = Engine()
+    for name in ("a", "b"):
+        made.set_node(node(name, labels={"zone": "z"}))
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+    repelling = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    made.set_pod(pod("repelling", "b", affinity=repelling))
+    made.set_nominated(pod("nominated", priority=10), "a")
+    waiting = pod("waiting", labels={"app": "web"})
+    assert made.schedule(waiting).node is None
+    made.remove_pod("default", "repelling")
+    made.set_pod(pod("large", "b", cpu="4"))
+    assert made.schedule(waiting).node == "a"

@@ -3,6 +3,7 @@ real ReplicaSet controller takes the pods on spot nodes away first."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.manifests import condition, deployment, namespace
+from tests.systems.resource_policy.test_kinds import INVALID
 
 SPACE = "units"
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -106,3 +108,14 @@ def test_invalid_fields_are_refused_by_the_definition(cluster: Cluster, spec: di
     )
     assert answer.status == 422
     assert path in answer.message
+
+
+def test_the_api_server_refuses_invalid_policies_without_a_webhook(cluster: Cluster) -> None:
+    accepted = []
+    for spec, _ in INVALID:
+        document = policy() | {"spec": spec}
+        document["metadata"] = {"name": "invalid", "namespace": SPACE}
+        found = cluster.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(document), check=False)
+        if "created" in found:
+            accepted.append(spec)
+    assert not accepted

@@ -412,7 +412,7 @@ class History:
             "metadata": {"name": f"v{rng.randint(0, 5)}"},
             "spec": {
                 "storageClassName": "late",
-                "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+                "accessModes": modes,
                 "capacity": {"storage": "1Gi"},
                 "local": {"path": "/data"},
                 "nodeAffinity": {

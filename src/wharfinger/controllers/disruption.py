@@ -1,4 +1,7 @@
-"""The disruption controller: the status of PodDisruptionBudgets, and stale DisruptionTarget conditions."""
+"""The disruption controller: the status of PodDisruptionBudgets, and stale DisruptionTarget conditions.
+
+As upstream, a budget is computed again when it or one of its pods changes, not when an owner of the pods is scaled.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +100,6 @@ class DisruptionController(ContextController[ObjectKey]):
         }
         self.budgets.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
-        for informer in self.owners.values():
-            informer.add_handler(on_update=self._owner_updated)
 
     async def reconcile(self, key: ObjectKey) -> None:
         if key[0].startswith("pod:"):
@@ -272,15 +273,6 @@ class DisruptionController(ContextController[ObjectKey]):
                         self.queue.add_after((namespace, document["metadata"]["name"]), BATCH_WINDOW)
                 except BadSelector:
                     continue  # its status reports that
-
-    def _owner_updated(self, old: Document, new: Document) -> None:
-        """The expected count depends on the size of the owners."""
-        if (old.get("spec") or {}).get("replicas") == (new.get("spec") or {}).get("replicas"):
-            return
-        namespace = new["metadata"].get("namespace") or ""
-        for document in self.budgets:
-            if document["metadata"].get("namespace") == namespace:
-                self._enqueue(document)
 
 
 def _in_go(document: Document) -> str:

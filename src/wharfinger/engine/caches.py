@@ -43,6 +43,13 @@ class VerdictCache(RowCache):
     def __init__(self) -> None:
         super().__init__()
         self.by_row: Ints = np.zeros(0, dtype=np.int64)
+        self._beyond_rows = False  # whether the verdicts depend on more than their rows
+
+    def depend(self, *, beyond_rows: bool) -> None:
+        """Says whether verdicts depend on more than their rows now. If they do or did, none is kept."""
+        if beyond_rows or self._beyond_rows:
+            self.drop(None)
+        self._beyond_rows = beyond_rows
 
     def catch_up(self, tables: Tables) -> None:
         if len(self.by_row) != tables.capacity:

@@ -102,6 +102,10 @@ class Engine:
     def remove_node(self, name: str) -> None:
         self.tables.remove_node(name)
 
+    def set_foreign_node(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A node that is not ours was added or updated, or with None deleted."""
+        self.tables.set_foreign_node(name, labels)
+
     def set_pod(self, pod: Pod) -> None:
         """A pod was added or updated. Only bound pods that have not terminated are counted; this confirms assumed pods."""
         tables = self.tables

@@ -190,8 +190,7 @@ def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     filters = active_filters(shape)
     verdicts = answers.verdicts
     verdicts.catch_up(tables)
-    if any(prepared.scope is Scope.CLUSTER for _, prepared in filters):
-        verdicts.drop(None)
+    verdicts.depend(beyond_rows=any(prepared.scope is Scope.CLUSTER for _, prepared in filters))
     by_row = verdicts.by_row
     unknown = special & (by_row < 0)
     # Filters of node scope do not depend on what is simulated.

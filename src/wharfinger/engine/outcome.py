@@ -137,6 +137,7 @@ class Candidate:
 class PreemptionResult:
     eligible: bool
     message: str = ""  # why there is no node, as events show it
+    plugins: frozenset[str] = frozenset()  # those that would refuse the pod on every node even after evictions
     node: str | None = None
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=list)  # all nodes with the best rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Protocol
@@ -16,7 +16,7 @@ from wharfinger.engine.caches import CandidateCache
 from wharfinger.engine.evaluation import active_filters, check, overlays_on, simulating, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.engine.preparation import Filters
-from wharfinger.framework.plugin import Scope
+from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
@@ -53,12 +53,28 @@ def preempt(
     if not candidates:
         refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
-        return PreemptionResult(True, message, hopeless=True)
-    best = min(each.rank for each in candidates.values())
-    equal = [name for name, each in candidates.items() if each.rank == best]
+        plugins = frozenset(status.plugin for status, _ in refused if status.plugin)
+        return PreemptionResult(True, message, plugins, hopeless=True)
+    equal = _best(tables, answers, candidates)
     # The same tie-break as in scheduling.
     chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])
     return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
+
+
+def _best(tables: Tables, answers: Answers, candidates: Mapping[str, Candidate]) -> list[str]:
+    """The nodes of the best candidates. Where plugins prefer some rows, that comes before the start times of victims."""
+    preferring = [
+        prepared
+        for _, prepared in answers.prepared.filters
+        if type(prepared).eviction_preference is not Prepared.eviction_preference
+    ]
+    ranks = {name: each.rank for name, each in candidates.items()}
+    if preferring:
+        for name, (*cost, start) in ranks.items():
+            row = tables.row_of[name]
+            ranks[name] = (*cost, *(-prepared.eviction_preference(row) for prepared in preferring), start)
+    best = min(ranks.values())
+    return [name for name, rank in ranks.items() if rank == best]
 
 
 def _dry_run(

@@ -18,6 +18,8 @@ from wharfinger.api.views import Node, Pod
 
 POD = "Pod"
 NODE = "Node"
+FOREIGN_NODE = "ForeignNode"
+"""A node that is not ours: nothing is scheduled there, but pods on it may count."""
 
 
 class Action(Flag):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from wharfinger.framework.changes import Versions
@@ -22,6 +23,15 @@ class PodListener(Protocol):
     def pod_added(self, pod: PodOnNode) -> None: ...
     def pod_removed(self, pod: PodOnNode) -> None: ...
     def pod_replaced(self, pod: PodOnNode) -> None: ...
+
+
+class ForeignPodListener(Protocol):
+    """Told of pods on nodes that are not ours."""
+
+    def foreign_pod_added(self, pod: PodOnNode, labels: Mapping[str, str]) -> None:
+        """`labels` are those of the node."""
+
+    def foreign_pod_removed(self, pod: PodOnNode) -> None: ...
 
 
 class PodListeners:

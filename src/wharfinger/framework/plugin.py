@@ -210,6 +210,10 @@ class Prepared:
         """Row scope: the fastest functions for single rows."""
         return RowFunctions(self.filter_row, self.score_row)
 
+    def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
+        """A pod on another row than the simulated one is imagined to be gone."""
+        return
+
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         """A pod was added to the simulated node (1) or removed from it (-1)."""
 
@@ -217,6 +221,10 @@ class Prepared:
     def overlays(self) -> Overlays | None:
         """Rows on which the pod may see other pods or resources than are there."""
         return None
+
+    def eviction_preference(self, row: int) -> int:
+        """How much the pod prefers the row to others on which evictions would cost the same; more is better."""
+        return 0
 
     def close(self) -> None:
         """The answers are dropped: release what they hold."""

@@ -16,7 +16,7 @@ from wharfinger.api.views import Pod
 from wharfinger.framework.changes import Log, Versions
 from wharfinger.framework.columns import IntColumn
 from wharfinger.framework.counters import Counters
-from wharfinger.framework.listeners import PodListener, PodListeners
+from wharfinger.framework.listeners import ForeignPodListener, PodListener, PodListeners
 from wharfinger.framework.node_table import NodeTable, is_scalar
 from wharfinger.framework.shapes import HostPort, Shape, Shapes
 from wharfinger.framework.stand_ins import StandInUsers
@@ -72,6 +72,10 @@ class Tables(NodeTable):
         self.ports: dict[int, dict[HostPort, int]] = {}  # row to host ports in use, with the number of users
         self.pod_log = Log()  # rows whose pods changed, or of which a plugin reported a change
 
+        # Written by `set_foreign_node`: labels of the nodes that are not ours. Pods on them are orphans.
+        self.foreign_nodes: dict[str, Mapping[str, str]] = {}
+        self._foreign_listeners: list[ForeignPodListener] = []
+
         # Written by `nominate`: node to the pods nominated for it.
         self.nominated: dict[str, dict[ObjectKey, PodOnNode]] = {}
 
@@ -81,6 +85,8 @@ class Tables(NodeTable):
         # Written by plugins.
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides instead of NodeResourcesFit
         self.stand_in_users = StandInUsers()
+        #: Namespaces where `Plugin.shape_key` depends on nominations.
+        self.nominations_matter: set[str] = set()
         self.shared: dict[str, Any] = {}  # state that plugins of several profiles share, under a name of their own
 
         # Written by `changed`.
@@ -161,6 +167,37 @@ class Tables(NodeTable):
         self.listeners.add(listener, first=first)
         self.changed(listeners=True)
 
+    def listen_to_foreign_pods(self, listener: ForeignPodListener) -> None:
+        self._foreign_listeners.append(listener)
+
+    # -- nodes that are not ours
+
+    def set_foreign_node(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A node that is not ours was added or updated, or with None deleted or taken over."""
+        before = self.foreign_nodes.get(name)
+        if before == labels:
+            return
+        pods = list(self.orphans.get(name, {}).values())
+        if before is not None:
+            for pod in pods:
+                self._foreign_pod_removed(pod)
+            del self.foreign_nodes[name]
+        if labels is not None:
+            self.foreign_nodes[name] = labels
+            for pod in pods:
+                self._foreign_pod_added(pod)
+
+    def _foreign_pod_added(self, pod: PodOnNode) -> None:
+        labels = self.foreign_nodes.get(pod.node_name)
+        if labels is not None:
+            for listener in self._foreign_listeners:
+                listener.foreign_pod_added(pod, labels)
+
+    def _foreign_pod_removed(self, pod: PodOnNode) -> None:
+        if pod.node_name in self.foreign_nodes:
+            for listener in self._foreign_listeners:
+                listener.foreign_pod_removed(pod)
+
     # -- pods
 
     def charge(self, shape: Shape) -> Charge:
@@ -199,6 +236,7 @@ class Tables(NodeTable):
         row = self.row_of.get(pod.node_name)
         if row is None:
             self.orphans.setdefault(pod.node_name, {})[pod.key] = pod
+            self._foreign_pod_added(pod)
         else:
             self._attach(pod, row)
 
@@ -210,6 +248,7 @@ class Tables(NodeTable):
         if pod.row >= 0:
             self._detach(pod)
         else:
+            self._foreign_pod_removed(pod)
             waiting = self.orphans.get(pod.node_name, {})
             waiting.pop(key, None)
             if not waiting:
@@ -253,13 +292,16 @@ class Tables(NodeTable):
         for node_name, pods in list(self.nominated.items()):
             if key in pods:
                 before = pods.pop(key)
-                self.changed(keys=bool(before.pod.spec.volumes))
                 if not pods:
                     del self.nominated[node_name]
+                self._nomination_changed(before)
         if pod is not None:
             self.nominated.setdefault(pod.node_name, {})[key] = pod
-            self.changed(keys=bool(pod.pod.spec.volumes))
+            self._nomination_changed(pod)
         return before
+
+    def _nomination_changed(self, pod: PodOnNode) -> None:
+        self.changed(keys=bool(pod.pod.spec.volumes) or pod.key[0] in self.nominations_matter)
 
     def _attach(self, pod: PodOnNode, row: int) -> None:
         pod.row = row
@@ -317,6 +359,7 @@ class Tables(NodeTable):
         self._count_row(row, 1)
 
     def _after_addition(self, row: int) -> None:
+        self.set_foreign_node(self.names[row], None)
         for pod in self.orphans.pop(self.names[row], {}).values():
             self._attach(pod, row)
 

@@ -23,10 +23,12 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.pods import index_by_node, patch_pod_status
 from wharfinger.client.timers import Clock
+from wharfinger.framework.shapes import host_ports
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import DOWN, is_true, simulation_mark
 from wharfinger.node.capacity import InsufficientResource, NodeUsage
+from wharfinger.plugins.node_ports import PORTS_TAKEN, conflict
 from wharfinger.system import systems
 
 
@@ -101,6 +103,10 @@ class Kubelets(Controller[ObjectKey]):
                 message = f"Pod was rejected: {lacking}"
                 await self._write(pod, lifecycle.rejected(pod, f"OutOf{lacking.resource}", message, now))
                 return
+            if self._ports_taken(pod):
+                message = f"Pod was rejected: Predicate NodePorts failed: {PORTS_TAKEN}"
+                await self._write(pod, lifecycle.rejected(pod, "NodePorts", message, now))
+                return
             self._node_usage(node).add(pod.metadata.uid, requests(pod))
             bound_at = self._admitted[pod.metadata.uid] = now
         elif bound_at > now:
@@ -125,6 +131,17 @@ class Kubelets(Controller[ObjectKey]):
             await self._write(pod, status)
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
+
+    def _ports_taken(self, pod: Pod) -> bool:
+        """Whether another pod of the node, admitted before, uses one of its host ports."""
+        wanted = host_ports(pod)
+        return bool(wanted) and any(
+            conflict(wanted, host_ports(other))
+            for other in self._by_node.get(pod.spec.node_name)
+            if other.metadata.uid != pod.metadata.uid
+            and not other.terminal
+            and (other.status.start_time or other.metadata.uid in self._admitted)
+        )
 
     def _insufficient(self, pod: Pod, node: Node) -> InsufficientResource | None:
         allocated = {name for each in self._allocated for name in each(node.metadata.name)}

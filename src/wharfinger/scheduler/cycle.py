@@ -82,6 +82,7 @@ class SchedulingCycle:
     def _preempt(self, item: QueuedPod, diagnosis: Diagnosis, now: float) -> Result:
         """No node fits: makes room by preemption if that helps."""
         pod, keeps_nomination = item.pod, bool(self._engine.profile(item.pod).at["postFilter"])
+        plugins = diagnosis.plugins
         if keeps_nomination and self.may_preempt(pod):
             self._outbox.append(_PREEMPTION)
             result = self._engine.preempt(pod, diagnosis)
@@ -90,7 +91,9 @@ class SchedulingCycle:
                 self._report(pod, "Unschedulable", diagnosis.message, nominated_node=result.node)
                 return "unschedulable"
             keeps_nomination = not result.hopeless
-        return self._refuse(item, diagnosis.message, diagnosis.plugins, now, keeps_nomination=keeps_nomination)
+            # Those that refuse the pod only after evictions may accept it later, so that evictions help.
+            plugins |= result.plugins
+        return self._refuse(item, diagnosis.message, plugins, now, keeps_nomination=keeps_nomination)
 
     def may_preempt(self, pod: Pod) -> bool:
         if not self._kinds.of(pod).may_preempt(pod):

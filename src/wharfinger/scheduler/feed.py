@@ -1,6 +1,7 @@
 """The feed: turns what the API server reports into updates of the engine and events for the scheduler.
 
-Everything is loaded before the first decision, in any order. Nodes that the selector leaves out never reach the engine.
+Everything is loaded before the first decision, in any order. Nodes that the selector leaves out get no row in the engine;
+it knows their labels only, because limits of the systems count pods there, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.views import Namespace, Node, Pod, PodDisruptionBudget
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.engine import Engine
-from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, node_changes, pod_changes
+from wharfinger.framework.events import FOREIGN_NODE, NODE, POD, Action, ClusterEvent, node_changes, pod_changes
 
 OTHERS: dict[str, tuple[Resource, type[Any]]] = {
     "Namespace": (NAMESPACES, Namespace),
@@ -79,6 +80,8 @@ class Feed:
         if self._ours(node):
             self._engine.set_node(node)
             self._listener.happened(ClusterEvent(NODE, Action.ADD, None, node))
+        else:
+            self._foreign_node_changed(None, node)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         before, after = self._ours(old), self._ours(new)
@@ -89,11 +92,22 @@ class Feed:
             self._node_added(new)
         elif before:
             self._node_deleted(old)
+            self._foreign_node_changed(None, new)
+        elif old.metadata.labels != new.metadata.labels:
+            self._foreign_node_changed(old, new)
 
     def _node_deleted(self, node: Node) -> None:
         if self._ours(node):
             self._engine.remove_node(node.metadata.name)
             self._listener.happened(ClusterEvent(NODE, Action.DELETE, node, None))
+        else:
+            self._foreign_node_changed(node, None)
+
+    def _foreign_node_changed(self, old: Node | None, new: Node | None) -> None:
+        metadata = (new or old).metadata  # type: ignore[union-attr]  # at least one is given
+        self._engine.set_foreign_node(metadata.name, None if new is None else metadata.labels)
+        action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_NODE_LABEL
+        self._listener.happened(ClusterEvent(FOREIGN_NODE, action, old, new))
 
     def _pod_added(self, pod: Pod) -> None:
         if pod.spec.node_name:

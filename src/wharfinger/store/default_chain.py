@@ -23,7 +23,7 @@ from wharfinger.admission.scheduler_records import (
     scheduler_records,
     schedulers,
 )
-from wharfinger.admission.service_accounts import TOKEN_VOLUME, SecretReferenceReviewer, ServiceAccountReviewer
+from wharfinger.admission.service_accounts import SecretReferenceReviewer, ServiceAccountReviewer
 from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.stored_rbac import StoredRbac
@@ -31,6 +31,7 @@ from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.api.token_volumes import TOKEN_VOLUME
 from wharfinger.api.views import decode
 from wharfinger.api.views.core import LimitRange
 from wharfinger.api.views.workloads import PriorityClass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -382,7 +383,7 @@ def web(on: str = "a1", **of: Any) -> Pod:
         (ClusterEvent(POD, Action.DELETE, pod("other", "a1"), None), False),
         (ClusterEvent(POD, Action.DELETE, web(namespace="elsewhere"), None), False),
         (ClusterEvent(POD, Action.UPDATE_POD_LABEL, web(), pod("other", "a1")), True),
-        (ClusterEvent(POD, Action.UPDATE_OTHER, web(), web(deleted=True)), True),
+        (ClusterEvent(POD, Action.UPDATE_POD_TERMINATING, web(), web(deleted=True)), True),
         (ClusterEvent(POD, Action.UPDATE_OTHER, web(), web()), False),
         (ClusterEvent(NODE, Action.ADD, None, node("a9", labels={"pool": "a"})), True),
         (ClusterEvent(NODE, Action.ADD, None, node("x9", labels={"pool": "x"})), False),
@@ -521,3 +522,122 @@ def test_any_history_gives_what_the_rules_say(seed: int) -> None:
             chosen = engine.schedule(new).node
             assert (chosen is None) == (not accepted)
             assert chosen is None or wanted[chosen] == accepted[-1]
+
+
+def test_a_nominated_pod_keeps_its_place_on_every_node_of_the_unit() -> None:
+    cluster = Cluster(policy(unit("a", 5, 1)))
+    preemptor = pod("high", priority=10)
+    cluster.engine.set_nominated(preemptor, "a1")
+    assert cluster.place("low") == ["-"], "the place belongs to the preemptor, though it will go to another node"
+    assert 'unit "a"' in cluster.message()
+    assert cluster.place("equal", priority=10) == ["-"]
+    assert cluster.engine.schedule(preemptor).node is not None, "its own nomination is no obstacle"
+    assert cluster.engine.schedule(pod("higher", priority=20)).node is not None
+    cluster.engine.set_nominated(preemptor, None)
+    assert cluster.place("low") == ["a"]
+
+
+def test_nominated_pods_keep_resources_of_the_unit_and_count_in_their_group_only() -> None:
+    limited = {"name": "a", "maxResources": {"cpu": "2"}, "nodeSelector": {"matchLabels": {"pool": "a"}}}
+    cluster = Cluster(policy(limited, matchLabelKeys=["team"]))
+    cluster.engine.set_nominated(pod("high", priority=10, cpu="1500m", labels={"team": "x"}), "a1")
+    assert cluster.place("1", cpu="600m", labels={"team": "x"}) == ["-"]
+    assert cluster.place("2", cpu="500m", labels={"team": "x"}) == ["a"]
+    assert cluster.place("3", cpu="2", labels={"team": "y"}) == ["a"]
+
+
+def test_two_preemptors_do_not_evict_for_one_place() -> None:
+    cluster = Cluster(policy(unit("a", 5, 2)), nodes="a1 a2")
+    engine = cluster.engine
+    for name, where in (("low-1", "a1"), ("low-2", "a2")):
+        engine.set_pod(pod(name, where))
+    first, second = pod("first", priority=10), pod("second", priority=10)
+    result = engine.preempt(first)
+    assert result.node is not None and len(result.victims) == 1
+    engine.set_nominated(first, result.node)
+    assert engine.preempt(second).node is None, "as long as the victim is there, no other eviction makes room"
+    engine.remove_pod("default", result.victims[0].metadata.name)
+    assert engine.schedule(second).node is None
+    assert engine.assume(first, result.node).ok
+    (last,) = engine.preempt(second).victims
+    assert last.metadata.name not in (result.victims[0].metadata.name, "first")
+
+
+def test_among_equal_victims_preemption_prefers_the_better_unit() -> None:
+    cluster = Cluster(policy(unit("b", 1, 1), unit("a", 5, 1)), nodes="b1 a1")
+    for name, where, started in (("1", "b1", "2026-01-02T00:00:00Z"), ("2", "a1", "2026-01-01T00:00:00Z")):
+        cluster.engine.set_pod(pod(name, where, status={"startTime": started}))
+    assert cluster.engine.preempt(pod("high", priority=10)).node == "a1", "though its victim runs for longer"
+
+
+def test_a_hundred_units_are_filled_in_strict_order() -> None:
+    names = [f"{first}{second}" for first in "abcdefghij" for second in "abcdefghij"]
+    cluster = Cluster(
+        policy(*(unit(name, priority) for priority, name in enumerate(names)), strategy="prefer"),
+        nodes=" ".join(f"{name}1" for name in names),
+    )
+    scores = cluster.scores()
+    weakest_step = min(scores[f"{b}1"] - scores[f"{a}1"] for a, b in pairwise(names))
+    assert weakest_step > 1500, "more than all stock plugins together"
+    # The best unit is the fullest: every stock plugin prefers the others.
+    for index in range(90):
+        cluster.engine.set_pod(pod(f"filler-{index}", f"{names[-1]}1", cpu="1", memory="", namespace="other"))
+    assert cluster.place("new") == [names[-1]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "waiting", "event", "wakes"),
+    [
+        ({"maxResources": {"cpu": "1"}}, {}, (Action.UPDATE_POD_SCALE_DOWN, web(cpu="2"), web(cpu="1")), True),
+        ({"maxCount": 1}, {}, (Action.UPDATE_POD_SCALE_DOWN, web(cpu="2"), web(cpu="1")), False),
+        ({"maxCount": 1}, {}, (Action.UPDATE_POD_LABEL, pod("other", "a1"), web()), False),
+        ({"maxCount": 1}, {"policy": "ExceedMax"}, (Action.UPDATE_POD_LABEL, pod("other", "a1"), web()), True),
+        ({"maxPercent": 50}, {}, (Action.UPDATE_POD_LABEL, pod("other", "a1"), web()), True),
+        (
+            {"maxResources": {"cpu": "1"}},
+            {"policy": "ExceedMax"},
+            (Action.UPDATE_POD_SCALE_UP, web(cpu="1"), web(cpu="2")),
+            True,
+        ),
+    ],
+)
+def test_resized_and_relabelled_pods_wake_those_they_make_room_for(
+    limits: dict[str, Any], waiting: dict[str, Any], event: tuple[Action, Pod, Pod], wakes: bool
+) -> None:
+    rules = policy(unit("a") | limits, podSelector={"matchLabels": {"app": "web"}})
+    if waiting:
+        rules["spec"]["whenTryNextUnits"] = waiting
+    action, old, new = event
+    engine = Cluster(rules).engine
+    assert engine.wakes(WAITING, [NAME], ClusterEvent(POD, action, old, new)) == wakes
+
+
+def test_pods_on_nodes_that_are_not_ours_count_in_their_unit() -> None:
+    cluster = Cluster(policy(A, B), nodes="a1 b1")
+    engine = cluster.engine
+    engine.set_pod(pod("early", "a2"))
+    assert cluster.engine.explain(pod("new")).scores.keys() == {"a1", "b1"}, "its node is not known yet"
+    engine.set_foreign_node("a2", {"pool": "a"})
+    engine.set_pod(pod("late", "a2"))
+    assert cluster.place("1") == ["b"], "unit a has two pods on a node of another scheduler"
+    engine.set_pod(pod("late", "a2", status={"phase": "Succeeded"}))
+    assert cluster.place("2") == ["a"]
+    engine.set_foreign_node("a2", {"pool": "b"})
+    assert cluster.place("3") == ["a"], "its pod counts in unit b now"
+    engine.set_node(node("a2", labels={"pool": "a"}))
+    assert cluster.place("4") == ["b"], "the node is ours, and its pod is counted once"
+    engine.remove_node("a2")
+    engine.set_foreign_node("a2", {"pool": "a"})
+    assert cluster.place("5") == ["b"]
+    engine.set_foreign_node("a2", None)
+    engine.remove_pod("default", "2")
+    assert cluster.place("6") == ["a"]
+
+
+def test_a_policy_counts_pods_that_were_on_nodes_of_others_before_it() -> None:
+    cluster = Cluster(nodes="a1 b1")
+    cluster.engine.set_foreign_node("a2", {"pool": "a"})
+    for name in ("x", "y"):
+        cluster.engine.set_pod(pod(name, "a2"))
+    cluster.apply(policy(A, B))
+    assert cluster.place("1") == ["b"]

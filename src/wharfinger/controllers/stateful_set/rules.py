@@ -1,13 +1,15 @@
 """The decisions of the StatefulSet controller: which ordinals to create, which pods to delete, in which order. Pure.
 
-The rules are those of upstream's stateful_set_control.go, with maxUnavailable.
+The rules are those of upstream's stateful_set_control.go; those of MaxUnavailableStatefulSet hold where a set states a
+maxUnavailable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
@@ -97,33 +99,39 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
         result.delete.append(pod)
         if ordered:
             return result
-    result.delete += _outdated(spec, replicas, update_revision, healthy_count=sum(map(healthy, replicas)))
+    result.delete += _outdated(spec, replicas, update_revision, healthy)
     return result
 
 
 def _outdated(
-    spec: StatefulSet, replicas: Sequence[Pod | None], update_revision: str, *, healthy_count: int
+    spec: StatefulSet, replicas: Sequence[Pod | None], update_revision: str, healthy: Callable[[Pod | None], bool]
 ) -> list[Pod]:
-    """The pods that a rolling update replaces now: highest ordinal first, within maxUnavailable."""
+    """The pods that a rolling update replaces now, highest ordinal first."""
     strategy = spec.spec.update_strategy
     if strategy.type != "RollingUpdate":
         return []
-    partition, most = 0, 1
-    if strategy.rolling_update is not None:
-        partition = strategy.rolling_update.partition
-        if strategy.rolling_update.max_unavailable is not None:
-            most = max(1, scaled(strategy.rolling_update.max_unavailable, spec.spec.replicas, round_up=False))
-    room = most - (len(replicas) - healthy_count)
-    found: list[Pod] = []
-    for index in range(len(replicas) - 1, partition - 1, -1):
-        pod = replicas[index]
-        if len(found) >= room:
-            break
-        if pod is None or pod.terminating or pod.terminal:
-            continue
-        if pod.metadata.labels.get(REVISION_HASH) != update_revision:
-            found.append(pod)
-    return found
+    rolling = strategy.rolling_update
+    candidates = reversed(replicas[rolling.partition if rolling is not None else 0 :])
+
+    def outdated(pod: Pod | None) -> TypeGuard[Pod]:
+        return (
+            pod is not None
+            and not pod.terminating
+            and not pod.terminal
+            and pod.metadata.labels.get(REVISION_HASH) != update_revision
+        )
+
+    if rolling is not None and rolling.max_unavailable is not None:
+        most = max(1, scaled(rolling.max_unavailable, spec.spec.replicas, round_up=False))
+        room = most - sum(not healthy(pod) for pod in replicas)
+        return [pod for pod in candidates if outdated(pod)][: max(0, room)]
+    # As upstream without MaxUnavailableStatefulSet: pods below the first outdated one need not be available.
+    for pod in candidates:
+        if outdated(pod):
+            return [pod]
+        if not healthy(pod):
+            return []
+    return []
 
 
 def status(spec: StatefulSet, pods: Sequence[Pod], current: str, update: str, now: float) -> Document:

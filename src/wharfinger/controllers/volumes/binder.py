@@ -18,6 +18,7 @@ from wharfinger.api.kinds.builtin import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    PODS,
     STORAGE_CLASSES,
 )
 from wharfinger.api.quantity import family, format_nano, parse_nano
@@ -31,6 +32,7 @@ from wharfinger.api.views import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
     view,
 )
@@ -45,6 +47,7 @@ from wharfinger.plugins.volumes.rules import (
     NO_PROVISIONER,
     SELECTED_NODE,
     capacity_of,
+    claim_names,
     class_of_claim,
     class_of_volume,
     fully_bound,
@@ -80,7 +83,10 @@ class VolumeBinder(ContextController[BinderKey]):
         self._free = self._volumes.index("free", _free_in_class)
         self._unbound = self._claims.index("unbound", _unbound_in_class)
         self._bound_to = self._claims.index("volume", _bound_to)
+        self._pods = informers.of(PODS, Pod)
+        self._users = self._pods.index("claims", _claims_of)
         self._ready: dict[str, float] = {}  # by claim uid: when provisioning completes
+        self._pods.add_handler(self._pod_seen)
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new), self._claim_gone)
         self._volumes.add_handler(self._volume_seen, lambda old, new: self._volume_seen(new), self._volume_gone)
         self._classes.add_handler(self._class_seen, lambda old, new: self._class_seen(new))
@@ -147,10 +153,37 @@ class VolumeBinder(ContextController[BinderKey]):
             return
         await self._pending(claim)
         selected = claim.metadata.annotations.get(SELECTED_NODE)
+        if waits and selected is None:
+            self._explain_waiting(claim)
+        elif not class_of_claim(claim):
+            why = "no persistent volumes available for this claim and no storage class is set"
+            self._event(claim, "Normal", "FailedBinding", why)
         if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
             return
         if not waits or selected is not None:
             await self._provision(claim, storage_class, selected if waits else None)
+
+    def _explain_waiting(self, claim: PersistentVolumeClaim) -> None:
+        """As upstream's emitEventForUnboundDelayBindingClaim."""
+        waiting = sorted(
+            pod.metadata.name
+            for pod in self._users.get(claim.metadata.key)
+            if not pod.terminal and not pod.spec.node_name
+        )
+        if not waiting:
+            why = "waiting for first consumer to be created before binding"
+            self._event(claim, "Normal", "WaitForFirstConsumer", why)
+            return
+        pods = f"pods {','.join(waiting)}" if len(waiting) > 1 else f"pod {waiting[0]}"
+        self._event(claim, "Normal", "WaitForPodScheduled", f"waiting for {pods} to be scheduled")
+
+    def _pod_seen(self, pod: Pod) -> None:
+        """The claims of a new pod say that they wait for it; upstream looks again every 15 seconds."""
+        if not pod.spec.node_name:
+            for namespace, name in _claims_of(pod):
+                claim = self._claims.get(name, namespace)
+                if claim is not None and not fully_bound(claim):
+                    self.queue.add((CLAIM, namespace, name))
 
     def _matching(self, claim: PersistentVolumeClaim, *, reserved_only: bool) -> PersistentVolume | None:
         """The volume reserved for the claim, or else the smallest suitable free volume."""
@@ -452,3 +485,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 def _smallest(volume: PersistentVolume) -> tuple[int, str]:
     return capacity_of(volume), volume.metadata.name
+
+
+def _claims_of(pod: Pod) -> Iterable[ObjectKey]:
+    return [(pod.metadata.namespace, name) for name in claim_names(pod)] if pod.spec.volumes else ()

@@ -442,7 +442,7 @@ def _capacity_ignored(pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _volumes_returned(pod: Pod, old: Any, new: Any) -> bool:
-    return bool(old.spec.volumes) and bool(claim_names(pod))
+    return bool(old.spec.volumes) and any(claim_names(pod))
 
 
 def _capacity_grew(pod: Pod, old: Any, new: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from wharfinger.api.conditions import statuses
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -36,12 +37,27 @@ class ResourcePolicyReport(SystemReport):
         return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-        """The number of pods in each unit of each policy."""
+        """The number of pods in each unit of each policy, and its conditions."""
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(RESOURCE_POLICIES):
             metadata = document["metadata"]
-            state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = {"units": _counts(document)}
+            counts = _counts(document)
+            facts: dict[str, Any] = {"units": counts}
+            if over := _over(document, counts):
+                facts["over"] = over
+            facts["conditions"] = statuses((document.get("status") or {}).get("conditions") or ())
+            state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = facts
         return state
+
+
+def _over(document: Document, counts: Mapping[str, int]) -> dict[str, str]:
+    """Units that hold more pods than their limit, which keeps them: no pod is evicted for a lower limit."""
+    found = {}
+    for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
+        name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
+        if maximum is not None and counts.get(name, 0) > maximum:
+            found[name] = f"{counts[name]} of {maximum}"
+    return found
 
 
 def _counts(policy: Document) -> dict[str, int]:

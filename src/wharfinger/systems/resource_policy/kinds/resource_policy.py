@@ -29,6 +29,7 @@ from wharfinger.api.schema.models import (
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.validation.selectors import each, label_key_faults, label_selector_faults
+from wharfinger.systems.resource_policy.kinds.crd_rules import with_rules
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 
 REQUIRED = "required"
@@ -198,7 +199,7 @@ KIND = Kind(
     ),
     default=defaulter(ResourcePolicyModel, _name_units),
     validate=validator(ResourcePolicyModel, _faults),
-    schema=lambda version: kind_schema(ResourcePolicyModel),
+    schema=lambda version: with_rules(kind_schema(ResourcePolicyModel)),
     ours=True,
 )
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from wharfinger.api.resources import requests
@@ -17,6 +21,16 @@ from wharfinger.systems.resource_policy.plugin.counting import Share, sees
 from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING
 from wharfinger.systems.resource_policy.rules.policy import OUTSIDE, Signature, Waiting, further, order
+
+if TYPE_CHECKING:
+    from wharfinger.systems.resource_policy.plugin.book import NominatedPlace
+
+ImaginedChange = tuple[Order, int, Units, Share]
+"""A pod that is added to a group (1) or removed from it (-1), with the units of its node and what it takes."""
+
+STRICT_STEP = 16
+"""The least difference between two priorities in normalized scores: with the default weights, more than all stock plugins
+can add up to."""
 
 PRIORITY_POINTS = 20
 """Raw score per priority; nodes outside all units get the negative of it."""
@@ -51,8 +65,16 @@ class Governed(Prepared):
     scope = Scope.CLUSTER
     filters = scores = normalizes = True
 
-    def __init__(self, policy: ScheduledPolicy, signature: Signature, shape: Shape) -> None:
+    def __init__(
+        self,
+        policy: ScheduledPolicy,
+        signature: Signature,
+        shape: Shape,
+        nominated: Sequence[NominatedPlace] = (),
+    ) -> None:
+        """`nominated` are places in units that are kept for other pods, for which victims are being evicted."""
         super().__init__()
+        self._nominated = nominated
         self._policy = policy
         self._rules = policy.rules
         self._signature = signature
@@ -73,6 +95,10 @@ class Governed(Prepared):
         seen = (self._group.version, nodes.version)
         if seen != self._seen:
             verdicts = np.array([self._code(units) for units in nodes.units], dtype=np.int64)
+            if self._nominated:
+                with self._imagining(self._kept_places()):
+                    kept = np.array([self._code(units) for units in nodes.units], dtype=np.int64)
+                verdicts = np.where(kept != 0, kept, verdicts)
             raw = np.array([self._points(units) for units in nodes.units], dtype=np.int64)
             if (
                 seen[1] != self._seen[1]
@@ -89,24 +115,48 @@ class Governed(Prepared):
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         _ = self.version
-        imagined: dict[Order, tuple[int, Share]] | None = None if simulation is None else simulation.state.get(self)
-        if not imagined:
-            return int(self._verdicts[self._policy.nodes.kinds[row]])
-        group, units = self._group, self._policy.nodes.at(row)
+        nodes = self._policy.nodes
+        if simulation is None:
+            return int(self._verdicts[nodes.kinds[row]])
+        imagined: dict[Order, tuple[int, Share]] = simulation.state.get(self, {})
+        units = nodes.at(row)
+        changes = [(which, sign, units, share) for which, (sign, share) in imagined.items()]
+        # The engine simulates the pods that are nominated for this node itself.
+        changes += self._kept_places(besides=row)
+        if not changes:
+            return self._code(units) if self._nominated else int(self._verdicts[nodes.kinds[row]])
+        with self._imagining(changes):
+            return self._code(units)
+
+    def _kept_places(self, besides: int = -1) -> list[ImaginedChange]:
+        """The places of nominated pods, without those on one row."""
+        nodes = self._policy.nodes
+        found: list[ImaginedChange] = []
+        for place in self._nominated:
+            row = nodes.row(place.node)
+            if row >= 0 and row != besides:
+                found.append((place.order, 1, nodes.at(row), (dict(place.size), 1)))
+        return found
+
+    @contextmanager
+    def _imagining(self, changes: Sequence[ImaginedChange]) -> Iterator[None]:
+        """Adds pods to the group (1) or removes them (-1) for a while."""
+        group = self._group
         version = group.version
-        for which, (sign, share) in imagined.items():
+        for which, sign, units, share in changes:
             if sign < 0:
                 group.remove(which)
             else:
                 group.add(which, units, *share)
-        code = self._code(units)
-        for which, (sign, share) in imagined.items():
-            if sign > 0:
-                group.remove(which)
-            else:
-                group.add(which, units, *share)
-        group.version = version  # the group is restored
-        return code
+        try:
+            yield
+        finally:
+            for which, sign, units, share in reversed(changes):
+                if sign > 0:
+                    group.remove(which)
+                else:
+                    group.add(which, units, *share)
+            group.version = version  # the group is restored
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         metadata = pod.pod.metadata
@@ -141,8 +191,15 @@ class Governed(Prepared):
         levels = np.unique(self._raw[present])
         if len(levels) == 1:
             return np.full_like(scores, MAX_SCORE)
-        ranks = np.searchsorted(levels, self._raw) * MAX_SCORE // (len(levels) - 1)
+        ranks = np.searchsorted(levels, self._raw)
+        steps = len(levels) - 1
+        # Many levels would come too close to each other between 0 and 100.
+        ranks = ranks * STRICT_STEP if MAX_SCORE // steps < STRICT_STEP else ranks * MAX_SCORE // steps
         return ranks.take(kinds)
+
+    def eviction_preference(self, row: int) -> int:
+        _ = self.version
+        return int(self._raw[self._policy.nodes.kinds[row]])
 
     def close(self) -> None:
         self._policy.counting.release(self._signature)

@@ -37,6 +37,10 @@ class NodeKinds:
         node = self._tables.nodes[row]
         return () if node is None else self._rules.units_of(node.metadata.labels)
 
+    def row(self, node: str) -> int:
+        """The row of a node; -1 if it is not known."""
+        return self._tables.row_of.get(node, -1)
+
     @property
     def behind(self) -> bool:
         """Whether nodes changed since the last `catch_up`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wharfinger.api.keys import ObjectKey
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.resource_policy.plugin.nodes import NodeKinds
@@ -32,6 +34,15 @@ class ScheduledPolicy:
         if self.nodes.behind:
             self.catch_up()
         return self._places.add(pod.key, pod.pod, pod.node_name, self.nodes.at(pod.row), signature, reservation)
+
+    def add_foreign(
+        self, pod: PodOnNode, labels: Mapping[str, str], signature: Signature, reservation: str | None
+    ) -> bool:
+        """Count a governed pod on a node that is not ours, given the labels of the node."""
+        if not self.rules.counts(pod.pod):
+            return False
+        units = self.rules.units_of(labels)
+        return self._places.add(pod.key, pod.pod, pod.node_name, units, signature, reservation)
 
     def reservation_of(self, key: ObjectKey) -> str | None:
         """The uid of the reservation that a counted pod uses."""

@@ -10,13 +10,13 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from wharfinger.api.views import Pod
-from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.events import FOREIGN_NODE, NODE, POD, Action, WakeUp
 from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
 from wharfinger.systems.resource_policy.plugin.answers import Governed
-from wharfinger.systems.resource_policy.plugin.book import book_of
+from wharfinger.systems.resource_policy.plugin.book import PolicyKey, book_of
 from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS
 
 KIND = "ResourcePolicy"
@@ -46,10 +46,12 @@ class ResourcePolicyPlugin(Plugin):
     # -- scheduling cycle
 
     def shape_key(self, pod: Pod) -> Hashable:
-        return pod.metadata.annotations.get(NEXT_UNITS)
+        next_units, nominated = pod.metadata.annotations.get(NEXT_UNITS), self._book.nominated(pod)
+        return PolicyKey(next_units, nominated) if next_units is not None or nominated else None
 
     def key_is_shared(self, shape: Shape) -> bool:
-        return True
+        # With nominations, it depends on the priority of the pod, and on which pod it is.
+        return not self.tables.nominated or shape.namespace not in self.tables.nominations_matter
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         governing = self._book.governing(shape)
@@ -57,17 +59,21 @@ class ResourcePolicyPlugin(Plugin):
             return None
         if len(governing) > 1:
             return several([policy.rules.name for policy, _ in governing])
-        return Governed(*governing[0], shape)
+        keys = shape.extra if isinstance(shape.extra, tuple) else ()
+        key = next((each for each in keys if isinstance(each, PolicyKey)), None)
+        return Governed(*governing[0], shape, () if key is None else key.nominated)
 
     # -- queueing hints
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
-        pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL | Action.UPDATE_OTHER
+        pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TERMINATING
+        pods |= Action.UPDATE_POD_SCALE_DOWN | Action.UPDATE_POD_SCALE_UP
         nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL
         return (
             WakeUp(KIND, Action.ALL, self._policy_changed),
             WakeUp(POD, pods, self._pod_changed),
             WakeUp(NODE, nodes, self._node_changed),
+            WakeUp(FOREIGN_NODE, Action.ALL, self._node_changed),
         )
 
     def _policy_changed(self, pod: Pod, old: Any, new: Any) -> bool:
@@ -82,14 +88,13 @@ class ResourcePolicyPlugin(Plugin):
             return False
         for policy in self._book.policies(namespace):
             rules = policy.rules
-            if old is None:
-                if rules.grows and rules.governs(labels) and rules.governs(new.metadata.labels):
-                    return True
-            elif rules.governs(labels) and rules.governs(old.metadata.labels) and rules.counts(old):
-                if new is None or not rules.governs(new.metadata.labels) or not rules.counts(new):
-                    return True
-                if rules.signature(old.metadata.labels) != rules.signature(new.metadata.labels):
-                    return True
+            if not rules.governs(labels):
+                continue
+            before = None if old is None else rules.place(old)
+            after = None if new is None else rules.place(new)
+            # A place that is given up, or that becomes smaller, and where that matters one that is taken.
+            if before != after and (before is not None or rules.grows):
+                return True
         return False
 
     def _node_changed(self, pod: Pod, old: Any, new: Any) -> bool:

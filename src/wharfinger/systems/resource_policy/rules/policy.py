@@ -12,7 +12,7 @@ from typing import Any
 
 from wharfinger.api.fields import describe
 from wharfinger.api.groups import SIGS
-from wharfinger.api.resources import in_units, nano
+from wharfinger.api.resources import in_units, nano, requests
 from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.times import parse_duration
 from wharfinger.api.views import ObjectMeta, Pod, view
@@ -71,6 +71,13 @@ class PolicyRules:
         """Whether a governed pod on a node counts towards its unit."""
         return not pod.terminal and not (self.ignore_terminating and pod.terminating)
 
+    def place(self, pod: Pod) -> tuple[Signature, Size] | None:
+        """The group and the size of the place that a pod on a node takes; None if it takes none."""
+        labels = pod.metadata.labels
+        if not self.governs(labels) or not self.counts(pod):
+            return None
+        return self.signature(labels), self.size(requests(pod)) if self.sized else NOTHING
+
     def signature(self, labels: Mapping[str, str]) -> Signature:
         return tuple(labels.get(key) for key in self.keys)
 
@@ -84,12 +91,12 @@ class PolicyRules:
         """Whether adding a pod may open units to others, by filling a previous unit or by raising a percentage limit."""
         return self.waiting is not Waiting.NO_NODE or any(unit.limit.percent is not None for unit in self.units)
 
-    def size(self, requests: Mapping[str, int]) -> Size:
+    def size(self, requested: Mapping[str, int]) -> Size:
         """The part of a pod's requests that limits apply to."""
         if not self.sized:
             return NOTHING
         names = {name for unit in self.units for name in unit.limit.resources}
-        return {name: requests[name] for name in names if requests.get(name)}
+        return {name: requested[name] for name in names if requested.get(name)}
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
