@@ -160,9 +160,11 @@ def test_a_record_that_a_pod_brought_is_answered_by_the_binding(
     assert (denied is not None) == refused
 
 
-def test_a_scheduler_answers_with_a_record_of_its_own() -> None:
+@pytest.mark.parametrize("user", [User(SCHEDULER), SYSTEM])
+def test_a_scheduler_answers_with_a_record_of_its_own(user: User) -> None:
+    """Also one that runs with an administrator's credentials."""
     binding = document(RECORD, **{ALLOCATED: ""})
-    request = Request("CREATE", PODS, "default", "p", User(SCHEDULER), binding, None, "binding")
+    request = Request("CREATE", PODS, "default", "p", user, binding, None, "binding")
     assert reviewer(pod=document(RECORD, ALLOCATED)).review(request).denied is None
 
 

@@ -112,7 +112,7 @@ def running(cluster: Cluster, configuration: dict[str, Any]) -> Iterator[Compone
             cluster.until(lambda name=name: ready(name), f"{name} is ready")
         cluster.until(lambda: asked(cluster), "the API server asks the webhook")
         policies = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies"
-        cluster.until(lambda: len(cluster.items(policies)) >= 4, "the shipped policies are there")
+        cluster.until(lambda: len(cluster.items(policies)) >= 2, "the shipped policies are there")
         yield Components(file, wishes.command)
     finally:
         wishes.close()

@@ -89,6 +89,9 @@ class WebhookHandler:
         """Depends only on resource, subresource, operation and phase, so that the result can be cached."""
         return any((rule.mutating or not mutating) and rule.matches(request) for rule in self.rules)
 
+    async def upkeep(self) -> None:
+        """Called every minute or so, for what need not happen within a review."""
+
     async def review(self, request: Request, *, mutating: bool) -> Answer:
         """Must not modify `request.object`; changes are returned as patch operations."""
         raise NotImplementedError

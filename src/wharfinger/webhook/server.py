@@ -115,6 +115,8 @@ class WebhookServer:
             try:
                 await self.refresh_certificates()
                 await self._register()
+                for handler in self.handlers:
+                    await handler.upkeep()
             except (ApiError, OSError, ValueError) as error:
                 log.warning("cannot update the webhook configurations, retrying in %d s: %s", UPKEEP_INTERVAL, error)
             await background_sleep(UPKEEP_INTERVAL)

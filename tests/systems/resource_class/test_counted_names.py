@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.quantity import NANO
 from wharfinger.api.quota import pod_usage
 from wharfinger.api.views import Pod, view
+from wharfinger.cli.scenario_runs import run_file
 from wharfinger.systems.resource_class.admission.reviewers import FormerAliasReviewer
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import FORMER_ALIASES, ResourceClass, default_alias
@@ -67,3 +69,10 @@ def test_former_aliases_are_noted_and_cannot_be_dropped() -> None:
         assert new["metadata"]["annotations"][FORMER_ALIASES] == noted
         current = new
     FormerAliasReviewer().review(Request("UPDATE", PODS, "", "p", SYSTEM, current, current))
+
+
+@pytest.mark.needs_system("reservation")
+def test_quota_limit_ranges_and_reservations_count_one_name() -> None:
+    """As a scenario in simulation: on a real cluster the API server counts, by name as written."""
+    (verdict,) = run_file(Path(__file__).with_name("quota-one-name.yaml"), seed=0)
+    assert verdict.ok, "\n".join(verdict.problems)

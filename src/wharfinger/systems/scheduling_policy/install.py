@@ -31,6 +31,7 @@ def installation() -> Installation:
             RoleRule(RBAC, "clusterroles", "bind update", _names(roles)),
             RoleRule(RBAC, "clusterrolebindings rolebindings", "delete update", _names(bindings)),
         ),
+        webhook_rules=(RoleRule(SIGS, "schedulingpolicies/status", "patch update"),),
         objects=(*roles, *bindings),
         is_shipped=shipped.is_shipped,
     )

@@ -23,7 +23,15 @@ class SchedulingPolicyReport(SystemReport):
         enforced = mode == "enforce" or (mode == "auto" and bool(own))
         because = f", since there is {', '.join(own)}" if mode == "auto" and own else ""
         line = f"scheduling policies: {'enforced' if enforced else 'not enforced'} (mode {mode}{because})"
-        return StatusPart({"mode": mode, "enforced": enforced, "own": own}, line)
+        counts = {
+            policy["metadata"]["name"]: violations
+            for policy in policies
+            if (violations := (policy.get("status") or {}).get("violations"))
+        }
+        if counts:
+            listed = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+            line += f"; violations since the policies changed: {listed}"
+        return StatusPart({"mode": mode, "enforced": enforced, "own": own, "violations": counts}, line)
 
     def startup_note(self, configuration: Configuration) -> str:
         return f"scheduling policies: {configuration.of(SchedulingPolicySettings).mode}"

@@ -16,6 +16,7 @@ from wharfinger.systems.scheduling_policy.kinds.validation import validate_polic
 from wharfinger.systems.scheduling_policy.kinds.views import MODE_KEY, SchedulingPolicy, read_policy
 from wharfinger.systems.scheduling_policy.rules.defaults import Operation, apply_operations
 from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation, PolicySubject, evaluate
+from wharfinger.systems.scheduling_policy.rules.lint import silenced, silencing
 from wharfinger.systems.scheduling_policy.rules.lookup import GROUPS, PolicyLookup
 from wharfinger.systems.scheduling_policy.rules.subjects import acting_user, is_mirror, pod_subject, template_subject
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -164,7 +165,18 @@ class SchedulingPolicyReviewer:
         opened = (
             [] if request.old is None or validate_policy(request.old) else _opened(read_policy(request.old), policy)
         )
-        return PolicyReview(Review(warnings=[*policy.warnings, *opened]), skipped="a policy")
+        return PolicyReview(Review(warnings=[*policy.warnings, *opened, *self._silencing(policy)]), skipped="a policy")
+
+    def _silencing(self, policy: SchedulingPolicy) -> list[str]:
+        """Under the strategy `first`, whom the first policy is granted to gets no other."""
+        if self._settings.merge_strategy != "first":
+            return []
+        if before := silencing(self._world, policy.name):
+            return [f"under mergeStrategy first, everyone gets {before} and never this policy"]
+        others = silenced(self._world, policy.name)
+        if not others:
+            return []
+        return [f"under mergeStrategy first, everyone may use this policy, so these never apply: {', '.join(others)}"]
 
     # Bindings
 

@@ -14,8 +14,10 @@ from wharfinger.api.kinds.builtin import NAMESPACES, PRIORITY_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.workloads import PriorityClass
+from wharfinger.client.timers import SystemClock
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess, Unconfirmed
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
+from wharfinger.systems.scheduling_policy.admission.violation_counts import ViolationCounts
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -98,6 +100,11 @@ class SchedulingPolicyHandler(WebhookHandler):
             registry=context.metrics,
         )
 
+        self._violations = ViolationCounts(context.client, context.metrics, SystemClock().now)
+
+    async def upkeep(self) -> None:
+        await self._violations.write()
+
     async def review(self, request: Request, *, mutating: bool) -> Answer:
         reviewer = self._mutating if mutating else self._validating
         for _ in range(ROUNDS):
@@ -108,6 +115,8 @@ class SchedulingPolicyHandler(WebhookHandler):
                 continue
             if not mutating:
                 refused = outcome.evaluation is not None and outcome.evaluation.refused
+                if outcome.evaluation is not None and refused and not request.dry_run:
+                    self._violations.note(outcome.evaluation, outcome.mode)
                 denied = outcome.review.denied is not None
                 self._reviews.labels("denied" if denied else "violated" if refused else "passed").inc()
             return Answer(outcome.review, outcome.operations)

@@ -178,6 +178,112 @@ def suggest(
     _print_manifests([policy, shipped.use_role(name), shipped.use_binding(name, namespace)], output)
 
 
+@command.command("lint")
+@_files
+@cluster_options
+@output_option("table", "json", "yaml")
+@click.pass_context
+def lint(
+    ctx: click.Context, filenames: tuple[str, ...], kubeconfig: str | None, context: str | None, output: str
+) -> None:
+    """Find policies and grants that probably do not mean what they say.
+
+    Findings: `wildcard` (an account may use every policy, and gets all their requirements and defaults), `dead` (under
+    mergeStrategy first, another policy always comes first), `default` (a default that the requirements refuse),
+    `unused` and `invalid`. Policies come from the files where they hold any, and from the cluster otherwise. The exit
+    code is 1 when something is found.
+
+    \b
+    Examples:
+      wharf policy lint
+      wharf policy lint -f policies/
+    """
+    from wharfinger.cli.output import emit, table
+    from wharfinger.systems.scheduling_policy.commands.policy_world import bound_identities
+    from wharfinger.systems.scheduling_policy.rules.lint import lint as find
+
+    world = _world(filenames, kubeconfig, context, judging=False)
+    found = find(world.build(), bound_identities(world), world.settings.merge_strategy)
+    if output != "table":
+        items = [{"rule": each.rule, "policy": each.policy, "message": each.message} for each in found]
+        emit({"kind": "PolicyLint", "items": items}, output)
+    elif found:
+        click.echo(
+            table(("rule", "policy", "finding"), [(each.rule, each.policy or "-", each.message) for each in found])
+        )
+    else:
+        click.echo("nothing found")
+    ctx.exit(1 if found else 0)
+
+
+@command.command("effective")
+@_files
+@cluster_options
+@click.option("-n", "--namespace", required=True, help="The namespace of the pods.")
+@click.option("--service-account", default="default", show_default=True, help="The account the pods run as.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def effective(
+    ctx: click.Context,
+    filenames: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    service_account: str,
+    output: str,
+) -> None:
+    """Show what holds for a service account: the merged policies, and where each part comes from.
+
+    The exit code is 1 if the account may use no policy.
+
+    \b
+    Examples:
+      wharf policy effective -n shop --service-account web
+    """
+    from wharfinger.admission.request import service_account as account_user
+    from wharfinger.cli.output import as_json, emit, table
+    from wharfinger.systems.scheduling_policy.rules.effective import effective_rules
+
+    world = _world(filenames, kubeconfig, context, judging=False)
+    built, strategy = world.build(), world.settings.merge_strategy
+    known = built.policies()
+    user = account_user(namespace, service_account)
+    usable = built.usable(user, namespace, known.names)
+    merged = known.merged(frozenset(usable & known.policies.keys()) - known.audited, strategy)
+    rules = effective_rules(known.policies.values(), merged, strategy)
+    if output != "table":
+        document = {
+            "kind": "EffectivePolicy",
+            "identity": user.name,
+            "namespace": namespace,
+            "mergeStrategy": strategy,
+            "policies": list(merged.policies),
+            "invalidPolicies": sorted(usable & known.broken.keys()),
+            "rules": [
+                {
+                    "section": each.section,
+                    "component": each.component,
+                    "value": each.value,
+                    "policies": list(each.policies),
+                }
+                for each in rules
+            ],
+        }
+        emit(document, output)
+    else:
+        click.echo(f"{user.name} in namespace {namespace}, mergeStrategy {strategy}")
+        click.echo(f"policies: {', '.join(merged.policies) or '<none usable: every pod is refused>'}")
+        if broken := sorted(usable & known.broken.keys()):
+            click.echo(f"invalid, so every pod is refused: {', '.join(broken)}")
+        rows = [
+            (each.section, each.component, _inline(each.value, as_json), ", ".join(each.policies)) for each in rules
+        ]
+        if rows:
+            click.echo()
+            click.echo(table(("section", "component", "value", "from"), rows))
+    ctx.exit(0 if merged.policies else 1)
+
+
 class _PresetName(click.ParamType[str]):
     name = "preset"
 
@@ -234,6 +340,7 @@ def _world(
     *,
     pods_of: str | None = None,
     from_files: bool = False,
+    judging: bool = True,
 ) -> PolicyWorld:
     import asyncio
 
@@ -246,10 +353,11 @@ def _world(
         world_of_files,
     )
 
-    if pods_of is None and not filenames:
+    judging = judging and pods_of is None
+    if judging and not filenames:
         raise click.UsageError("name the manifests to ask about: -f PATH, or -f - for standard input")
     inputs = read_files(filenames)
-    if pods_of is None and not any(is_judged(each.document) for each in inputs.manifests):
+    if judging and not any(is_judged(each.document) for each in inputs.manifests):
         raise InvalidQuestion("the files hold no pod and no workload to ask about")
     offline = from_files or any(each.document["kind"] == "SchedulingPolicy" for each in inputs.manifests)
     if offline and kubeconfig is None and context is None:

@@ -26,6 +26,7 @@ from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
 from wharfinger.systems.scheduling_policy.rules import shipped
+from wharfinger.systems.scheduling_policy.rules.lint import EVERYONE, Identity
 from wharfinger.systems.scheduling_policy.rules.lookup import FixedPolicies
 from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, template_subject
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -116,6 +117,32 @@ class PolicyWorld:
         defaults = [each for each in self.classes.values() if each.get("globalDefault")]
         lowest = min(defaults, key=lambda each: int(each.get("value") or 0), default=None)
         return "" if lowest is None else str(lowest["metadata"]["name"])
+
+
+def bound_identities(world: PolicyWorld) -> list[Identity]:
+    """Those that roles are bound to and that policies look at: service accounts and their groups, and where the requester
+    counts too, users and other groups."""
+    found = [Identity("every service account", EVERYONE)]
+    everyone = world.settings.identity == "ServiceAccountOrUser"
+    for (kind, place, _), binding in sorted(world.rbac.items()):
+        for subject in (binding.get("subjects") or ()) if kind.endswith("Binding") else ():
+            name = str(subject.get("name") or "")
+            if subject.get("kind") == "ServiceAccount":
+                namespace = str(subject.get("namespace") or place)
+                user = service_account(namespace, name)
+                found.append(Identity(f"service account {namespace}/{name}", user, place or namespace))
+            elif subject.get("kind") == "Group" and name.startswith("system:serviceaccounts:"):
+                namespace = name.removeprefix("system:serviceaccounts:")
+                groups = (name, *EVERYONE.groups)
+                found.append(Identity(f"every service account of {namespace}", User("", groups), place or namespace))
+            elif subject.get("kind") == "Group" and (everyone or name in EVERYONE.groups):
+                found.append(Identity(f"group {name}", User("", (name, "system:authenticated")), place))
+            elif subject.get("kind") == "User" and (everyone or name.startswith("system:serviceaccount:")):
+                found.append(Identity(f"user {name}", User(name, ("system:authenticated",)), place))
+    unique: dict[tuple[str, str], Identity] = {}
+    for each in found:
+        unique.setdefault((each.title, each.namespace), each)
+    return list(unique.values())
 
 
 def is_judged(document: Document) -> bool:

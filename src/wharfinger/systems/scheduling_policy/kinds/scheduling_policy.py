@@ -42,6 +42,7 @@ def schema(version: str) -> Document:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": {**spec, "x-kubernetes-preserve-unknown-fields": True},
+            "status": _object("What was seen of the policy on a real cluster.", _STATUS),
         },
     )
 
@@ -112,6 +113,17 @@ _DEFAULTS: Document = {
         "description": "Added to pods that have none.",
         "items": _open("A topology spread constraint."),
     },
+}
+
+
+_STATUS: Document = {
+    "observedGeneration": {"type": "integer", "format": "int64", "description": "The generation that is counted."},
+    "violations": {
+        "type": "integer",
+        "format": "int64",
+        "description": "Pods and templates that violated the policy since it changed, whether refused or not.",
+    },
+    "lastViolationTime": {"type": "string", "format": "date-time", "description": "When that was last counted."},
 }
 
 
@@ -213,8 +225,16 @@ KINDS = (
             _components("required"),
             _components("allowed"),
             _components("default"),
+            Column(
+                "Violations",
+                "status.violations",
+                type="integer",
+                description="Violations since the policy changed.",
+                priority=1,
+            ),
             Column("Age", "metadata.creationTimestamp", type="date"),
         ),
+        status=True,
         validate=_validate,
         keeps_nulls=True,
         schema=schema,

@@ -119,11 +119,11 @@ def merge(policies: Iterable[SchedulingPolicy], strategy: Strategy = "deep") -> 
         for policy in ordered:
             _add(allowed, policy.allowed)
             _add(allowed, policy.required)
-            _add(allowed, _implied(policy.default))
+            _add(allowed, implied(policy.default))
     else:
         _add(allowed, _first_of_each(ordered))
         _add(allowed, _as_section(required))
-        _add(allowed, _implied(_as_defaults(default)))
+        _add(allowed, implied(_as_defaults(default)))
     return MergedPolicy(tuple(policy.name for policy in ordered), required, allowed, default)
 
 
@@ -282,7 +282,7 @@ def _as_defaults(default: Default) -> PolicyDefaults:
     )
 
 
-def _implied(default: PolicyDefaults) -> PolicySection:
+def implied(default: PolicyDefaults) -> PolicySection:
     """Defaults are allowed; otherwise injecting them would be refused."""
     return PolicySection(
         (default.scheduler_name,) if default.scheduler_name else None,
