@@ -11,6 +11,7 @@ from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import POLICY
+from wharfinger.systems.resource_policy.rules.wording import maximum
 
 
 class ResourcePolicyReport(SystemReport):
@@ -28,20 +29,38 @@ class ResourcePolicyReport(SystemReport):
         for document in objects:
             if document.get("kind") != RESOURCE_POLICIES.kind:
                 continue
-            counts = _counts(document)
-            for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
-                name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
-                limit = "unlimited" if maximum is None else maximum
-                rows.append((object_name(document), name, unit.get("priority", 0), counts.get(name, 0), limit))
-        return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows)]
+            counts, spec = _counts(document), document.get("spec") or {}
+            for index, unit in enumerate(spec.get("units") or ()):
+                name = unit.get("name") or f"unit-{index}"
+                most = maximum(unit.get("maxCount"), unit.get("maxPercent"), unit.get("maxResources") or {})
+                each = " per group" if most and spec.get("matchLabelKeys") else ""
+                pods, limit = counts.get(name, 0), f"{most}{each}" or "unlimited"
+                state = ", ".join(_problems(document))
+                rows.append((object_name(document), name, unit.get("priority", 0), pods, limit, state))
+        return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max", "problems"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
         """The number of pods in each unit of each policy."""
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(RESOURCE_POLICIES):
             metadata = document["metadata"]
-            state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = {"units": _counts(document)}
+            facts: dict[str, Any] = {"units": _counts(document)}
+            if problems := _problems(document):
+                facts["problems"] = ", ".join(problems)
+            state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = facts
         return state
+
+
+def _problems(policy: Document) -> list[str]:
+    """The conditions that say that something is wrong."""
+    conditions = (policy.get("status") or {}).get("conditions") or ()
+    wrong = {
+        ("Valid", "False"): "Invalid",
+        ("Conflicting", "True"): "Conflicting",
+        ("Overlapping", "True"): "Overlapping",
+    }
+    found = {wrong.get((each.get("type"), each.get("status"))) for each in conditions}
+    return [name for name in wrong.values() if name in found]
 
 
 def _counts(policy: Document) -> dict[str, int]:

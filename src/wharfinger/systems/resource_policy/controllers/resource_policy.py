@@ -3,6 +3,7 @@ removes pods from the least preferred nodes first. It does not decide where pods
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -21,11 +22,15 @@ from wharfinger.scheduler.schedulable import Schedulable, schedulables
 from wharfinger.systems.resource_policy.controllers.cache import CountedPolicy, PolicyCache
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import change
-from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting, further
+from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Signature, Waiting, further
+from wharfinger.systems.resource_policy.rules.wording import group_text, usage
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 QueueKey = tuple[Literal["pod", "policy"], str, str]
 """The type, namespace and name of the object to reconcile."""
+
+MOST_GROUPS = 20
+"""The number of groups that the status of a unit lists."""
 
 STATUS_BATCH_SECONDS = 1.0
 """Seconds for which count changes are batched before the status is written, because pods arrive in bursts."""
@@ -173,12 +178,14 @@ class ResourcePolicyController(Controller[QueueKey]):
         status: Document = {"units": None, "summary": None}
         if policy is not None:
             conditions += [_overlapping(policy), _conflicting(policy)]
-            counted = list(zip(policy.rules.units, policy.counts(), strict=True))
-            status["units"] = [{"name": unit.name, "count": count} for unit, count in counted]
-            status["summary"] = ", ".join(
-                f"{unit.name} {count}" + (f"/{unit.limit.count}" if unit.limit.count is not None else "")
-                for unit, count in counted
-            )
+            groups = policy.groups() if policy.rules.keys else None
+            status["units"] = []
+            summary = []
+            for index, (unit, count) in enumerate(zip(policy.rules.units, policy.counts(), strict=True)):
+                status["units"].append(_unit_status(policy, index, count, groups))
+                of_unit = None if groups is None else sum(counts[index] > 0 for counts in groups.values())
+                summary.append(f"{unit.name} {usage(count, unit.maximum, of_unit)}")
+            status["summary"] = ", ".join(summary)
         before = (document.get("status") or {}).get("conditions") or []
         now = format_time(self._context.now())
         conditions_with_times = [
@@ -201,6 +208,26 @@ class ResourcePolicyController(Controller[QueueKey]):
         if wrong and (known is None or known["status"] != condition["status"]):
             kind: Literal["Normal", "Warning"] = "Normal" if condition["type"] == "Overlapping" else "Warning"
             self._context.recorder.event(RESOURCE_POLICIES, document, kind, condition["reason"], condition["message"])
+
+
+def _unit_status(
+    policy: CountedPolicy, index: int, count: int, groups: Mapping[Signature, Sequence[int]] | None
+) -> Document:
+    rules = policy.rules
+    found: Document = {"name": rules.units[index].name, "count": count}
+    if rules.units[index].maximum:
+        found["max"] = rules.units[index].maximum
+    if groups is not None:
+        here = sorted((-counts[index], group_text(rules.keys, values), values) for values, counts in groups.items())
+        found["groups"] = [
+            {
+                "labels": {key: value for key, value in zip(rules.keys, values, strict=True) if value is not None},
+                "count": -negative,
+            }
+            for negative, _, values in here[:MOST_GROUPS]
+            if negative
+        ]
+    return found
 
 
 def _valid(fault: str) -> Document:
